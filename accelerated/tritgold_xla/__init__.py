@@ -1,0 +1,1 @@
+"""tritgold_xla: ternary models in JAX on XLA-CPU."""

@@ -1,0 +1,1 @@
+"""tritgold_conformance: judges any engine against the golden model."""

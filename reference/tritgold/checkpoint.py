@@ -1,0 +1,128 @@
+"""open_checkpoint: the one door from disk to a model that can be run.
+
+A path goes in, a configuration and weight handles come out; or one error that lists everything that is wrong.
+Every tensor of the model is set exactly once, every tensor of the file is used exactly once: a scale that no
+rule consumed, a bias the graph has no place for, a head beside a tied embedding that differs, all are refused.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.errors import ConfigError, FormatError, WeightsError
+from tritgold.formats.container import Container
+from tritgold.formats.gguf_config import read_gguf_config
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.hf_config import read_hf_config
+from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader
+from tritgold.formats.names import GGUF, HF
+from tritgold.formats.packing import packing
+from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.tensor_box import TensorBox
+from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """An opened model. container: for looking at the file itself."""
+
+    path: Path
+    config: ModelConfig
+    weights: ModelWeights
+    container: Container
+
+    def model_hash(self) -> str:
+        """SHA-256 of configuration, trits, scales and floats: equal for one model in two formats.
+
+        Reads every tensor once; seconds for a 2B model.
+        """
+        digest = hashlib.sha256(json.dumps(self.config.as_dict(), sort_keys=True).encode())
+        for name, weight in self.weights.linears():
+            tensor = weight.ternary()
+            digest.update(f"{name} {tensor.shape} {tensor.scale.item()!r}\n".encode())
+            digest.update(packing("hf").pack(tensor.trits))
+        for part in self._floats():
+            digest.update(part.astype("<f4").tobytes())
+        return digest.hexdigest()
+
+    def _floats(self) -> Iterator[np.ndarray]:
+        for layer in self.weights.layers:
+            yield from (gain for name in NORMS if (gain := getattr(layer, name)) is not None)
+        yield self.weights.final_norm
+        for matrix in filter(None, (self.weights.embedding, self.weights.head)):
+            yield from (matrix.rows(slice(row, row + 1024)) for row in range(0, matrix.shape[0], 1024))
+
+
+def open_checkpoint(path: str | Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> Checkpoint:
+    """Open a Hugging Face folder or a GGUF file.
+
+    linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
+    config.json to pass over although tritgold does not know them.
+
+    Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors); nothing has
+    been computed then. Payloads are checked for code 3 and non-finite scales here, not at first use.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path, linear_class, ignore_keys)
+    if not path.is_file():
+        wanted = "a GGUF file, or a folder with config.json and safetensors"
+        raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)
+    if path.suffix == ".safetensors":
+        hint = "give the folder that holds it and its config.json"
+        raise FormatError("is weights without a configuration", kind="no-config", file=path, hint=hint)
+    return _open_gguf(path)
+
+
+def _open_folder(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Checkpoint:
+    if not (path / "config.json").is_file():
+        raise ConfigError("is missing", kind="no-config", file=path / "config.json")
+    read = read_hf_config(path / "config.json", linear_class, ignore_keys)
+    container = SafetensorsFolder(path)
+    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, hf_reader(read.mode))
+    return Checkpoint(path, read.model, weights, container)
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    file = GgufFile(path)
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise WeightsError("is missing", kind="missing-tensor", file=path, thing="tensor 'token_embd.weight'")
+    tied = "output.weight" not in file.tensors
+    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied)
+    weights = _assemble(TensorBox(path, file.tensors, GGUF), config, gguf_reader(config, file.architecture))
+    return Checkpoint(path, config, weights, file)
+
+
+def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) -> ModelWeights:
+    """Take every tensor, let the box raise whatever was wrong, and only then build and check."""
+    embedding = box.matrix("embedding", (config.vocab, config.hidden))
+    head = None
+    if config.tied_head:
+        box.head_copy(embedding)
+    else:
+        head = box.matrix("head", (config.vocab, config.hidden))
+    widths = {"attn_norm": config.hidden, "ffn_norm": config.hidden}
+    if config.sub_norms:
+        widths |= {"attn_sub_norm": config.q_width, "ffn_sub_norm": config.inter}
+    layers: list[dict[str, np.ndarray | Stored | None]] = []
+    for index in range(config.layers):
+        at = f"layers.{index}"
+        parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(NORMS)
+        parts |= {name: box.gain(f"{at}.{name}", width) for name, width in widths.items()}
+        parts |= {name: read_linear(box, f"{at}.{name}", config.linear_shape(name)) for name in LINEARS}
+        layers.append(parts)
+    final_norm = box.gain("final_norm", config.hidden)
+    box.finish()
+
+    for parts in layers:
+        for part in parts.values():
+            if isinstance(part, Stored):
+                part.check()
+    assert embedding is not None  # finish() has raised otherwise
+    return ModelWeights(embedding, tuple(LayerWeights(**parts) for parts in layers), final_norm, head)  # type: ignore[arg-type]

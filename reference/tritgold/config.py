@@ -1,0 +1,114 @@
+"""ModelConfig: what the arithmetic needs to know of a model, and not a field more.
+
+Reading config.json or GGUF metadata into it is the business of ``formats.hf_config`` and ``formats.gguf_config``.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tritgold.errors import ConfigError
+
+Activation = Literal["relu2", "silu"]
+ScaleRule = Literal["multiply", "divide"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape and rules of a decoder-only ternary model.
+
+    vocab, hidden, inter, layers, heads, kv_heads, head_dim: sizes; ``inter`` is the FFN's inner width.
+    context: positions the model has. norm_eps, rope_theta: rounded to float32, as GGUF stores and engines hold
+        them, so that one model read from two containers is one model.
+    activation: the gate's function, ``relu2`` (BitNet 2B-4T) or ``silu`` (Llama style, 1bitLLM).
+    sub_norms: RMSNorms before o and down (BitNet); False drops them from the graph (Llama style).
+    tied_head: logits come from the embedding matrix.
+    scale_rule: how a weight scale is applied, ``multiply`` (autobitlinear, GGUF) or ``divide`` (bitlinear).
+    bos, eos: token ids, where the checkpoint names them; eos may be several.
+    """
+
+    vocab: int
+    hidden: int
+    inter: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    context: int
+    norm_eps: float
+    rope_theta: float
+    activation: Activation
+    sub_norms: bool
+    tied_head: bool
+    scale_rule: ScaleRule
+    bos: int | None = None
+    eos: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("vocab", "hidden", "inter", "layers", "heads", "kv_heads", "head_dim", "context"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise _bad(name, value, "a positive integer")
+        # The int32 accumulator and its exact float32 image hold for |sum| <= 127 * in < 2**24.
+        for name, width in (
+            ("hidden", self.hidden),
+            ("inter", self.inter),
+            ("heads * head_dim", self.q_width),
+        ):
+            if width > 132_104:
+                raise _bad(name, width, "at most 132104, where int8 x trit sums stay exact in float32")
+        if self.heads % self.kv_heads:
+            raise _bad("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}")
+        if self.head_dim % 2:
+            raise _bad("head_dim", self.head_dim, "an even number (RoPE turns pairs)")
+        if not 0 < self.norm_eps < 1:
+            raise _bad("norm_eps", self.norm_eps, "between 0 and 1")
+        if not 1 <= self.rope_theta < 1e12:
+            raise _bad("rope_theta", self.rope_theta, "between 1 and 1e12")
+        if self.activation not in ("relu2", "silu"):
+            raise _bad("activation", self.activation, "relu2 or silu")
+        if self.scale_rule not in ("multiply", "divide"):
+            raise _bad("scale_rule", self.scale_rule, "multiply or divide")
+        for name in ("norm_eps", "rope_theta"):
+            object.__setattr__(self, name, float(np.float32(getattr(self, name))))
+        for name, token in [("bos", self.bos), *(("eos", e) for e in self.eos)]:
+            if token is not None and not 0 <= token < self.vocab:
+                raise _bad(name, token, f"a token id below vocab = {self.vocab}")
+
+    @property
+    def q_width(self) -> int:
+        """Width of q and of the attention mix: heads x head_dim."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Width of k and of v: kv_heads x head_dim."""
+        return self.kv_heads * self.head_dim
+
+    def linear_shape(self, name: str) -> tuple[int, int]:
+        """(out, in) of the linear weight ``q k v o gate up down``.
+
+        >>> tiny = ModelConfig(vocab=9, hidden=8, inter=12, layers=1, heads=2, kv_heads=1, head_dim=4, context=16,
+        ...     norm_eps=1e-5, rope_theta=1e4, activation="relu2", sub_norms=True, tied_head=True,
+        ...     scale_rule="multiply")
+        >>> tiny.linear_shape("k"), tiny.linear_shape("down")
+        ((4, 8), (8, 12))
+        """
+        return {
+            "q": (self.q_width, self.hidden),
+            "k": (self.kv_width, self.hidden),
+            "v": (self.kv_width, self.hidden),
+            "o": (self.hidden, self.q_width),
+            "gate": (self.inter, self.hidden),
+            "up": (self.inter, self.hidden),
+            "down": (self.hidden, self.inter),
+        }[name]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for reports and for the model hash."""
+        return asdict(self)
+
+
+def _bad(name: str, got: object, expected: str) -> ConfigError:
+    return ConfigError(f"{name} is not usable", kind="config-value", thing=name, got=got, expected=expected)

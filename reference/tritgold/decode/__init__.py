@@ -1,0 +1,1 @@
+"""Decoding: how logits become tokens."""

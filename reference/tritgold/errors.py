@@ -1,0 +1,110 @@
+"""Every error that tritgold raises on purpose: file, thing, found, expected, remedy.
+
+A bare KeyError, IndexError or struct.error from bad input is a bug here: whoever reads a message must learn
+which file and which tensor is at fault, what was found there, what was expected, and what to do about it.
+
+The ``kind`` is a short stable word for machines (``truncated``, ``overlap``, ``duplicate-name`` ...). Messages
+may be reworded; kinds may not, because conformance cases name the kind that a bad file must be refused with.
+"""
+
+from typing import Any, Self
+
+
+class TritgoldError(Exception):
+    """Base of all errors. The fields are what a report stores; ``str()`` is what a person reads.
+
+    >>> print(FormatError("is cut off", kind="truncated", file="m.gguf", thing="tensor 'a'", got=3, expected=4,
+    ...                   hint="download it again"))
+    m.gguf: tensor 'a': is cut off: found 3, expected 4. download it again [truncated]
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        file: object = None,
+        thing: str | None = None,
+        got: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.message = message
+        self.kind = kind
+        self.file = None if file is None else str(file)
+        self.thing = thing
+        self.got = got
+        self.expected = expected
+        self.hint = hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        text = ": ".join(part for part in (self.file, self.thing, self.message) if part)
+        if self.got is not None:
+            text += f": found {self.got}"
+        if self.expected is not None:
+            text += f", expected {self.expected}" if self.got is not None else f": expected {self.expected}"
+        if self.hint:
+            text += f". {self.hint}"
+        return f"{text} [{self.kind}]"
+
+    def located(self, *, file: object = None, thing: str | None = None) -> Self:
+        """The same error with the file and thing that only the caller knew; what it already names it keeps."""
+        self.file = self.file or (None if file is None else str(file))
+        self.thing = self.thing or thing
+        self.args = (self._text(),)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error for a JSON report; absent fields are null."""
+        fields: dict[str, Any] = {
+            "error": type(self).__name__,
+            "kind": self.kind,
+            "file": self.file,
+            "thing": self.thing,
+            "message": self.message,
+        }
+        for name in ("got", "expected"):
+            value = getattr(self, name)
+            fields[name] = value if value is None or isinstance(value, (int, float)) else str(value)
+        return {**fields, "hint": self.hint}
+
+
+class FormatError(TritgoldError):
+    """A container's bytes are not what its format says: truncated, overlapping, of an unknown type ..."""
+
+
+class PackingError(TritgoldError, ValueError):
+    """Trits that cannot be packed, or packed bytes that hold no trits (code 3, wrong length, bad scale)."""
+
+
+class ConfigError(TritgoldError):
+    """A model configuration that is incomplete, contradictory, or asks for arithmetic we do not have."""
+
+
+class WeightsError(TritgoldError):
+    """A checkpoint whose tensors are not the model's: missing, unused, of the wrong shape or type."""
+
+
+class ContextError(TritgoldError):
+    """More tokens than the model has positions for, or a token id outside the vocabulary."""
+
+
+class NonFiniteError(TritgoldError):
+    """Infinity or NaN where the arithmetic defines no result."""
+
+
+class TraceError(TritgoldError):
+    """A trace that cannot be read, or that lacks what is asked of it."""
+
+
+class MissingDependencyError(TritgoldError):
+    """An optional package is not installed; the hint says what to install."""
+
+
+class EngineError(TritgoldError):
+    """An engine cannot be loaded or does not keep its side of the protocol: nothing can be judged."""
+
+
+class TritgoldWarning(UserWarning):
+    """Legal, yet odd enough to say: a negative scale, a zero scale over non-zero trits."""

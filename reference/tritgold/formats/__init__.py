@@ -1,0 +1,1 @@
+"""Containers (what a file is made of) and packings (how trits lie in bytes)."""

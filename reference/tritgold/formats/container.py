@@ -1,0 +1,76 @@
+"""What the two containers have in common: tensors lying in a file, and how their floats are read.
+
+A StoredTensor is a place in a memory-mapped file, checked against the file's length before it exists. Nothing
+is copied until somebody asks for rows.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tritgold.errors import FormatError, WeightsError
+from tritgold.rounding import bf16_to_f32
+
+FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """A tensor in a file.
+
+    dtype: the container's word for it (``BF16``, ``U8``, ``I2_S``). shape: rows first, as NumPy has it; GGUF
+    stores it the other way round. offset: of the first byte in the file. data: uint8 view of exactly its bytes.
+    """
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    data: np.ndarray
+
+    def floats(self) -> np.ndarray:
+        """The whole tensor widened to float32, exactly. Raises WeightsError where it is no float tensor."""
+        return self._widen(self.data).reshape(self.shape)
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        """Some rows of a float matrix, float32 [len(index), columns]. Makes this a ``DenseMatrix``."""
+        by_row = self.data.reshape(self.shape[0], -1)
+        return self._widen(by_row[index]).reshape(-1, self.shape[1])
+
+    def _widen(self, data: np.ndarray) -> np.ndarray:
+        flat = np.ascontiguousarray(data).reshape(-1)
+        if self.dtype == "F32":
+            return flat.view("<f4").astype(np.float32)
+        if self.dtype == "F16":
+            return flat.view("<f2").astype(np.float32)
+        if self.dtype == "BF16":
+            return bf16_to_f32(flat.view("<u2"))
+        raise WeightsError(
+            "is no float tensor",
+            kind="weight-dtype",
+            file=self.file,
+            thing=f"tensor {self.name!r}",
+            got=self.dtype,
+            expected=" or ".join(FLOAT_BYTES),
+        )
+
+
+class Container(Protocol):
+    """An opened checkpoint file or folder: tensors by name, and whatever text it carries beside them."""
+
+    path: Path
+    tensors: dict[str, StoredTensor]
+
+
+def map_file(path: Path) -> np.ndarray:
+    """The file as a read-only uint8 array, memory-mapped. Raises FormatError for a missing or empty file."""
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            raise FormatError("is empty", kind="truncated", file=path, got="0 bytes")
+        return np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise FormatError(f"cannot be opened: {error}", kind="unreadable", file=path) from error

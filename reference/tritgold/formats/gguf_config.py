@@ -1,0 +1,134 @@
+"""GGUF metadata -> ModelConfig, for the three BitNet architectures of the forks and for the Llama family.
+
+The file names its architecture, and every shape key begins with that name. As with config.json, a key of the
+architecture that is not understood is an error; ``general.``, ``tokenizer.`` and ``quantize.`` keys describe
+the file and are left alone.
+"""
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tritgold.config import Activation, ModelConfig
+from tritgold.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the name of a GGUF architecture implies. permuted: q and k rows lie in interleaved-RoPE order."""
+
+    activation: Activation
+    sub_norms: bool
+    permuted: bool
+
+
+# bitnet is 1bitLLM's SiLU model; the two later names are the squared-ReLU 2B-4T, whose files say nothing of it.
+ARCHITECTURES = {
+    "bitnet": Architecture("silu", sub_norms=True, permuted=False),
+    "bitnet-25": Architecture("relu2", sub_norms=True, permuted=False),
+    "bitnet-b1.58": Architecture("relu2", sub_norms=True, permuted=False),
+    "llama": Architecture("silu", sub_norms=False, permuted=True),
+}
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu2": "relu2",
+    "relu_sqr": "relu2",
+    "relu_squared": "relu2",
+}
+_DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.")
+# Optional keys whose only supported values leave the graph as it is.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "rope.scaling.type": ("none",),
+    "rope.scaling.factor": (1.0, 0.0),
+    "rope.scale_linear": (1.0,),
+    "attention.causal": (True,),
+    "attention.sliding_window": (0,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "logit_scale": (1.0,),
+    "use_parallel_residual": (True, False),
+    "tensor_data_layout": ("Meta AI original pth", "reference"),
+}
+
+
+def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, tied_head: bool) -> ModelConfig:
+    """Read the metadata of an opened GGUF file.
+
+    embedding_rows: rows of token_embd, the vocabulary. tied_head: the file has no ``output.weight``.
+    Raises ConfigError naming the key.
+    """
+    name = metadata.get("general.architecture")
+    if name not in ARCHITECTURES:
+        near = difflib.get_close_matches(str(name), ARCHITECTURES, n=1)
+        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(ARCHITECTURES), near)
+    kind = ARCHITECTURES[name]
+    left = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if not k.startswith(_DESCRIPTIVE)}
+
+    def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
+        value = left.pop(key, default)
+        if value is ...:
+            _refuse(path, f"{name}.{key}", "is missing", None, "a value; a default would be silently wrong")
+        if value is not None and type(value) not in kinds:
+            _refuse(
+                path, f"{name}.{key}", "has the wrong type", repr(value)[:60], " or ".join(k.__name__ for k in kinds)
+            )
+        return value
+
+    heads, hidden = take("attention.head_count", (int,)), take("embedding_length", (int,))
+    head_dim = take("attention.key_length", (int,), hidden // max(heads, 1))
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if take(key, (int,), head_dim) != head_dim:
+            _refuse(path, f"{name}.{key}", "differs from the head size", None, head_dim)
+    if take("vocab_size", (int,), embedding_rows) != embedding_rows:
+        _refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", None, embedding_rows)
+    activation = take("hidden_activation", (str,), kind.activation)
+    if activation not in _ACTIVATIONS:
+        _refuse(path, f"{name}.hidden_activation", "is not supported", activation, ", ".join(_ACTIVATIONS))
+    fields: dict[str, Any] = {
+        "vocab": embedding_rows,
+        "hidden": hidden,
+        "inter": take("feed_forward_length", (int,)),
+        "layers": take("block_count", (int,)),
+        "heads": heads,
+        "kv_heads": take("attention.head_count_kv", (int,), heads),
+        "head_dim": head_dim,
+        "context": take("context_length", (int,)),
+        # The file holds a float32: 1e-5 reads as 9.99999974e-06, which engines use, and so do we.
+        "norm_eps": take("attention.layer_norm_rms_epsilon", (float,)),
+        "rope_theta": take("rope.freq_base", (float,)),
+        "activation": _ACTIVATIONS[activation],
+        "sub_norms": kind.sub_norms,
+        "tied_head": tied_head,
+        "scale_rule": "multiply",
+        "bos": metadata.get("tokenizer.ggml.bos_token_id"),
+    }
+    eos = metadata.get("tokenizer.ggml.eos_token_id")
+    fields["eos"] = () if eos is None else (eos,)
+    for key, allowed in _NEUTRAL.items():
+        if left.pop(key, allowed[0]) not in allowed:
+            _refuse(path, f"{name}.{key}", "is not supported", metadata[f"{name}.{key}"], allowed[0])
+    if left:
+        _refuse(
+            path, ", ".join(sorted(left)), "is unknown", None, "a key tritgold understands", kind="config-unknown-key"
+        )
+    try:
+        return ModelConfig(**fields)
+    except ConfigError as error:
+        raise error.located(file=path) from None
+
+
+def _refuse(
+    path: Path,
+    key: str,
+    message: str,
+    got: object,
+    expected: object,
+    nearest: list[str] | None = None,
+    kind: str = "config-value",
+) -> NoReturn:
+    hint = f"the nearest is {nearest[0]!r}" if nearest else None
+    raise ConfigError(message, kind=kind, file=path, thing=f"key {key!r}", got=got, expected=expected, hint=hint)

@@ -1,0 +1,228 @@
+"""GGUF versions 2 and 3, the bitnet.cpp fork's tensor types included. Memory-mapped, every offset checked.
+
+PyPI's gguf refuses type 36 (I2_S), so the container is read here. Layout: magic, version, counts, key-value
+pairs, tensor infos, padding, data. Values come from the recorded offsets, never from the order of the infos.
+Source: ggml's docs/gguf.md and ggml/src/gguf.cpp.
+"""
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tritgold.errors import FormatError
+from tritgold.formats.container import StoredTensor, map_file
+from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, tensor_bytes, type_name
+
+# Value type number -> its letter, which struct and NumPy share.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+MAX_DIMS = 4
+DEFAULT_ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class _Info:
+    """A tensor info as recorded: shape rows first, offset from the start of the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_id: int
+    offset: int
+
+
+class GgufFile:
+    """An opened GGUF file.
+
+    version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: bytes.
+    tensors: in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
+    type_ids: tensor name -> type number.
+
+    Raises FormatError; the kinds are ``not-gguf``, ``big-endian``, ``gguf-version``, ``truncated``, ``count``,
+    ``key-utf8``, ``value-type``, ``duplicate-name``, ``dims``, ``alignment``, ``unknown-type``, ``row-length``,
+    ``misaligned``, ``overlap``, ``type-42``.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file = map_file(self.path)
+        self._bytes = memoryview(self._file)  # many small reads: a tokenizer has 400,000 strings
+        self._at = 0
+        self.version, tensor_count, pair_count = self._preamble()
+        self.metadata: dict[str, Any] = {}
+        for _ in range(pair_count):
+            key = self._string("metadata key")
+            if key in self.metadata:
+                self._refuse("occurs twice", "duplicate-name", f"key {key!r}")
+            self.metadata[key] = self._value(self._scalar("I", f"type of {key!r}"), key)
+        self.architecture = str(self.metadata.get("general.architecture", ""))
+        self.alignment = self._alignment()
+        infos = [self._info() for _ in range(tensor_count)]
+        names = [info.name for info in infos]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            self._refuse("occurs twice", "duplicate-name", f"tensor {twice!r}")
+        self.type_ids = {info.name: info.type_id for info in infos}
+        self.tensors = self._place(infos)
+
+    def _preamble(self) -> tuple[int, int, int]:
+        magic = bytes(self._bytes[self._take(4, "magic") : 4])
+        if magic != b"GGUF":
+            self._refuse("is no GGUF file", "not-gguf", "magic", magic, b"GGUF")
+        version = self._scalar("I", "version")
+        if version in (2 << 24, 3 << 24):
+            self._refuse(
+                "is big-endian",
+                "big-endian",
+                "version",
+                hint="convert it on the machine that wrote it; all engines here are little-endian",
+            )
+        if version not in (2, 3):
+            self._refuse("unsupported version", "gguf-version", "version", version, "2 or 3")
+        tensors, pairs = self._scalar("Q", "tensor count"), self._scalar("Q", "key count")
+        # The smallest possible info and pair: counts that cannot fit are refused before anything is allocated.
+        for what, count, least in (("tensor count", tensors, 32), ("key count", pairs, 13)):
+            if count * least > self._file.size - self._at:
+                self._refuse("cannot fit into the file", "count", what, count, f"at most {self._file.size // least}")
+        return version, tensors, pairs
+
+    def _value(self, type_id: int, key: str) -> Any:
+        if type_id == _STRING:
+            return self._string(f"value of {key!r}")
+        if type_id in _SCALARS:
+            return self._scalar(_SCALARS[type_id], f"value of {key!r}")
+        if type_id != _ARRAY:
+            self._refuse("unknown value type", "value-type", f"key {key!r}", type_id, "0 to 12")
+        item, count = self._scalar("I", f"item type of {key!r}"), self._scalar("Q", f"length of {key!r}")
+        if item == _STRING:
+            if count * 8 > self._file.size - self._at:
+                self._refuse("array cannot fit into the file", "count", f"key {key!r}", count)
+            return [self._string(f"an item of {key!r}") for _ in range(count)]
+        if item not in _SCALARS:
+            self._refuse("unknown array item type", "value-type", f"key {key!r}", item, "0 to 8 or 10 to 12")
+        dtype = np.dtype(f"<{_SCALARS[item]}")
+        at = self._take(count * dtype.itemsize, f"value of {key!r}")
+        return self._file[at : at + count * dtype.itemsize].view(dtype)
+
+    def _alignment(self) -> int:
+        value = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if type(value) is not int or value < 1 or value & (value - 1):
+            self._refuse("is no power of two", "alignment", "key 'general.alignment'", repr(value), "32, say")
+        return value
+
+    def _info(self) -> _Info:
+        name = self._string("tensor name")
+        thing = f"tensor {name!r}"
+        dims = self._scalar("I", f"dimensions of {thing}")
+        if not 1 <= dims <= MAX_DIMS:
+            self._refuse("has an impossible number of dimensions", "dims", thing, dims, f"1 to {MAX_DIMS}")
+        sizes = [self._scalar("Q", f"sizes of {thing}") for _ in range(dims)]
+        if 0 in sizes or prod(sizes) >= 2**63:
+            self._refuse("has impossible sizes", "dims", thing, sizes)
+        type_id, offset = self._scalar("I", f"type of {thing}"), self._scalar("Q", f"offset of {thing}")
+        if offset % self.alignment:
+            self._refuse("does not begin at a multiple of the alignment", "misaligned", thing, offset, self.alignment)
+        return _Info(name, tuple(reversed(sizes)), type_id, offset)
+
+    def _place(self, infos: list[_Info]) -> dict[str, StoredTensor]:
+        start = _align(self._at, self.alignment)
+        ends = sorted({info.offset for info in infos})
+        spans = dict(zip(ends, [*ends[1:], self._file.size - start], strict=True))
+        placed = {}
+        for info in infos:
+            dtype, size = self._size(info, spans[info.offset])
+            thing = f"tensor {info.name!r}"
+            stop = start + info.offset + size
+            if _align(stop, self.alignment) > self._file.size:
+                what = f"{dtype} payload, padded to {self.alignment}, ends behind the end of the file"
+                self._refuse(what, "truncated", thing, self._file.size, _align(stop, self.alignment))
+            if size > spans[info.offset]:
+                self._refuse(
+                    f"{dtype} payload reaches into the next tensor",
+                    "overlap",
+                    thing,
+                    f"{spans[info.offset]} bytes to it",
+                    f"{size} bytes",
+                )
+            data = self._file[start + info.offset : stop]
+            placed[info.name] = StoredTensor(self.path, info.name, dtype, info.shape, start + info.offset, data)
+        taken = [info.offset for info in infos]
+        if len(set(taken)) < len(taken):
+            twice = next(info for info in infos if taken.count(info.offset) > 1)
+            self._refuse("shares its bytes with another tensor", "overlap", f"tensor {twice.name!r}", twice.offset)
+        return placed
+
+    def _size(self, info: _Info, span: int) -> tuple[str, int]:
+        thing = f"tensor {info.name!r}"
+        dtype = type_name(info.type_id, self.architecture)
+        if dtype is None:
+            hint = (
+                "142 and 143 are PrismML's, which also need a transform of the activations"
+                if info.type_id in (142, 143)
+                else None
+            )
+            self._refuse(f"unknown tensor type {info.type_id} in tensor {info.name!r}", "unknown-type", None, hint=hint)
+        if info.type_id == 42:
+            self._check_type_42(info, span)
+        size = tensor_bytes(dtype, info.shape)
+        if size is None:
+            block = BLOCKS[info.type_id][1] if dtype not in BITNET_FORK.values() else 4
+            self._refuse(
+                f"rows of {dtype} are whole blocks",
+                "row-length",
+                thing,
+                info.shape[-1],
+                f"a multiple of {block}",
+            )
+        return dtype, size
+
+    def _check_type_42(self, info: _Info, span: int) -> None:
+        """Two forks gave 42 to two layouts; only the distance to the next tensor tells them apart."""
+        count = prod(info.shape)
+        upstream, prism = count // 64 * 18, count // 128 * 34
+        if count % 128 == 0 and prism <= span < _align(prism, self.alignment) + self.alignment and span < upstream:
+            self._refuse(
+                "type 42 fits 34 B/128, not 18 B/64: legacy Prism Q2_0",
+                "type-42",
+                f"tensor {info.name!r}",
+                f"{span} bytes to the next tensor",
+                f"{upstream} (Q2_0) or {prism} (legacy Prism Q2_0)",
+            )
+
+    def _take(self, count: int, what: str) -> int:
+        """Step over ``count`` bytes, which must be there; returns where they begin."""
+        if count > len(self._bytes) - self._at:
+            left = len(self._bytes) - self._at
+            self._refuse("ends too early", "truncated", what, f"{left} bytes left at byte {self._at}", count)
+        self._at += count
+        return self._at - count
+
+    def _scalar(self, letter: str, what: str) -> Any:
+        at = self._take(struct.calcsize(letter), what)
+        return struct.unpack_from(f"<{letter}", self._bytes, at)[0]
+
+    def _string(self, what: str) -> str:
+        length = self._scalar("Q", f"length of {what}")
+        at = self._take(length, what)
+        try:
+            return str(self._bytes[at : at + length], "utf-8")
+        except UnicodeDecodeError as error:
+            self._refuse(f"is not UTF-8: {error.reason}", "key-utf8", f"{what} at byte {at}")
+
+    def _refuse(
+        self,
+        message: str,
+        kind: str,
+        thing: str | None,
+        got: object = None,
+        expected: object = None,
+        hint: str | None = None,
+    ) -> NoReturn:
+        raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
+
+
+def _align(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment

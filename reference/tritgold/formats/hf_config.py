@@ -1,0 +1,203 @@
+"""config.json of a Hugging Face checkpoint -> ModelConfig, refusing what would silently change the arithmetic.
+
+Every key is either understood, or listed as one that changes nothing, or an error: an ignored ``rope_scaling``
+loads and babbles. Defaults are used only where transformers' own class for the model has the same.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from tritgold.config import Activation, ModelConfig, ScaleRule
+from tritgold.errors import ConfigError
+
+QuantizationMode = Literal["offline", "online"]
+
+# The same architecture under the names it has had. "BitnetForCausalLM" is 1bitLLM's original remote code.
+FAMILIES = {
+    "BitNetForCausalLM": "bitnet",
+    "BitnetForCausalLM": "bitnet",
+    "LlamaForCausalLM": "llama",
+}
+# Training, dropout at inference, bookkeeping, and generation defaults that live in generation_config.json.
+_CHANGE_NOTHING = """
+    _attn_implementation _attn_implementation_internal _name_or_path architectures attention_dropout auto_map
+    bad_words_ids chunk_size_feed_forward dtype embd_pdrop finetuning_task hidden_dropout id2label
+    initializer_range is_decoder is_encoder_decoder label2id layer_types model_type num_labels
+    output_attentions output_hidden_states pad_token_id problem_type resid_pdrop return_dict sep_token_id
+    torch_dtype transformers_version unsloth_version use_cache
+"""
+IGNORED_KEYS = frozenset(_CHANGE_NOTHING.split())
+# Keys whose only supported value leaves the graph as it is.
+NEUTRAL = {
+    "attention_bias": (False, None),
+    "mlp_bias": (False, None),
+    "pretraining_tp": (1, None),
+    "rope_scaling": (None,),
+    "sliding_window": (None,),
+    "use_sliding_window": (False, None),
+    "partial_rotary_factor": (1, 1.0, None),
+    "logit_scale": (1, 1.0, None),
+    "input_bits": (8,),
+    "weight_bits": (1,),
+}
+NEUTRAL_QUANTIZATION = {
+    "quant_method": ("bitnet",),
+    "use_rms_norm": (False, None),
+    "modules_to_not_convert": (None, [], ["lm_head"]),
+}
+
+
+@dataclass(frozen=True)
+class HfConfig:
+    """model: what the arithmetic needs. mode: how the linears are stored; None where config.json does not say."""
+
+    model: ModelConfig
+    mode: QuantizationMode | None
+
+
+class _Keys:
+    """The keys of one JSON object, each to be taken at most once; what is left over is unknown."""
+
+    def __init__(self, path: Path, values: dict[str, Any], where: str = "") -> None:
+        self.path, self.where = path, where
+        self.left = dict(values)
+
+    def take(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+        value = self.left.pop(key, None)
+        if value is None and default is not ...:
+            return default
+        if value is None:
+            self.refuse("is missing", "config-missing", key)
+        if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+            names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+            self.refuse("has the wrong type", "config-type", key, repr(value), names)
+        return value
+
+    def neutral(self, rules: dict[str, tuple[Any, ...]]) -> None:
+        for key, allowed in rules.items():
+            value = self.left.pop(key, allowed[0])
+            if value not in allowed:
+                hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
+                self.refuse("is not supported", "config-unsupported", key, repr(value), repr(allowed[0]), hint)
+
+    def finish(self, ignored: frozenset[str]) -> None:
+        unknown = sorted(set(self.left) - ignored)
+        if unknown:
+            hint = "if it changes no arithmetic, pass it as an ignored key (--ignore-key NAME)"
+            self.refuse("is unknown", "config-unknown-key", ", ".join(unknown), None, None, hint)
+
+    def refuse(self, message: str, kind: str, key: str, *fields: object) -> NoReturn:
+        got, expected, hint = (*fields, None, None, None)[:3]
+        thing = f"key {self.where}{key!r}"
+        text = None if hint is None else str(hint)
+        raise ConfigError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=text)
+
+
+def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> HfConfig:
+    """Read config.json. Raises ConfigError naming the key, what it holds, and what is supported.
+
+    linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
+    whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over.
+    """
+    keys = _Keys(path, _load(path))
+    family = _family(keys)
+    scale_rule, mode = _quantization(keys, linear_class)
+    heads = keys.take("num_attention_heads", int)
+    hidden = keys.take("hidden_size", int)
+    fields: dict[str, Any] = {
+        "vocab": keys.take("vocab_size", int),
+        "hidden": hidden,
+        "inter": keys.take("intermediate_size", int),
+        "layers": keys.take("num_hidden_layers", int),
+        "heads": heads,
+        "kv_heads": keys.take("num_key_value_heads", int, heads),
+        "head_dim": keys.take("head_dim", int, hidden // max(heads, 1)),
+        "context": keys.take("max_position_embeddings", int),
+        "norm_eps": float(keys.take("rms_norm_eps", float)),
+        "rope_theta": _rope_theta(keys),
+        "activation": _activation(keys),
+        "sub_norms": family == "bitnet",
+        "tied_head": keys.take("tie_word_embeddings", bool, False),
+        "scale_rule": scale_rule,
+        "bos": keys.take("bos_token_id", int, None),
+    }
+    eos = keys.take("eos_token_id", (int, list), [])
+    fields["eos"] = tuple(eos) if isinstance(eos, list) else (eos,)
+    keys.neutral(NEUTRAL)
+    keys.finish(IGNORED_KEYS | set(ignore_keys))
+    try:
+        return HfConfig(ModelConfig(**fields), mode)
+    except ConfigError as error:
+        raise error.located(file=path) from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=path) from error
+    if not isinstance(values, dict):
+        raise ConfigError("is no JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
+    return values
+
+
+def _family(keys: _Keys) -> str:
+    names = keys.take("architectures", list, [])
+    if len(names) != 1 or names[0] not in FAMILIES:
+        keys.refuse("names no architecture that tritgold knows", "architecture", "architectures", names, list(FAMILIES))
+    return FAMILIES[names[0]]
+
+
+def _quantization(keys: _Keys, linear_class: str | None) -> tuple[ScaleRule, QuantizationMode | None]:
+    """The scale rule, and whether the linears are packed (offline) or bf16 masters (online)."""
+    section = keys.take("quantization_config", dict, None)
+    if section is None:
+        if linear_class is None and "weight_bits" in keys.left:  # 1bitLLM: masters, quantised at run time
+            return "multiply", "online"
+        return _rule(keys, linear_class or "autobitlinear"), "offline" if linear_class else None
+    inner = _Keys(keys.path, section, "quantization_config.")
+    stored = inner.take("linear_class", str, "bitlinear")
+    if linear_class not in (None, stored):
+        inner.refuse("contradicts the class asked for", "config-contradiction", "linear_class", stored, linear_class)
+    mode = inner.take("quantization_mode", str, "offline")
+    if mode not in ("offline", "online"):
+        inner.refuse("is unknown", "config-unsupported", "quantization_mode", mode, "offline or online")
+    if mode == "online" and stored != "autobitlinear":
+        inner.refuse("needs autobitlinear", "config-contradiction", "quantization_mode", mode, "offline")
+    inner.neutral(NEUTRAL_QUANTIZATION)
+    inner.finish(frozenset(["rms_norm_eps"]))  # read only with use_rms_norm
+    return _rule(inner, stored), mode
+
+
+def _rule(keys: _Keys, linear_class: str) -> ScaleRule:
+    rules: dict[str, ScaleRule] = {"autobitlinear": "multiply", "bitlinear": "divide"}
+    if linear_class not in rules:
+        keys.refuse("is unknown", "config-unsupported", "linear_class", linear_class, " or ".join(rules))
+    return rules[linear_class]
+
+
+def _rope_theta(keys: _Keys) -> float:
+    """transformers 5 keeps theta in rope_parameters, 4 at the top level; both count, and must agree."""
+    top = keys.take("rope_theta", (int, float), None)
+    section = keys.take("rope_parameters", dict, None)
+    if section is None:
+        if top is None:
+            keys.refuse("is missing", "config-missing", "rope_theta")
+        return float(top)
+    inner = _Keys(keys.path, section, "rope_parameters.")
+    theta = inner.take("rope_theta", (int, float))
+    inner.neutral({"rope_type": ("default", None), "type": ("default", None), "partial_rotary_factor": (1.0, 1, None)})
+    inner.finish(frozenset())
+    if top not in (None, theta):
+        keys.refuse("contradicts rope_parameters", "config-contradiction", "rope_theta", top, theta)
+    return float(theta)
+
+
+def _activation(keys: _Keys) -> Activation:
+    known: dict[str, Activation] = {"relu2": "relu2", "silu": "silu", "swish": "silu"}
+    name = keys.take("hidden_act", str)
+    if name not in known:
+        keys.refuse("is not supported", "config-unsupported", "hidden_act", name, ", ".join(known))
+    return known[name]

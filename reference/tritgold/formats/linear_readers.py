@@ -1,0 +1,118 @@
+"""How each container stores a linear weight: a function (box, name, shape) -> handle, problems noted in the box."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.errors import ConfigError
+from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.gguf_config import ARCHITECTURES
+from tritgold.formats.hf_config import QuantizationMode
+from tritgold.formats.packing import packing
+from tritgold.formats.stored_weights import MasterWeight, PackedWeight
+from tritgold.formats.tensor_box import TensorBox
+
+Stored = PackedWeight | MasterWeight
+LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
+
+_GGUF_PACKINGS = {"I2_S": "i2_s", "TQ2_0": "tq2_0"}
+
+
+def hf_reader(mode: QuantizationMode | None) -> LinearReader:
+    """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale."""
+
+    def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
+        tensor = box.take(name)
+        if tensor is None:
+            return None
+        _require_mode(mode, tensor)
+        if mode == "online":
+            return _master(box, tensor, shape)
+        packed = (-(-shape[0] // 4), shape[1])
+        if tensor.dtype != "U8" or tensor.shape != packed:
+            found = f"{tensor.dtype} {list(tensor.shape)}"
+            box.blame("tensor-shape", f"{tensor.name}: found {found}, expected packed U8 {list(packed)}")
+        scale = box.take_beside(tensor, ".weight_scale")
+        if scale is None:
+            box.blame("scale-missing", f"{tensor.name}: packed, but without a weight_scale; 1 is never assumed")
+            return None
+        value = _scalar(box, scale)
+        return None if value is None else PackedWeight(packing("hf"), tensor, shape, value)
+
+    return read
+
+
+def gguf_reader(config: ModelConfig, architecture: str) -> LinearReader:
+    """I2_S or TQ2_0 with the scale inside; an optional ``.scale`` beside it multiplies (upstream ``bitnet``)."""
+
+    def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
+        tensor = box.take(name, shape)
+        if tensor is None:
+            return None
+        beside = box.take_beside(tensor, ".scale")
+        if tensor.dtype not in _GGUF_PACKINGS:
+            supported = " or ".join(_GGUF_PACKINGS)
+            box.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected a ternary type: {supported}")
+            return None
+        scale = None if beside is None else _scalar(box, beside)
+        rows = None
+        if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
+            rows = interleaved_rows(shape[0], config.head_dim)
+        return PackedWeight(packing(_GGUF_PACKINGS[tensor.dtype]), tensor, shape, scale, rows)
+
+    return read
+
+
+def interleaved_rows(rows: int, head_dim: int) -> np.ndarray:
+    """Where row j of half-rotation q or k lies in a file permuted for interleaved RoPE: int64 [rows].
+
+    llama.cpp's converters move row i of a head's first half to 2 i, and of its second half to 2 i + 1, so that
+    the pairs (i, i + half) become neighbours.
+
+    >>> interleaved_rows(8, 4).tolist()
+    [0, 2, 1, 3, 4, 6, 5, 7]
+    """
+    head, within = np.divmod(np.arange(rows), head_dim)
+    second, i = np.divmod(within, head_dim // 2)
+    return head * head_dim + 2 * i + second
+
+
+def _require_mode(mode: QuantizationMode | None, tensor: StoredTensor) -> None:
+    if mode is not None:
+        return
+    ternary = tensor.dtype == "U8"
+    raise ConfigError(
+        "no quantization_config, yet the weights are packed"
+        if ternary
+        else "no quantization_config: not a ternary model",
+        kind="quantization-missing",
+        file=tensor.file.with_name("config.json"),
+        thing=f"tensor {tensor.name!r}",
+        got=tensor.dtype,
+        hint="say whether its scales multiply or divide: --linear-class autobitlinear (2B-4T) or bitlinear (Falcon, "
+        "Llama3-8B-1.58); guessing is wrong by the square of every scale"
+        if ternary
+        else None,
+    )
+
+
+def _master(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> Stored | None:
+    if tensor.dtype in FLOAT_BYTES and tensor.shape == shape:
+        return MasterWeight(tensor)
+    found = f"{tensor.dtype} {list(tensor.shape)}"
+    box.blame("tensor-shape", f"{tensor.name}: found {found}, expected a float master {list(shape)} (online mode)")
+    return None
+
+
+def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
+    """A scale stored as [], [1] or [1, 1]: the same scalar. Anything else is not one scale a tensor."""
+    if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
+        found = f"{tensor.dtype} {list(tensor.shape)}"
+        box.blame("scale-shape", f"{tensor.name}: found {found}, expected one float ([], [1] or [1, 1])")
+        return None
+    value: np.float32 = tensor.floats().reshape(-1)[0]
+    if not np.isfinite(value):
+        box.blame("scale-non-finite", f"{tensor.name}: found {value}, expected a finite scale")
+        return None
+    return value

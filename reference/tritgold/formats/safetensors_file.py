@@ -1,0 +1,238 @@
+"""safetensors: one file, or several with an index. Parsed by hand, so that every offset is checked and named.
+
+Layout: u64 header length, a JSON header (name -> dtype, shape, data_offsets; ``__metadata__`` -> strings), then
+the data without gaps. Source: the format section of the safetensors README, and its Rust parser's checks.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tritgold.errors import FormatError
+from tritgold.formats.container import StoredTensor, map_file
+
+ITEM_BYTES = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64"), 8),
+}
+MAX_HEADER = 100_000_000  # the limit of the reference parser
+INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor to be written: dtype as the format names it, shape, little-endian bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+Entries = dict[str, Entry]
+
+
+def write_safetensors(path: Path, entries: Entries, metadata: dict[str, str]) -> None:
+    """Write one file, tensors in the order given; it appears whole or not at all.
+
+    The header is padded with spaces to a multiple of 8 bytes, as the reference writer does, so that data is aligned.
+    """
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, entry in entries.items():
+        begin, end = end, end + len(entry.data)
+        header[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    scratch = path.with_name(path.name + ".part")
+    try:
+        with scratch.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.writelines(entry.data for entry in entries.values())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+class SafetensorsFile:
+    """One safetensors file.
+
+    tensors: in order of their place in the file. metadata: the ``__metadata__`` strings.
+
+    Raises FormatError on anything out of order; the kinds are ``truncated``, ``header-length``, ``header-utf8``,
+    ``header-json``, ``header-type``, ``duplicate-name``, ``entry``, ``unknown-dtype``, ``offsets-order``,
+    ``size-mismatch``, ``overlap``, ``gap``, ``trailing-bytes``.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file = map_file(self.path)
+        header, start = self._header()
+        self.metadata: dict[str, str] = self._metadata(header.pop("__metadata__", {}))
+        self.tensors: dict[str, StoredTensor] = {}
+        end = 0
+        entries = [self._entry(name, entry) for name, entry in header.items()]
+        for name, dtype, shape, begin, stop in sorted(entries, key=lambda e: (e[3], e[4])):
+            thing = f"tensor {name!r}"
+            if begin < end:
+                self._refuse("shares bytes with the tensor before it", "overlap", thing, got=begin, expected=end)
+            if begin > end:
+                self._refuse("leaves a gap to the tensor before it", "gap", thing, got=begin, expected=end)
+            end = stop
+            if start + stop > self._file.size:
+                self._refuse("ends behind the end of the file", "truncated", thing, self._file.size, start + stop)
+            data = self._file[start + begin : start + stop]
+            self.tensors[name] = StoredTensor(self.path, name, dtype, shape, start + begin, data)
+        if start + end != self._file.size:
+            self._refuse("has bytes behind the last tensor", "trailing-bytes", None, self._file.size, start + end)
+
+    def _header(self) -> tuple[dict[str, Any], int]:
+        size = self._file.size
+        if size < 8:
+            self._refuse("is too short for a header length", "truncated", None, f"{size} bytes", "at least 8")
+        length = int(self._file[:8].copy().view("<u8")[0])
+        if length > MAX_HEADER:
+            self._refuse("header is too long", "header-length", None, length, f"at most {MAX_HEADER}")
+        if 8 + length > size:
+            self._refuse("ends inside its header", "truncated", "header", f"{size} bytes", f"at least {8 + length}")
+        try:
+            text = self._file[8 : 8 + length].tobytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            self._refuse(f"is not UTF-8: {error.reason} at byte {8 + error.start}", "header-utf8", "header")
+        try:
+            header = json.loads(text, object_pairs_hook=self._unique)
+        except (ValueError, RecursionError) as error:
+            self._refuse(f"is not JSON: {error}", "header-json", "header")
+        if not isinstance(header, dict):
+            self._refuse("is not an object", "header-type", "header", type(header).__name__, "an object")
+        return header, 8 + length
+
+    def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            self._refuse("occurs twice", "duplicate-name", f"entry {twice!r}")
+        return unique
+
+    def _metadata(self, metadata: Any) -> dict[str, str]:
+        if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+            self._refuse("must map strings to strings", "entry", "'__metadata__'")
+        return dict(metadata)
+
+    def _entry(self, name: str, entry: Any) -> tuple[str, str, tuple[int, ...], int, int]:
+        thing = f"tensor {name!r}"
+        expected = {"dtype", "shape", "data_offsets"}
+        if not isinstance(entry, dict) or set(entry) != expected:
+            got = sorted(entry) if isinstance(entry, dict) else type(entry).__name__
+            self._refuse("entry is malformed", "entry", thing, got, sorted(expected))
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+            self._refuse("has an unknown dtype", "unknown-dtype", thing, repr(dtype), ", ".join(ITEM_BYTES))
+        if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+            self._refuse("shape and offsets are lists of whole numbers", "entry", thing, f"{shape}, {offsets}")
+        begin, stop = offsets
+        if begin > stop:
+            self._refuse("begins behind its end", "offsets-order", thing, offsets)
+        if stop - begin != prod(shape) * ITEM_BYTES[dtype]:
+            got, want = f"{stop - begin} bytes", f"{prod(shape) * ITEM_BYTES[dtype]} bytes ({dtype} {shape})"
+            self._refuse("size is not shape x dtype", "size-mismatch", thing, got, want)
+        return name, dtype, tuple(shape), begin, stop
+
+    def _refuse(
+        self, message: str, kind: str, thing: str | None, got: object = None, expected: object = None
+    ) -> NoReturn:
+        raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected)
+
+
+class SafetensorsFolder:
+    """A checkpoint folder: ``model.safetensors``, or shards named by ``model.safetensors.index.json``.
+
+    Raises FormatError when a shard is missing (``shard-missing``), when index and shards disagree
+    (``not-in-index``, ``not-in-shard``, ``duplicate-name``), and when the folder leaves the choice open
+    (``ambiguous``).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        single, index = self.path / "model.safetensors", self.path / INDEX
+        if single.exists() and index.exists():
+            self._refuse("holds both a whole model and an index of shards", "ambiguous", "remove one of them")
+        if index.exists():
+            self.tensors = self._shards(index)
+            return
+        files = [single] if single.exists() else sorted(self.path.glob("*.safetensors"))
+        if len(files) != 1:
+            what = "several .safetensors files and no index" if files else "no .safetensors file"
+            self._refuse(
+                f"holds {what}",
+                "ambiguous" if files else "no-weights",
+                f"expected model.safetensors or {INDEX}",
+            )
+        self.tensors = SafetensorsFile(files[0]).tensors
+
+    def _shards(self, index: Path) -> dict[str, StoredTensor]:
+        where = _weight_map(index)
+        names = sorted(set(where.values()))
+        missing = [name for name in names if not (self.path / name).is_file()]
+        if missing:
+            raise FormatError(
+                "names shards that are not there",
+                kind="shard-missing",
+                file=index,
+                got=", ".join(missing),
+                expected=f"{len(names)} files",
+                hint="a download was cut short, or the files lie elsewhere",
+            )
+        tensors: dict[str, StoredTensor] = {}
+        for shard in names:
+            for name, tensor in SafetensorsFile(self.path / shard).tensors.items():
+                if name in tensors:
+                    raise FormatError(
+                        "occurs in two shards",
+                        kind="duplicate-name",
+                        file=tensor.file,
+                        thing=f"tensor {name!r}",
+                    )
+                if where.get(name) != shard:
+                    raise FormatError(
+                        "lies in this shard, yet the index does not say so",
+                        kind="not-in-index",
+                        file=tensor.file,
+                        thing=f"tensor {name!r}",
+                        got=where.get(name, "not in the index"),
+                        expected=shard,
+                    )
+                tensors[name] = tensor
+        absent = sorted(set(where) - set(tensors))
+        if absent:
+            raise FormatError(
+                f"names tensors that no shard holds: {', '.join(absent[:5])}", kind="not-in-shard", file=index
+            )
+        return tensors
+
+    def _refuse(self, message: str, kind: str, hint: str) -> NoReturn:
+        raise FormatError(message, kind=kind, file=self.path, hint=hint)
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(f"is no shard index: {error!r}", kind="index", file=index) from error
+    if not isinstance(where, dict) or not where or not all(isinstance(v, str) for v in where.values()):
+        raise FormatError("weight_map must map tensor names to file names", kind="index", file=index)
+    for name in where.values():
+        # A name with a path in it would read files outside the checkpoint.
+        if not re.fullmatch(r"[^/\\]+\.safetensors", name):
+            raise FormatError("names a shard that is no plain file name", kind="index", file=index, got=repr(name))
+    return where
+
+
+def _counts(values: Any) -> bool:
+    """A list of non-negative integers below 2**63; JSON's true is not one of them."""
+    return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)

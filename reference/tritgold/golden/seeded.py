@@ -1,0 +1,164 @@
+"""A model made from a seed: BitNet b1.58 in small, with random trits and realistic scales.
+
+Its text is noise. What it is for: every operation of the graph runs on values of the size that real models have
+(sub-norm gains, scales near 1.5 that differ between projections, a residual stream that grows by layers), from a
+few hundred bytes of code instead of a file. Numbers come from a counter-based hash in integer arithmetic, so the
+same seed gives the same bytes everywhere; NumPy promises no such thing for its generators' distributions.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+from tritgold.formats.hf_writer import bf16_entry, packed_entries, write_hf_folder
+from tritgold.formats.safetensors_file import Entries
+
+SPECIAL = ("<bos>", "<eos>", "<eot>")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a seeded model. The vocabulary is the 256 bytes and the special tokens: 259, an odd number."""
+
+    seed: int = 158
+    hidden: int = 256
+    inter: int = 768
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    context: int = 512
+
+    @property
+    def vocab(self) -> int:
+        """256 bytes and the special tokens."""
+        return 256 + len(SPECIAL)
+
+
+SHAPE = Shape()
+
+
+def write_seeded_model(folder: Path, shape: Shape) -> None:
+    """Write the model as a Hugging Face folder (packed uint8, bf16 floats, config.json, tokenizer.json)."""
+    draw = _Draws(shape.seed)
+    head_dim = shape.hidden // shape.heads
+    kv_width = shape.kv_heads * head_dim
+    entries: Entries = {"model.embed_tokens.weight": bf16_entry(draw.normal((shape.vocab, shape.hidden), 0.7))}
+    for n in range(shape.layers):
+        at = f"model.layers.{n}"
+        gains = {
+            "input_layernorm": (shape.hidden, 0.5),
+            "post_attention_layernorm": (shape.hidden, 1.3),
+            "self_attn.attn_sub_norm": (shape.hidden, 0.3),
+            "mlp.ffn_sub_norm": (shape.inter, 1.25),
+        }
+        linears = {
+            "self_attn.q_proj": (shape.hidden, shape.hidden),
+            "self_attn.k_proj": (kv_width, shape.hidden),
+            "self_attn.v_proj": (kv_width, shape.hidden),
+            "self_attn.o_proj": (shape.hidden, shape.hidden),
+            "mlp.gate_proj": (shape.inter, shape.hidden),
+            "mlp.up_proj": (shape.inter, shape.hidden),
+            "mlp.down_proj": (shape.hidden, shape.inter),
+        }
+        for name, (width, centre) in gains.items():
+            entries[f"{at}.{name}.weight"] = bf16_entry(centre * (1 + draw.normal((width,), 0.2)))
+        for name, (rows, columns) in linears.items():
+            # Scales of about 3 / sqrt(in), never 1 and never equal: an equal scale would hide a swapped one.
+            scale = (2.5 + draw.uniform((1,))) / np.float32(np.sqrt(columns))
+            entries |= packed_entries(f"{at}.{name}", draw.trits((rows, columns)), scale)
+    entries["model.norm.weight"] = bf16_entry(1 + draw.normal((shape.hidden,), 0.2))
+    write_hf_folder(folder, _config(shape, head_dim), entries, {"tokenizer.json": byte_tokenizer()})
+
+
+def byte_tokenizer() -> str:
+    """tokenizer.json of a byte-level tokenizer without merges: id = byte, then the special tokens; <bos> is added."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=_byte_of)
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))]
+    )
+    return str(tokenizer.to_str(pretty=False)) + "\n"
+
+
+def _byte_of(character: str) -> int:
+    """The byte that GPT-2's byte-level alphabet writes as this character."""
+    code = ord(character)
+    if code < 256:
+        return code
+    unprintable = [b for b in range(256) if not (33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255)]
+    return unprintable[code - 256]
+
+
+def _config(shape: Shape, head_dim: int) -> dict[str, Any]:
+    return {
+        "architectures": ["BitNetForCausalLM"],
+        "model_type": "bitnet",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.inter,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": head_dim,
+        "hidden_act": "relu2",
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+        "bos_token_id": 256,
+        "eos_token_id": 257,
+        "dtype": "bfloat16",
+        "quantization_config": {
+            "quant_method": "bitnet",
+            "linear_class": "autobitlinear",
+            "quantization_mode": "offline",
+        },
+    }
+
+
+class _Draws:
+    """Numbers from a counter: SplitMix64 (Steele et al. 2014) of seed and position, never the same counter twice."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._used = np.uint64(seed), 0
+
+    def _bits(self, count: int) -> np.ndarray:
+        """``count`` uint64, uniformly distributed."""
+        counter = np.arange(self._used + 1, self._used + 1 + count, dtype=np.uint64)
+        self._used += count
+        with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
+            z = self._seed * np.uint64(0xD1342543DE82EF95) + counter * np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+    def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 in [0, 1), 24 random bits each."""
+        bits = self._bits(int(np.prod(shape))) >> np.uint64(40)
+        return (bits.astype(np.float32) * np.float32(2**-24)).reshape(shape)
+
+    def normal(self, shape: tuple[int, ...], std: float) -> np.ndarray:
+        """float32, about normal with mean 0: the sum of 12 uniforms less 6, whose variance is 1."""
+        return (self.uniform((*shape, 12)).astype(np.float64).sum(axis=-1) - 6.0).astype(np.float32) * np.float32(std)
+
+    def trits(self, shape: tuple[int, ...]) -> np.ndarray:
+        """int8: -1, 0, +1 with shares of 5, 6 and 5 in 16, as absmean gives for bell-shaped weights (about 0.37)."""
+        lot = (self._bits(int(np.prod(shape))) >> np.uint64(60)).astype(np.int8).reshape(shape)
+        return np.where(lot < 5, -1, np.where(lot < 11, 0, 1)).astype(np.int8)
+
+
+if __name__ == "__main__":  # python -m tritgold.golden.seeded FOLDER
+    import sys
+
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=False)
+    write_seeded_model(target, SHAPE)
+    print(json.dumps({"written": str(target)}))

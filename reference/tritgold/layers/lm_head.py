@@ -1,0 +1,20 @@
+"""Logits: the final hidden state times the head, which is bf16 or f16 and never ternary."""
+
+import numpy as np
+from jaxtyping import Float32
+
+from tritgold.portable_math import dot
+from tritgold.ternary import DenseMatrix
+
+_ROWS = 64  # vocabulary rows at a time: the float64 products of 64 x 2560 fit a second-level cache
+
+
+def logits(x: Float32[np.ndarray, "tokens hidden"], head: DenseMatrix) -> Float32[np.ndarray, "tokens vocab"]:
+    """x . head[v] for every vocabulary row v, float64 in a fixed order, rounded once."""
+    vocab = head.shape[0]
+    result = np.empty((x.shape[0], vocab), np.float32)
+    for first in range(0, vocab, _ROWS):
+        rows = head.rows(slice(first, first + _ROWS))
+        for token, hidden_state in enumerate(x):
+            result[token, first : first + _ROWS] = dot(rows, hidden_state)
+    return result

@@ -1,0 +1,33 @@
+"""ArithmeticMode: the name and version of an arithmetic, so that a number always says how it was made.
+
+Two engines that differ only in where they round are both right; they run in different modes. A trace and a
+report carry the mode's id, and traces of different modes are never compared as if they were one.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ArithmeticMode:
+    """A named arithmetic. ``rounds`` lists, in words, every place where it rounds."""
+
+    name: str
+    version: int
+    rounds: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """``name/version``: what traces and reports store."""
+        return f"{self.name}/{self.version}"
+
+
+GOLDEN = ArithmeticMode(
+    name="golden",
+    version=1,
+    rounds=(
+        "activations: s = f32(127 / max(absmax, 1e-5)), code = half-even(f32(x * s)), clamped to [-128, 127]",
+        "linear: int32 accumulator, exact; output = f32(f32(acc) / s) then f32(. * w) or f32(. / w)",
+        "norm, RoPE, softmax, attention mix, FFN activation, head: float64 from float32, rounded once to float32",
+        "residual: one float32 addition",
+    ),
+)

@@ -1,0 +1,105 @@
+"""float64 sums, exp, sin and cos made of single IEEE operations: the same bits on every machine.
+
+Libm, BLAS and SIMD builds of NumPy differ in the last bit of a float64, and one in 10^9 of those differences
+survives the rounding to float32, enough to change the hash of a long trace. Here every step is one elementwise
+add, multiply, divide or rint, which IEEE 754 defines to the last bit, so golden files are equal by construction.
+
+Nothing here is fast, and nothing here is for engines: the XLA engine has its own arithmetic, on purpose.
+"""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+
+_LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # ln 2 with 11 zero bits at the end: k * _LN2_HIGH is exact
+_LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")  # ln 2 - _LN2_HIGH
+_LOG2_E = float.fromhex("0x1.71547652b82fep+0")
+_EXP_TERMS = tuple(1.0 / math.factorial(n) for n in range(14))  # |r| <= ln2/2: the next term is below 1e-17
+
+# pi/2 in three pieces of 33 bits (Cody and Waite): n * piece is exact for n < 2**20, angles up to 1.6 million.
+_HALF_PI = (
+    float.fromhex("0x1.921fb54400000p+0"),
+    float.fromhex("0x1.0b4611a600000p-34"),
+    float.fromhex("0x1.3198a2e037073p-69"),
+)
+_TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
+_SIN_TERMS = tuple((-1.0) ** n / math.factorial(2 * n + 1) for n in range(9))
+_COS_TERMS = tuple((-1.0) ** n / math.factorial(2 * n) for n in range(10))
+MAX_ANGLE = 2.0**20
+
+
+def pairwise_sum(terms: np.ndarray) -> np.ndarray:
+    """Sum over the last axis in one fixed order: neighbours first, then neighbours of neighbours.
+
+    terms: float64 [..., n]. Returns float64 [...]; n = 0 gives 0.
+
+    The order depends on nothing but the index, and appended zeros change no bit. So a softmax over 7 keys is the
+    same whether the other 33 are absent or masked, and prefill equals decoding step by step.
+
+    >>> pairwise_sum(np.array([1.0, 2.0, 3.0]))
+    np.float64(6.0)
+    """
+    while (n := terms.shape[-1]) > 1:
+        pairs = terms[..., 0 : n - 1 : 2] + terms[..., 1::2]
+        terms = np.concatenate([pairs, terms[..., -1:]], axis=-1) if n % 2 else pairs
+    total: np.ndarray = terms[..., 0] if terms.shape[-1] else np.zeros(terms.shape[:-1])
+    return total + 0.0  # a sum of -0.0 is 0.0, as it is when a zero is appended
+
+
+def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Inner product over the last axis of float32 arrays that broadcast: float64, fixed order.
+
+    The product of two float32 numbers is exact in float64, so the sum is the only source of rounding.
+    """
+    return pairwise_sum(np.multiply(a, b, dtype=np.float64))
+
+
+def exp(x: np.ndarray) -> np.ndarray:
+    """e**x in float64, within 2 ulp. -inf and anything below -745 give 0, above 709.78 inf; NaN stays NaN.
+
+    >>> exp(np.array([0.0, 1.0, -np.inf]))
+    array([1.        , 2.71828183, 0.        ])
+    """
+    x = np.asarray(x, np.float64)
+    inside = np.clip(x, -746.0, 710.0)  # beyond these the result is 0 or inf whatever x is
+    k = np.rint(inside * _LOG2_E)
+    r = (inside - k * _LN2_HIGH) - k * _LN2_LOW
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.ldexp(_polynomial(r, _EXP_TERMS), np.nan_to_num(k).astype(np.int32))
+
+
+def sin_cos(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(sin, cos) of float64 angles in radians, |angle| <= MAX_ANGLE, absolute error below 2e-16.
+
+    >>> [float(v) for v in sin_cos(np.array(0.0))]
+    [0.0, 1.0]
+    """
+    angle = np.asarray(angle, np.float64)
+    if not (np.abs(angle) <= MAX_ANGLE).all():
+        raise ValueError(f"angles must be within +-{MAX_ANGLE:.0f} rad, found {np.abs(angle).max()}")
+    n = np.rint(angle * _TWO_OVER_PI)
+    r = ((angle - n * _HALF_PI[0]) - n * _HALF_PI[1]) - n * _HALF_PI[2]
+    sin_r = r * _polynomial(r * r, _SIN_TERMS)
+    cos_r = _polynomial(r * r, _COS_TERMS)
+    quadrant = n.astype(np.int64) & 3
+    swap = (quadrant & 1).astype(bool)
+    sin = np.where(swap, cos_r, sin_r) * np.where(quadrant & 2, -1.0, 1.0)
+    cos = np.where(swap, sin_r, cos_r) * np.where((quadrant + 1) & 2, -1.0, 1.0)
+    return sin, cos
+
+
+def inverse_powers(base: float, exponents: list[float]) -> np.ndarray:
+    """base ** -e for each e, correctly rounded to float64 (through 40 decimal digits). base > 0."""
+    with localcontext() as context:
+        context.prec = 40
+        log_base = Decimal(base).ln()
+        return np.array([float((-Decimal(e) * log_base).exp()) for e in exponents])
+
+
+def _polynomial(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
+    """Horner's rule, lowest coefficient first."""
+    result = np.full_like(x, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = result * x + c
+    return result

@@ -1,0 +1,150 @@
+"""TernaryTensor: what every packing unpacks to, and the only thing the arithmetic knows of a ternary weight."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from tritgold.errors import PackingError
+
+
+@dataclass(frozen=True, eq=False)
+class TernaryTensor:
+    """A weight matrix of trits and its scale.
+
+    trits: int8 [out, in], each -1, 0 or +1.
+    scale: float32, shape () for one scale a tensor (BitNet), or [out, in / block] where a format stores one scale
+        for every block of consecutive columns (TQ2_0). Whether it multiplies or divides is the model's rule
+        (``ModelConfig.scale_rule``), not the tensor's.
+
+    Anything else (code 3 read as +2, a NaN scale) is refused at construction, so arithmetic need not look again.
+    """
+
+    trits: np.ndarray
+    scale: np.ndarray
+
+    def __post_init__(self) -> None:
+        check_trits(self.trits)
+        scale = np.asarray(self.scale)
+        if scale.dtype != np.float32:
+            raise PackingError("a ternary scale is float32", kind="scale-dtype", got=scale.dtype, expected="float32")
+        if scale.ndim not in (0, 2) or (scale.ndim == 2 and not self._fits(scale)):
+            raise PackingError(
+                "the scale fits neither the tensor nor its blocks",
+                kind="scale-shape",
+                got=list(scale.shape),
+                expected=f"[] or [{self.trits.shape[0]}, blocks]",
+            )
+        if not np.isfinite(scale).all():
+            where = np.argwhere(~np.isfinite(np.atleast_1d(scale)))[0].tolist()
+            raise PackingError(
+                f"the scale is not finite at {where}",
+                kind="scale-non-finite",
+                got=scale[~np.isfinite(scale)][0],
+            )
+        object.__setattr__(self, "scale", scale)
+
+    def _fits(self, scale: np.ndarray) -> bool:
+        rows, columns = self.trits.shape
+        return scale.shape[0] == rows and scale.shape[1] > 0 and columns % scale.shape[1] == 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.trits.shape[0], self.trits.shape[1]
+
+    def dense(self) -> np.ndarray:
+        """float32 [out, in]: trit x scale. For looking at and for comparing formats, never for the golden path."""
+        blocks = (
+            self.scale if self.scale.ndim == 0 else np.repeat(self.scale, self.shape[1] // self.scale.shape[1], axis=1)
+        )
+        return self.trits.astype(np.float32) * blocks
+
+    def with_one_scale(self) -> "TernaryTensor":
+        """The same weights with a scale of shape (), for block formats that hold a one-scale tensor.
+
+        Blocks of nothing but zeros say nothing about the scale (encoders write 0 there) and are not asked.
+        Raises PackingError ``block-scales`` where the blocks truly differ: the tensor is not ternary up to one scale.
+        """
+        if self.scale.ndim == 0:
+            return self
+        rows, blocks = self.scale.shape
+        speaking = self.trits.reshape(rows, blocks, -1).any(axis=2)
+        scales = np.unique(self.scale[speaking])
+        if scales.size > 1:
+            raise PackingError(
+                "the blocks have different scales; BitNet arithmetic is defined for one scale a tensor",
+                kind="block-scales",
+                got=f"{scales.size} scales from {scales[0]} to {scales[-1]}",
+                expected="one scale",
+                hint="was the file quantised from ordinary weights? Ternarise by absmean first",
+            )
+        return TernaryTensor(self.trits, np.asarray(scales[0] if scales.size else self.scale[0, 0]))
+
+
+@runtime_checkable
+class DenseMatrix(Protocol):
+    """A matrix [rows, columns] stored as f32, f16 or bf16 and read as float32, some rows at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        """float32 [len(index), columns]; widening is exact."""
+
+
+@runtime_checkable
+class LinearWeight(Protocol):
+    """A ternary weight that may still be packed, or still be a bf16 master: unpacked when asked, never kept."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+
+    @property
+    def master(self) -> DenseMatrix | None:
+        """The float weight behind the trits where the checkpoint is online; an engine may quantise it itself."""
+
+    def ternary(self) -> TernaryTensor:
+        """The trits and their one scale, unpacked anew at each call: a model's worth is never held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemoryTernary:
+    """A LinearWeight whose trits are in memory: for tests, and for models made rather than read."""
+
+    tensor: TernaryTensor
+    master: DenseMatrix | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.tensor.shape
+
+    def ternary(self) -> TernaryTensor:
+        """The tensor itself."""
+        return self.tensor
+
+
+def check_trits(trits: np.ndarray) -> None:
+    """Refuse anything that is not an int8 matrix of -1, 0, +1, naming the first offender.
+
+    No rounding and no clipping: 1.6, NaN or True are a caller's mistake, and a packer that carries a 2 into
+    its base-3 neighbour corrupts a weight that was right.
+    """
+    if not isinstance(trits, np.ndarray) or trits.ndim != 2:
+        raise PackingError("trits are a matrix [out, in]", kind="trits-shape", got=getattr(trits, "shape", type(trits)))
+    if trits.dtype != np.int8:
+        raise PackingError("trits are int8", kind="trits-dtype", got=trits.dtype, expected="int8")
+    if trits.size == 0:
+        raise PackingError("the matrix is empty", kind="trits-shape", got=list(trits.shape))
+    # One pass without a temporary the size of the tensor: min and max decide for integers.
+    if trits.min() < -1 or trits.max() > 1:
+        row, column = np.argwhere((trits < -1) | (trits > 1))[0].tolist()
+        raise PackingError(
+            f"not a trit at [{row}, {column}]",
+            kind="not-a-trit",
+            got=int(trits[row, column]),
+            expected="-1, 0 or +1",
+        )

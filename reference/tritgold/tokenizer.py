@@ -1,0 +1,58 @@
+"""Text to ids and back, through the ``tokenizers`` library, and a stream that never splits a character."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer as _Tokenizer
+
+from tritgold.errors import FormatError
+
+
+class Tokenizer:
+    """A tokenizer.json. Raises FormatError when the file is missing or is no tokenizer."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise FormatError(
+                "does not exist",
+                kind="no-tokenizer",
+                file=path,
+                hint="pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer",
+            )
+        try:
+            self._tokenizer = _Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise FormatError(f"is no tokenizer: {error}", kind="tokenizer", file=path) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds."""
+        return list(self._tokenizer.encode(text).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of the ids, special tokens left out; bytes that form no character become U+FFFD."""
+        return str(self._tokenizer.decode(ids))
+
+
+class TextStream:
+    """Turns a growing list of ids into pieces of text whose concatenation is the text of the whole list.
+
+    A character whose bytes lie in two tokens is held back until it is complete: ids are never decoded alone.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._ids, self._shown = tokenizer, list[int](), 0
+
+    def push(self, token: int) -> str:
+        """The text that has become certain with this token; often a piece, sometimes empty."""
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        # A trailing U+FFFD may be the first bytes of a character whose last bytes are still to come.
+        certain = text if not text.endswith("�") else text.rstrip("�")
+        return self._advance(certain)
+
+    def finish(self) -> str:
+        """Whatever was held back: bytes that never became a character."""
+        return self._advance(self._tokenizer.decode(self._ids))
+
+    def _advance(self, text: str) -> str:
+        piece, self._shown = text[self._shown :], max(self._shown, len(text))
+        return piece

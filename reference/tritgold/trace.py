@@ -1,0 +1,150 @@
+"""Trace: the named activations of one forward pass in execution order, and the one file they travel in.
+
+A trace is what a comparison compares. The file is a plain safetensors file, readable from any language; the
+order, the tokens and the provenance stand as JSON in its metadata under ``tritgold.trace``.
+"""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from tritgold.errors import TraceError
+
+SCHEMA = "tritgold.trace/1"
+
+
+@dataclass(eq=False)
+class Trace:
+    """Arrays by name, in the order in which they were recorded.
+
+    tokens: the input ids. mode: an ArithmeticMode id. engine: who computed it. model_hash: of the weights used.
+    A forward pass in several chunks appends along the token axis, so the trace of a prefill and that of step by
+    step decoding have the same arrays (softmax rows are widened with zeros to the final number of keys).
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    mode: str = ""
+    engine: str = ""
+    model_hash: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> None:
+        """Add an array, or the next chunk of one. ``token_axis``: 0, or 1 for probs [heads, tokens, keys]."""
+        before = self.arrays.get(name)
+        if before is None:
+            self.arrays[name] = array
+            return
+        if token_axis == 1:
+            missing = array.shape[2] - before.shape[2]
+            before = np.pad(before, ((0, 0), (0, 0), (0, missing)))
+        self.arrays[name] = np.concatenate([before, array], axis=token_axis)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            return self.arrays[name]
+        except KeyError:
+            raise TraceError(
+                "the trace has no such array",
+                kind="trace-name-missing",
+                thing=name,
+                hint=_nearest(name, self.arrays),
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+    def digest(self) -> str:
+        """SHA-256 over names, dtypes, shapes and bytes in execution order; provenance is left out."""
+        digest = hashlib.sha256()
+        for name, array in self.arrays.items():
+            digest.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace; the file appears whole or not at all."""
+        header = {
+            "schema": SCHEMA,
+            "engine": self.engine,
+            "mode": self.mode,
+            "model_hash": self.model_hash,
+            "tokens": [int(t) for t in self.tokens],
+            "versions": self.versions or versions(),
+            "digest": self.digest(),
+            "order": list(self.arrays),
+        }
+        target = Path(path)
+        scratch = target.with_name(target.name + ".part")
+        arrays = {name: np.ascontiguousarray(a) for name, a in self.arrays.items()}
+        try:
+            save_file(arrays, scratch, metadata={"tritgold.trace": json.dumps(header)})
+            scratch.replace(target)
+        except (OSError, SafetensorError) as error:
+            raise TraceError(f"cannot be written: {error}", kind="trace-unwritable", file=path) from error
+        finally:
+            scratch.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Trace":
+        """Read a trace. Raises TraceError when the file is not one, or when its digest does not match its arrays."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = _header(path, file.metadata())
+                arrays = {name: file.get_tensor(name) for name in header["order"]}
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise TraceError(f"cannot be read: {error}", kind="trace-unreadable", file=path) from error
+        trace = cls(
+            tokens=header["tokens"],
+            mode=header["mode"],
+            engine=header["engine"],
+            model_hash=header["model_hash"],
+            versions=header["versions"],
+            arrays=arrays,
+        )
+        if trace.digest() != header["digest"]:
+            raise TraceError(
+                "the arrays are not those that were saved",
+                kind="trace-digest",
+                file=path,
+                got=trace.digest(),
+                expected=header["digest"],
+            )
+        return trace
+
+
+def versions() -> dict[str, str]:
+    """What a trace records about where it was made."""
+    return {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine()}
+
+
+def _header(path: object, metadata: dict[str, str] | None) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads((metadata or {})["tritgold.trace"])
+    except (KeyError, ValueError):
+        raise TraceError(
+            "a safetensors file, but not a trace",
+            kind="not-a-trace",
+            file=path,
+            expected="JSON in the metadata entry 'tritgold.trace'",
+            hint="make one with: tritgold trace MODEL --ids 1,2,3 -o FILE",
+        ) from None
+    if header.get("schema") != SCHEMA:
+        raise TraceError("unknown schema", kind="trace-schema", file=path, got=header.get("schema"), expected=SCHEMA)
+    return header
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, list(names), n=3)
+    return f"nearest: {', '.join(close)}" if close else "it is empty"

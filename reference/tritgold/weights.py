@@ -1,0 +1,70 @@
+"""ModelWeights and LayerWeights: which tensors a model has. Data only; nothing here reads a file or multiplies.
+
+Linear weights are handles (``LinearWeight``), unpacked a matrix at a time when the arithmetic asks, so a
+2B-parameter model costs its packed bytes plus one matrix. The embedding is a handle too (``DenseMatrix``): rows
+are widened to float32 as they are looked up.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tritgold.ternary import DenseMatrix, LinearWeight
+
+LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
+NORMS = ("attn_norm", "attn_sub_norm", "ffn_norm", "ffn_sub_norm")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """One decoder layer. Norm gains are float32 vectors; sub-norms are None in families without them.
+
+    attn_norm, ffn_norm: [hidden]; attn_sub_norm: [heads * head_dim]; ffn_sub_norm: [inter]
+    q: [heads * head_dim, hidden]; k, v: [kv_heads * head_dim, hidden]; o: [hidden, heads * head_dim]
+    gate, up: [inter, hidden]; down: [hidden, inter]
+    """
+
+    attn_norm: np.ndarray
+    q: LinearWeight
+    k: LinearWeight
+    v: LinearWeight
+    attn_sub_norm: np.ndarray | None
+    o: LinearWeight
+    ffn_norm: np.ndarray
+    gate: LinearWeight
+    up: LinearWeight
+    ffn_sub_norm: np.ndarray | None
+    down: LinearWeight
+
+    def linear(self, name: str) -> LinearWeight:
+        """The linear weight called ``name``, one of LINEARS."""
+        if name not in LINEARS:
+            raise KeyError(f"no linear weight {name!r} among {LINEARS}")
+        weight: LinearWeight = getattr(self, name)
+        return weight
+
+
+@dataclass(frozen=True, eq=False)
+class ModelWeights:
+    """All tensors of a model.
+
+    embedding: [vocab, hidden]; final_norm: float32 [hidden].
+    head: [vocab, hidden], or None where the head is tied to the embedding. Use ``head_or_embedding``.
+    """
+
+    embedding: DenseMatrix
+    layers: tuple[LayerWeights, ...]
+    final_norm: np.ndarray
+    head: DenseMatrix | None
+
+    @property
+    def head_or_embedding(self) -> DenseMatrix:
+        """The matrix that makes logits: the untied head, or the embedding itself."""
+        return self.embedding if self.head is None else self.head
+
+    def linears(self) -> Iterator[tuple[str, LinearWeight]]:
+        """Every ternary weight with its name, ``layers.0.q`` and so on, in execution order."""
+        for index, layer in enumerate(self.layers):
+            for name in LINEARS:
+                yield f"layers.{index}.{name}", layer.linear(name)

@@ -1,0 +1,6 @@
+"""Shapes in signatures are checked while the tests run; outside them the annotations cost nothing."""
+
+from jaxtyping import install_import_hook
+
+# Before any test imports them: jaxtyping rewrites the modules as they load.
+install_import_hook("tritgold.layers", "beartype.beartype")
