@@ -1,0 +1,130 @@
+"""What the commands share: options, where a model comes from, and how output and errors leave the program."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tritgold.checkpoint import Checkpoint
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COULD_NOT_JUDGE = 3
+EMBEDDED = "embedded"
+
+
+def json_option(function: F) -> F:
+    """``--json``: one object on stdout, nothing else there."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(function)
+
+
+def model_options(function: F) -> F:
+    """``--linear-class`` and ``--ignore-key``: for checkpoints whose config.json says too little or too much."""
+    for option in (
+        click.option(
+            "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json."
+        ),
+        click.option(
+            "--linear-class",
+            type=click.Choice(["autobitlinear", "bitlinear"]),
+            help="For packed weights without a quantization_config: scales multiply, or divide.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def input_options(function: F) -> F:
+    """``--prompt`` or ``--ids``, and where the tokenizer is."""
+    for option in (
+        click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, if not beside the model."),
+        click.option("--ids", type=Ids(), help="Token ids, separated by commas."),
+        click.option("--prompt", help="Text; the tokenizer adds its own BOS."),
+    ):
+        function = option(function)
+    return function
+
+
+class Ids(click.ParamType[list[int]]):
+    """Comma-separated token ids."""
+
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``1,2,3`` -> [1, 2, 3]."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [int(part) for part in str(value).split(",") if part.strip()]
+        except ValueError:
+            self.fail(f"{value!r} is no list of integers like 1,2,3", param, ctx)
+
+
+@contextmanager
+def model_path(model: str | None) -> Iterator[Path]:
+    """The checkpoint to use: the path given, or the embedded model for the duration of the block."""
+    if model is not None and (model != EMBEDDED or Path(model).exists()):
+        yield Path(model)
+        return
+    from tritgold.golden import embedded_model
+
+    with embedded_model() as path:
+        yield path
+
+
+def open_model(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...]) -> "Checkpoint":
+    """Open a checkpoint with the options of ``model_options``."""
+    from tritgold.checkpoint import open_checkpoint
+
+    return open_checkpoint(path, linear_class, tuple(ignore_keys))
+
+
+def tokenizer_path(model: Path, given: Path | None) -> Path:
+    """The tokenizer of a model: the one given, or tokenizer.json in its folder."""
+    return given or (model if model.is_dir() else model.parent) / "tokenizer.json"
+
+
+def token_ids(model: Path, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
+    """The input of a command: exactly one of prompt and ids."""
+    if (prompt is None) == (ids is None):
+        raise click.UsageError("give exactly one of --prompt and --ids")
+    if ids is not None:
+        return ids
+    from tritgold.tokenizer import Tokenizer
+
+    return Tokenizer(tokenizer_path(model, tokenizer)).encode(prompt or "")
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on stdout. Non-finite numbers would not be JSON: they are an error here, not a surprise there."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def console(stderr: bool = False) -> "Console":
+    """A rich console: as wide as the terminal, 120 columns where there is none."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 120
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+@contextmanager
+def errors(as_json: bool) -> Iterator[None]:
+    """Typed errors end the command with exit code 3, on stderr as text or on stdout as JSON."""
+    from tritgold.errors import TritgoldError
+
+    try:
+        yield
+    except TritgoldError as error:
+        if as_json:
+            print_json({"schema": "tritgold.error/1", **error.as_dict()})
+        else:
+            click.echo(f"{type(error).__name__}: {error}", err=True)
+        sys.exit(COULD_NOT_JUDGE)

@@ -1,0 +1,77 @@
+"""tritgold env: what a bug report or a benchmark needs to say about the machine."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tritgold_conformance.commands import common
+
+PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich")
+VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "MKL_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES",
+    "XLA_FLAGS",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+)
+
+
+@click.command()
+@common.json_option
+def env(as_json: bool) -> None:
+    """Print versions, machine and settings."""
+    facts = environment()
+    if as_json:
+        common.print_json({"schema": "tritgold.env/1", **facts})
+        return
+    for section, values in facts.items():
+        click.echo(f"{section}:")
+        for name, value in values.items():
+            click.echo(f"  {name:24} {value}")
+
+
+def environment() -> dict[str, dict[str, Any]]:
+    """Facts by section; a package that is not installed is null."""
+    return {
+        "packages": {name: _version(name) for name in PACKAGES},
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.platform(),
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        },
+        "numpy": _numpy(),
+        "variables": {name: os.environ.get(name) for name in VARIABLES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _numpy() -> dict[str, Any]:
+    import numpy as np
+
+    config: Any = np.show_config(mode="dicts")
+    blas = config["Build Dependencies"]["blas"]
+    found = config["SIMD Extensions"].get("found", [])
+    return {"blas": f"{blas.get('name')} {blas.get('version')}", "simd": " ".join(found)}

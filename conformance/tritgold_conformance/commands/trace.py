@@ -1,0 +1,76 @@
+"""tritgold trace: write every activation of one forward pass to a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tritgold_conformance.commands import common
+from tritgold_conformance.commands.run import BACKENDS
+
+if TYPE_CHECKING:
+    from tritgold.checkpoint import Checkpoint
+    from tritgold.trace import Trace
+
+
+@click.command()
+@click.argument("model", required=False)
+@common.input_options
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@common.model_options
+@common.json_option
+def trace(
+    model: str | None,
+    prompt: str | None,
+    ids: list[int] | None,
+    tokenizer: Path | None,
+    output: Path,
+    backend: str,
+    linear_class: str | None,
+    ignore_keys: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Save every activation of one forward pass.
+
+    Runs MODEL once over the input; the trace is a safetensors file with a JSON header.
+
+    Two traces are compared with `tritgold compare A B`.
+    """
+    with common.errors(as_json), common.model_path(model) as path:
+        checkpoint = common.open_model(path, linear_class, ignore_keys)
+        tokens = common.token_ids(path, prompt, ids, tokenizer)
+        made = make_trace(checkpoint, tokens, backend)
+        made.save(output)
+        if as_json:
+            common.print_json(
+                {
+                    "schema": "tritgold.trace-summary/1",
+                    "file": str(output),
+                    "digest": made.digest(),
+                    "engine": made.engine,
+                    "mode": made.mode,
+                    "model_hash": made.model_hash,
+                    "tokens": made.tokens,
+                    "arrays": {n: {"dtype": str(a.dtype), "shape": list(a.shape)} for n, a in made.arrays.items()},
+                }
+            )
+            return
+        click.echo(f"{output}: {len(made.arrays)} arrays over {len(tokens)} tokens, {made.mode}, {made.digest()}")
+
+
+def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Trace":
+    """The trace of one prefill by one of our engines, with its model hash."""
+    from tritgold.model import check_tokens, forward
+    from tritgold.trace import Trace
+
+    check_tokens(tokens, checkpoint.config)
+    if backend == "reference":
+        made = Trace()
+        forward(tokens, checkpoint.weights, checkpoint.config, trace=made)
+    else:
+        from tritgold_xla.engine import XlaEngine
+
+        made = XlaEngine(checkpoint.config, checkpoint.weights, len(tokens)).trace(tokens)
+    made.model_hash = checkpoint.model_hash()
+    return made

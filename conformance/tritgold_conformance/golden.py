@@ -1,0 +1,54 @@
+"""GoldenRun: the reference's answer to one input, computed once and compared with many times."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.graph import Operation, operations
+from tritgold.model import forward
+from tritgold.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class GoldenRun:
+    """A checkpoint, tokens, and the trace of the golden model over them."""
+
+    checkpoint: Checkpoint
+    tokens: list[int]
+    trace: Trace
+
+    @property
+    def logits(self) -> np.ndarray:
+        """float32 [tokens, vocab]."""
+        return self.trace["logits"]
+
+    def operations(self) -> Iterator[tuple[Operation, dict[str, np.ndarray]]]:
+        """Every operation in execution order, with its golden inputs by role."""
+        arrays = {**self.trace.arrays, "tokens": np.asarray(self.tokens, np.int64)}
+        for operation in operations(self.checkpoint.config):
+            yield operation, {role: arrays[name] for role, name in operation.reads.items()}
+
+
+def golden_run(model: Path, tokens: list[int]) -> GoldenRun:
+    """Open the model and run the golden forward pass over the tokens."""
+    checkpoint = open_checkpoint(model)
+    trace = Trace(model_hash=checkpoint.model_hash())
+    forward(tokens, checkpoint.weights, checkpoint.config, trace=trace)
+    return GoldenRun(checkpoint, tokens, trace)
+
+
+def vocabulary_of(model: Path) -> int:
+    """Size of a model's vocabulary."""
+    return open_checkpoint(model).config.vocab
+
+
+def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:
+    """``count`` token ids spread over the vocabulary, the same for the same seed: a linear congruential sequence."""
+    state, tokens = seed * 2654435761 % 2**31, []
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) % 2**31
+        tokens.append((state >> 8) % vocab)
+    return tokens

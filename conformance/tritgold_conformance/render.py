@@ -1,0 +1,153 @@
+"""A report on a terminal: rich tables, read by people. What machines read is the JSON."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.free_running import FreeRunning
+from tritgold_conformance.report import Report, Side
+
+_STYLES = {"passed": "green", "failed": "bold red", "not assessed": "yellow"}
+_LEVELS = {
+    "operations": "each operation on golden inputs",
+    "trace": "activations, free-running",
+    "logits": "logits of one prefill",
+    "steps": "logits token by token",
+}
+_SHOWN_TIES = 10
+_SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
+
+
+def render(report: Report, console: Console) -> None:
+    """Print the verdict table, the first divergence, activation statistics and tokens/s."""
+    c = report.config
+    console.print(
+        f"[bold]{escape(report.engine.name)}[/] ({_versions(report.engine)}) against "
+        f"[bold]{report.reference.name}[/], mode {report.mode}"
+    )
+    console.print(
+        f"model {escape(report.model)} ({report.model_hash[:12]}): {c['layers']} layers, hidden {c['hidden']}, "
+        f"{c['heads']}/{c['kv_heads']} heads, vocabulary {c['vocab']}; {len(report.tokens)} tokens\n"
+    )
+    console.print(_levels(report))
+    if report.first_divergence is not None:
+        _divergence(report.first_divergence, console)
+    console.print(_statistics(report))
+    if report.engine.speed is not None:
+        console.print(_speed(report))
+    style = "bold green" if report.exit_code == 0 else "bold red"
+    console.print(Text(f"\n{report.engine.name} {report.verdict}.", style=style))
+    if report.exit_code:
+        console.print(f"To see this alone: [bold]{escape(report.reproduce)}[/]", soft_wrap=True)
+
+
+def _versions(side: Side) -> str:
+    return escape(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
+
+
+def _levels(report: Report) -> Table:
+    table = Table(title="Verdict", title_justify="left", show_edge=False)
+    for column in ("level", "status", "compared", "failed", "not assessed", "measured"):
+        table.add_column(column, justify="right" if column in ("compared", "failed", "not assessed") else "left")
+    for name, level in report.levels.items():
+        counts = (str(level.compared), str(level.failed), str(level.not_assessed))
+        status = Text(level.status, style=_STYLES[level.status])
+        table.add_row(_LEVELS[name], status, *counts, escape(level.note))
+    return table
+
+
+def _divergence(first: Comparison, console: Console) -> None:
+    console.print(f"\n[bold red]First divergence: {first.name}[/]: {escape(first.what)}")
+    if first.worst:
+        console.print(f"  worst at {first.worst}: engine {first.engine:.9g}, golden {first.golden:.9g}")
+    console.print(f"  allowed: {escape(first.why)}")
+
+
+def _statistics(report: Report) -> Table:
+    table = Table(title="\nActivations: root mean square, engine / golden", title_justify="left", show_edge=False)
+    table.add_column("layer", justify="right")
+    for what in _SHOWN_STATISTICS:
+        table.add_column(what, justify="right")
+    table.add_column("zeros in ffn_act", justify="right")
+    for layer in range(report.config["layers"]):
+        cells = [_rms_pair(report, f"layers.{layer}.{what}") for what in _SHOWN_STATISTICS]
+        act = report.statistics.get(f"layers.{layer}.ffn_act")
+        zeros = "-" if act is None else f"{act['engine'].zeros:.1%} / {act['golden'].zeros:.1%}"
+        table.add_row(str(layer), *cells, zeros)
+    return table
+
+
+def _rms_pair(report: Report, name: str) -> str:
+    pair = report.statistics.get(name)
+    if pair is None:
+        return "-"
+    return " / ".join("non-finite" if s.rms is None else f"{s.rms:.4g}" for s in (pair["engine"], pair["golden"]))
+
+
+def _speed(report: Report) -> Table:
+    table = Table(title="\nTokens per second (medians of 3)", title_justify="left", show_edge=False)
+    for column in ("", "prefill", "decode"):
+        table.add_column(column, justify="right" if column else "left")
+    for side in (report.engine, report.reference):
+        if side.speed is not None:
+            decode = "-" if side.speed.decode is None else f"{side.speed.decode:,.1f}"
+            table.add_row(side.name, f"{side.speed.prefill:,.1f}", decode)
+    return table
+
+
+def render_comparison(outcome: FreeRunning, console: Console) -> None:
+    """Print the outcome of ``tritgold compare``."""
+    console.print(f"{len(outcome.compared)} arrays compared, {len(outcome.missing)} missing in the candidate")
+    for tie in outcome.ties[:_SHOWN_TIES]:
+        where = f"position {tie.position}, channel {tie.channel}"
+        console.print(f"  broken tie: {tie.name}, {where}: x * s lies {tie.from_tie:.2g} from a tie")
+    if len(outcome.ties) > _SHOWN_TIES:
+        console.print(f"  and {len(outcome.ties) - _SHOWN_TIES} more")
+    if outcome.divergence is not None:
+        _divergence(outcome.divergence, console)
+        console.print("\nThe traces [bold red]diverge[/].")
+    elif not outcome.compared:
+        console.print("[bold yellow]Nothing was compared[/]: the traces have no array in common.")
+    else:
+        console.print(f"float noise at most {outcome.worst:.1e} of the token's largest value")
+        console.print("\nThe traces [bold green]agree[/].")
+
+
+def render_inspection(facts: dict[str, Any], console: Console) -> None:
+    """Print what ``tritgold inspect`` found."""
+    console.print(f"[bold]{escape(str(facts['model']))}[/]: {facts['container']}\n")
+    table = Table(show_edge=False)
+    for column in ("type", "tensors", "bytes"):
+        table.add_column(column, justify="left" if column == "type" else "right")
+    for dtype, row in facts["types"].items():
+        table.add_row(dtype, str(row["tensors"]), f"{row['bytes']:,}")
+    console.print(table)
+    for tensor in facts.get("tensors", []):
+        shape = " x ".join(map(str, tensor["shape"]))
+        console.print(f"  {tensor['name']}  {tensor['dtype']}  {shape}  at {tensor['offset']}", soft_wrap=True)
+    if facts["config"] is not None:
+        config = ", ".join(f"{key} {value}" for key, value in facts["config"].items())
+        console.print(f"\n[bold]config[/]: {escape(config)}")
+        _weights(facts["weights"], console)
+    if facts["problem"] is not None:
+        problem = facts["problem"]
+        text = f"{problem['error']}: {problem['thing'] or problem['file']}: {problem['message']}"
+        console.print(f"\n[bold red]Not a model tritgold can run.[/] {escape(text)}", soft_wrap=True)
+        if problem["hint"]:
+            console.print(escape(problem["hint"]), soft_wrap=True)
+
+
+def _weights(weights: dict[str, Any], console: Console) -> None:
+    count = weights["ternary"]
+    shares = ", ".join(f"{trit}: {n / count:.1%}" for trit, n in weights["histogram"].items())
+    bits = "master weights, quantised at run time"
+    if weights["bits_per_weight"] is not None:
+        bits = f"{weights['bits_per_weight']} bits a weight"
+    low, high = weights["scale_range"]
+    console.print(f"[bold]ternary weights[/]: {count:,} ({shares}), {bits}, scales {low:.6g} to {high:.6g}")
+    for row in weights["linears"] or []:
+        console.print(f"  {row['name']}: -1/0/+1 {'/'.join(map(str, row['trits']))}, scale {row['scale']:.9g}")

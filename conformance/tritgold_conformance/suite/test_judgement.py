@@ -1,0 +1,73 @@
+"""One test a level and a kind of operation, each over inputs of several lengths."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tritgold.config import ModelConfig
+from tritgold.graph import Operation, operations
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.report import Report
+
+KINDS = (
+    "embedding",
+    "rms_norm",
+    "quantize",
+    "bit_linear",
+    "rope",
+    "softmax",
+    "mix",
+    "ffn_activation",
+    "add",
+    "lm_head",
+)
+
+
+def outputs(report: Report, kind: str) -> set[str]:
+    """Trace names that operations of this kind write in the report's model."""
+    config = ModelConfig(**report.config)
+    graph: Iterable[Operation] = operations(config)
+    return {name for operation in graph if operation.kind == kind for name in operation.writes.values()}
+
+
+def require(report: Report, level: str) -> None:
+    """Skip what the engine does not give: not assessed is not passed, and the summary counts it."""
+    if report.levels[level].status == "not assessed":
+        pytest.skip(f"not assessed: {report.levels[level].note}")
+
+
+def describe(comparison: Comparison) -> str:
+    """A failure in one line."""
+    values = f"engine {comparison.engine}, golden {comparison.golden} at {comparison.worst}"
+    return f"{comparison.name}: {comparison.what}; {values}; allowed: {comparison.why}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operation_on_golden_inputs(tritgold_report: Report, kind: str) -> None:
+    """Each operation, given golden inputs, gives the golden output: integers exactly, floats within bounds."""
+    require(tritgold_report, "operations")
+    names = outputs(tritgold_report, kind)
+    judged = [c for c in tritgold_report.operations if c.name in names]
+    if not judged:
+        pytest.skip(f"not assessed: the engine has no operation of kind {kind}")
+    failing = [describe(c) for c in judged if not c.passed]
+    assert not failing, f"{len(failing)} of {len(judged)} fail; first in execution order:\n{failing[0]}"
+
+
+def test_trace_agrees(tritgold_report: Report) -> None:
+    """The engine's own activations differ from the golden ones by float noise and broken ties alone."""
+    require(tritgold_report, "trace")
+    assert tritgold_report.levels["trace"].status == "passed", tritgold_report.levels["trace"].note
+
+
+@pytest.mark.parametrize("path", ["logits", "steps"])
+def test_logits_agree(tritgold_report: Report, path: str) -> None:
+    """Logits at every position, from one prefill and token by token."""
+    require(tritgold_report, path)
+    assert tritgold_report.levels[path].status == "passed", tritgold_report.levels[path].note
+
+
+def test_something_was_checked(tritgold_report: Report) -> None:
+    """An engine that gives nothing must not look like one that passed."""
+    assert tritgold_report.verdict != "nothing was checked"
+    assert any(level.compared for level in tritgold_report.levels.values())

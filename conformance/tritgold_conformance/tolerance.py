@@ -1,0 +1,111 @@
+"""The tolerance of each operation when an engine is given golden inputs, with the reason for its width.
+
+u = 2**-24 is half the spacing of float32 at 1. An engine in ordinary float32 makes, per operation, a few
+roundings of u each, and a sum of n terms in some order. A sum's error is bounded by n u sum|terms|; rounding
+errors have random signs, so that 8 + 2 sqrt(n) of them is what sums stay within in practice, while an
+element left out, an eps of another size or a scale off by a percent is outside.
+"""
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.graph import Operation
+from tritgold.weights import ModelWeights
+from tritgold_conformance.compare import Bound, Exact, TieAwareCodes, Tolerance, Ulp
+
+U = 2.0**-24
+TIE_DISTANCE = 4 * 127 * U  # in code units: x * s is at most 127 and carries up to four roundings
+
+
+def sum_roundings(n: int) -> float:
+    """Roundings, in units of u, that a float32 sum of n terms is allowed."""
+    return 8 + 2 * float(np.sqrt(n))
+
+
+def tolerances(
+    operation: Operation, inputs: dict[str, np.ndarray], config: ModelConfig, weights: ModelWeights
+) -> dict[str, Tolerance]:
+    """Output role -> tolerance, for an operation on these golden inputs."""
+    match operation.kind:
+        case "embedding":
+            return {"x": Exact("a look-up: widening bf16 to float32 is exact")}
+        case "rms_norm":
+            return {"x": Ulp(sum_roundings(inputs["x"].shape[-1]), "a sum of squares, a root, two products")}
+        case "quantize":
+            return _quantize(inputs["x"])
+        case "bit_linear":
+            return {"acc": Exact(), "out": Ulp(4, "acc, s and w meet in two or three float32 operations")}
+        case "rope":
+            return {role: _rotation(inputs[role], config) for role in ("q", "k")}
+        case "softmax":
+            return {"x": _softmax(inputs["q"], inputs["k"])}
+        case "mix":
+            return {"x": _mix(inputs["probs"], inputs["v"], config)}
+        case "ffn_activation":
+            return {"x": _activation(inputs["gate"], inputs["up"], config)}
+        case "add":
+            return {"x": Ulp(1, "one float32 addition")}
+        case "lm_head":
+            return {"x": _head(inputs["x"], weights)}
+
+
+def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
+    absmax = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-5)).astype(np.float64)
+    why = "codes may differ by one within four roundings of a tie: 127 / absmax, x * s, or x / (absmax / 127)"
+    return {
+        "codes": TieAwareCodes(x.astype(np.float64) * (127 / absmax), TIE_DISTANCE, why),
+        "scale": Ulp(2, "one division, or the reciprocal of one"),
+    }
+
+
+def _rotation(x: np.ndarray, config: ModelConfig) -> Tolerance:
+    tokens = x.shape[0]
+    heads = np.abs(x.reshape(tokens, -1, config.head_dim)).astype(np.float64)
+    half = config.head_dim // 2
+    pair = heads[..., :half] + heads[..., half:]
+    frequency = config.rope_theta ** (-2.0 * np.arange(half) / config.head_dim)
+    angle = np.arange(tokens)[:, None, None] * frequency
+    limit = (4 + 2 * angle) * U * pair
+    return Bound(np.concatenate([limit, limit], axis=2), "float32 angles: position * frequency carries two roundings")
+
+
+def _softmax(q: np.ndarray, k: np.ndarray) -> Tolerance:
+    tokens, heads, head_dim = q.shape
+    group = heads // k.shape[1]
+    by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)
+    # |score| <= sum |q_i k_i| / sqrt(d): the error of a score, hence of the exponent, hence relative of e^score.
+    magnitude = np.einsum("thd,shd->hts", np.abs(q).astype(np.float64), by_head) / np.sqrt(head_dim)
+    causal = np.tril(np.ones((tokens, k.shape[0])))
+    exponent = (sum_roundings(head_dim) * U * magnitude * causal).max(axis=2, keepdims=True)
+    scores = np.einsum("thd,shd->hts", q.astype(np.float64), np.repeat(k, group, axis=1)) / np.sqrt(head_dim)
+    scores = np.where(causal > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    limit = weights * (2 * exponent + sum_roundings(k.shape[0]) * U)
+    return Bound(limit, "the score's rounding moves the exponent; then one sum over the keys")
+
+
+def _mix(probs: np.ndarray, v: np.ndarray, config: ModelConfig) -> Tolerance:
+    keys = probs.shape[2]
+    values = np.abs(v.reshape(keys, config.kv_heads, config.head_dim)).astype(np.float64)
+    by_head = np.repeat(values, config.heads // config.kv_heads, axis=1)
+    magnitude = np.einsum("hts,shd->thd", probs.astype(np.float64), by_head).reshape(probs.shape[1], -1)
+    return Bound(sum_roundings(keys) * U * magnitude, "one sum over the keys of probability * value")
+
+
+def _activation(gate: np.ndarray, up: np.ndarray, config: ModelConfig) -> Tolerance:
+    if config.activation == "relu2":
+        return Ulp(4, "two products")
+    g = gate.astype(np.float64)
+    with np.errstate(over="ignore"):
+        value = np.abs(g / (1 + np.exp(-g)) * up)
+    limit = (8 + np.abs(g)) * U * value
+    return Bound(limit, "e^-gate: a rounding of gate is a relative error of gate * u")
+
+
+def _head(x: np.ndarray, weights: ModelWeights) -> Tolerance:
+    head = weights.head_or_embedding
+    size = np.abs(x).astype(np.float32)
+    rows = range(0, head.shape[0], 4096)
+    magnitude = np.concatenate([size @ np.abs(head.rows(slice(r, r + 4096))).T for r in rows], axis=1)
+    return Bound(sum_roundings(head.shape[1]) * U * magnitude.astype(np.float64), "one sum over hidden")

@@ -1,0 +1,78 @@
+"""Our trace names beside llama.cpp's and transformers', for whoever brings a dump of another engine.
+
+llama.cpp: the names of its graph callback (``cb_eval``), with ``-<layer>`` behind them; as in src/llama-graph.cpp
+and src/models/bitnet.cpp of 2026. Q8_K codes of the ternary types never surface there, so the integer tier has
+no counterpart. transformers: the module whose forward hook gives the value, and which side of it.
+"""
+
+from dataclasses import dataclass
+
+from tritgold.errors import TraceError
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """Where another engine shows the value of one of our trace points; empty where it shows it nowhere.
+
+    ``{n}`` stands for the layer. hf: ``<module> output`` or ``<module> input``.
+    """
+
+    llama_cpp: str
+    hf: str
+    note: str = ""
+
+
+_LAYER = "model.layers.{n}"
+TRACE_NAMES: dict[str, Counterpart] = {
+    "embedding": Counterpart("inp_embd", "model.embed_tokens output"),
+    "layers.{n}.attn_norm": Counterpart("attn_norm-{n}", f"{_LAYER}.input_layernorm output"),
+    "layers.{n}.attn_in.codes": Counterpart("", f"{_LAYER}.self_attn.q_proj input", "after its activation quantiser"),
+    "layers.{n}.attn_in.scale": Counterpart("", f"{_LAYER}.self_attn.q_proj input", "127 / max(absmax, 1e-5)"),
+    "layers.{n}.q.acc": Counterpart("", ""),
+    "layers.{n}.q.out": Counterpart("Qcur-{n}", f"{_LAYER}.self_attn.q_proj output", "the first Qcur, before RoPE"),
+    "layers.{n}.k.acc": Counterpart("", ""),
+    "layers.{n}.k.out": Counterpart("Kcur-{n}", f"{_LAYER}.self_attn.k_proj output", "the first Kcur, before RoPE"),
+    "layers.{n}.v.acc": Counterpart("", ""),
+    "layers.{n}.v.out": Counterpart("Vcur-{n}", f"{_LAYER}.self_attn.v_proj output"),
+    "layers.{n}.q_rope": Counterpart("Qcur-{n}", "", "the last Qcur; arch llama: pairs interleaved"),
+    "layers.{n}.k_rope": Counterpart("Kcur-{n}", "", "the last Kcur; arch llama: pairs interleaved"),
+    "layers.{n}.probs": Counterpart("kq_soft_max-{n}", f"{_LAYER}.self_attn output", "output 1, eager attention"),
+    "layers.{n}.attn_mix": Counterpart("kqv_out-{n}", f"{_LAYER}.self_attn.attn_sub_norm input"),
+    "layers.{n}.attn_sub_norm": Counterpart("attn_sub_norm-{n}", f"{_LAYER}.self_attn.attn_sub_norm output"),
+    "layers.{n}.o_in.codes": Counterpart("", f"{_LAYER}.self_attn.o_proj input", "after its activation quantiser"),
+    "layers.{n}.o_in.scale": Counterpart("", f"{_LAYER}.self_attn.o_proj input", "127 / max(absmax, 1e-5)"),
+    "layers.{n}.o.acc": Counterpart("", ""),
+    "layers.{n}.o.out": Counterpart("attn_out-{n}", f"{_LAYER}.self_attn.o_proj output"),
+    "layers.{n}.attn_residual": Counterpart("ffn_inp-{n}", f"{_LAYER}.post_attention_layernorm input"),
+    "layers.{n}.ffn_norm": Counterpart("ffn_norm-{n}", f"{_LAYER}.post_attention_layernorm output"),
+    "layers.{n}.ffn_in.codes": Counterpart("", f"{_LAYER}.mlp.gate_proj input", "after its activation quantiser"),
+    "layers.{n}.ffn_in.scale": Counterpart("", f"{_LAYER}.mlp.gate_proj input", "127 / max(absmax, 1e-5)"),
+    "layers.{n}.gate.acc": Counterpart("", ""),
+    "layers.{n}.gate.out": Counterpart("ffn_gate-{n}", f"{_LAYER}.mlp.gate_proj output"),
+    "layers.{n}.up.acc": Counterpart("", ""),
+    "layers.{n}.up.out": Counterpart("ffn_up-{n}", f"{_LAYER}.mlp.up_proj output"),
+    "layers.{n}.ffn_act": Counterpart("ffn_sub_out-{n}", f"{_LAYER}.mlp.ffn_sub_norm input", "Llama: down_proj input"),
+    "layers.{n}.ffn_sub_norm": Counterpart("ffn_sub_norm-{n}", f"{_LAYER}.mlp.ffn_sub_norm output"),
+    "layers.{n}.down_in.codes": Counterpart("", f"{_LAYER}.mlp.down_proj input", "after its activation quantiser"),
+    "layers.{n}.down_in.scale": Counterpart("", f"{_LAYER}.mlp.down_proj input", "127 / max(absmax, 1e-5)"),
+    "layers.{n}.down.acc": Counterpart("", ""),
+    "layers.{n}.down.out": Counterpart("ffn_down-{n}", f"{_LAYER}.mlp.down_proj output"),
+    "layers.{n}.ffn_residual": Counterpart("l_out-{n}", f"{_LAYER} output"),
+    "final_norm": Counterpart("result_norm", "model.norm output"),
+    "logits": Counterpart("result_output", "lm_head output"),
+}
+
+
+def counterpart(name: str) -> Counterpart:
+    """The counterpart of a trace name, its layer filled in. Raises TraceError for a name that is not ours.
+
+    >>> counterpart("layers.3.ffn_residual").llama_cpp
+    'l_out-3'
+    """
+    parts = name.split(".")
+    layer = parts[1] if parts[0] == "layers" and len(parts) > 2 else ""
+    pattern = ".".join([parts[0], "{n}", *parts[2:]]) if layer else name
+    if pattern not in TRACE_NAMES:
+        raise TraceError("is no trace point", kind="trace-name-missing", thing=name)
+    found = TRACE_NAMES[pattern]
+    return Counterpart(found.llama_cpp.replace("{n}", layer), found.hf.replace("{n}", layer), found.note)
