@@ -2,14 +2,18 @@
 
 # The newest interpreter that works: JAX for Python 3.12 and later is much faster than the last one for 3.11.
 # A name on PATH may be a shim that fails, so each candidate is asked to start and to have venv and ensurepip.
-PYTHON ?= $(shell for version in 3.14 3.13 3.12 3.11; do \
+find_python = $(shell for version in $(1); do \
 	for python in python$$version $$(ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python 2>/dev/null | sort -rV) python3; do \
 	"$$python" -c "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != tuple(map(int, '$$version'.split('.'))))" \
 	2>/dev/null && echo "$$python" && exit; done; done)
+PYTHON ?= $(call find_python,3.14 3.13 3.12 3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help run test check clean
+PEERS := .venv-peers
+NUMPY1 := .venv-numpy1
+
+.PHONY: help run test check stability peers fixtures clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -17,14 +21,24 @@ help: ## list the targets
 run: $(VENV)/.run ## judge the JAX engine against the golden model on the embedded model
 	$(BIN)/tritgold check --engine xla
 
-test: $(VENV)/.dev ## every test, `pytest conformance/` included
+test: $(VENV)/.dev build/.other-numpy ## every test, `pytest conformance/` included
 	$(BIN)/pytest
 
-check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter
+check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter, the wheel as a user gets it
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -q -m wheel tests/packaging
+
+stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
+	$(BIN)/pytest tests/stability
+
+peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, run live in an environment of its own
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
+
+fixtures: $(PEERS)/.ready ## make the checked-in fixtures of tests/peers anew
+	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 with venv found; on Debian: apt install python3 python3-venv" >&2; exit 1; }
@@ -37,6 +51,27 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[xla,dev]'
 	touch $@ $(VENV)/.run
+
+# The oldest NumPy this interpreter has wheels for, beside the environment's own: tests put it in front of the path.
+build/.other-numpy: $(VENV)/bin/python
+	mkdir -p build
+	for spec in '2' '2.2' '2.4'; do \
+		$(BIN)/pip install --quiet --only-binary :all: --no-deps --target build/numpy-below-$$spec "numpy<$$spec" 2>/dev/null && break; \
+		rm -rf build/numpy-below-$$spec; done
+	touch $@
+
+# NumPy 1.26 has wheels up to Python 3.12, so it needs an interpreter of its own.
+$(NUMPY1)/.ready: pyproject.toml
+	"$(call find_python,3.12 3.11)" -m venv $(NUMPY1)
+	$(NUMPY1)/bin/pip install --quiet --editable . 'numpy<2' threadpoolctl
+	touch $@
+
+# torch for Linux is a build of several gigabytes with CUDA, unless a CPU build is at hand; hence the separate place.
+# Python 3.11 first: it is the version for which such a build is most often at hand.
+$(PEERS)/.ready: tests/peers/requirements.txt
+	"$(call find_python,3.11 3.12 3.13)" -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --requirement tests/peers/requirements.txt
+	touch $@
 
 clean: ## remove the environments and all caches
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

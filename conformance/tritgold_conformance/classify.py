@@ -54,7 +54,7 @@ def _offset_per_token(g: np.ndarray, e: np.ndarray) -> str:
     spread = float(np.abs(offset - offset.mean(axis=1, keepdims=True)).max())
     if spread > _CLOSE * float(np.abs(offset).max()):
         return ""
-    return "each token is shifted by one constant over all channels (offset correction missing or doubled?)"
+    return "differing tokens are shifted by one constant over all channels (offset correction missing or doubled?)"
 
 
 def _token_shift(g: np.ndarray, e: np.ndarray) -> str:

@@ -16,6 +16,7 @@ from tritgold_conformance.report import Level, Report, Side, Status, Verdict, ma
 from tritgold_conformance.speed import measure_speed
 from tritgold_conformance.statistics import side_by_side
 from tritgold_conformance.teacher_forced import judge_operations
+from tritgold_conformance.ties import follow_ties
 
 
 def judge(golden: GoldenRun, engine: Candidate, model: str, with_speed: bool = True) -> Report:
@@ -27,9 +28,9 @@ def judge(golden: GoldenRun, engine: Candidate, model: str, with_speed: bool = T
     levels: dict[str, Level] = {}
     comparisons, absent = _operations(golden, engine, levels)
     trace, free = _trace(golden, engine, levels)
-    verdicts = [_prefill(golden, engine, free, levels)]
+    verdicts = [_prefill(golden, engine, levels)]
     if engine.has("step"):
-        verdicts.append(_steps(golden, engine, free, levels))
+        verdicts.append(_steps(golden, engine, levels))
     else:
         levels["steps"] = Level(status="not assessed", note="the engine has no step()")
     verdict = _verdict(levels)
@@ -90,7 +91,9 @@ def _trace(
         levels["trace"] = Level(status="not assessed", note="the engine has no trace()")
         return {}, None
     trace = engine.trace(golden.tokens)
-    free = compare_traces(golden.trace.arrays, trace)
+    followed, ties = follow_ties(golden, trace)
+    free = compare_traces(followed.arrays, trace)
+    free.ties = ties
     status: Status = "failed" if free.divergence else "passed" if free.compared else "not assessed"
     levels["trace"] = Level(
         status=status,
@@ -105,36 +108,34 @@ def _trace(
 def _trace_note(free: FreeRunning) -> str:
     if free.divergence:
         return f"first divergence: {free.divergence.name}: {free.divergence.what}"
-    ties = f"; {len(free.ties)} broken ties, {int(free.flipped.sum())} positions behind them" if free.ties else ""
+    ties = f"; {len(free.ties)} broken ties followed" if free.ties else ""
     return f"float noise at most {free.worst:.1e} of the token's largest value{ties}"
 
 
-def _prefill(golden: GoldenRun, engine: Candidate, free: FreeRunning | None, levels: dict[str, Level]) -> LogitsVerdict:
-    verdict = judge_logits("prefill", golden.logits, engine.prefill(golden.tokens), free)
+def _prefill(golden: GoldenRun, engine: Candidate, levels: dict[str, Level]) -> LogitsVerdict:
+    verdict = judge_logits("prefill", golden, engine.prefill(golden.tokens))
     levels["logits"] = _logits_level(verdict)
     return verdict
 
 
-def _steps(golden: GoldenRun, engine: Candidate, free: FreeRunning | None, levels: dict[str, Level]) -> LogitsVerdict:
+def _steps(golden: GoldenRun, engine: Candidate, levels: dict[str, Level]) -> LogitsVerdict:
     engine.reset()
     rows = [engine.step(token) for token in golden.tokens]
     widths = {row.shape for row in rows}
-    logits = np.stack(rows) if len(widths) == 1 else None
-    verdict = judge_logits("steps", golden.logits, logits, free)
+    verdict = judge_logits("steps", golden, np.stack(rows) if len(widths) == 1 else None)
     levels["steps"] = _logits_level(verdict)
     return verdict
 
 
 def _logits_level(verdict: LogitsVerdict) -> Level:
-    worst = max((p.relative for p in verdict.positions), default=None)
-    tied = sum(p.outcome in ("tie", "unseen tie") for p in verdict.positions)
     note = verdict.problem
-    if not note and worst is not None:
-        note = f"at most {worst:.1e} of the largest logit" + (f", {tied} positions behind ties" if tied else "")
+    if not note:
+        note = f"at most {max(p.explained for p in verdict.positions):.1e} of the largest logit"
+        note += f"; {len(verdict.ties)} broken ties followed" if verdict.ties else ""
     return Level(
         status="passed" if verdict.passed else "failed",
         compared=len(verdict.positions),
-        failed=sum(p.outcome == "fails" for p in verdict.positions) or int(not verdict.passed),
+        failed=sum(not p.passed for p in verdict.positions) or int(not verdict.passed),
         note=note,
     )
 

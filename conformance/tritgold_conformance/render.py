@@ -114,6 +114,9 @@ def render_comparison(outcome: FreeRunning, console: Console) -> None:
         console.print("[bold yellow]Nothing was compared[/]: the traces have no array in common.")
     else:
         console.print(f"float noise at most {outcome.worst:.1e} of the token's largest value")
+        if outcome.blind.any():
+            blind = ", ".join(str(p) for p in outcome.blind.nonzero()[0])
+            console.print(f"not judged to the end, behind a broken tie: positions {blind}")
         console.print("\nThe traces [bold green]agree[/].")
 
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from tritgold_conformance.compare import Comparison
-from tritgold_conformance.free_running import BrokenTie
 from tritgold_conformance.logits import LogitsVerdict
 from tritgold_conformance.speed import Speed
 from tritgold_conformance.statistics import Statistics
+from tritgold_conformance.ties import BrokenTie
 
 SCHEMA = "tritgold.report/1"
 Status = Literal["passed", "failed", "not assessed"]
@@ -42,8 +42,8 @@ class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
     levels: ``operations`` (teacher-forced), ``trace`` (free-running), ``logits``, ``steps`` (token by token).
-    first_divergence: the first failing comparison in execution order. ties: broken ties of the free run.
-    noise: largest float noise of the free run, relative to the token. reproduce: a command to paste.
+    first_divergence: the first failing comparison in execution order. ties: broken ties of the trace.
+    noise: largest float noise of the trace, relative to the token. reproduce: a command to paste.
     """
 
     schema: str = SCHEMA

@@ -11,15 +11,8 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.attention import mix_values, softmax_weights
-from tritgold.layers.bit_linear import accumulate, apply_scales
-from tritgold.layers.embedding import embed
-from tritgold.layers.feed_forward import gated_activation
-from tritgold.layers.lm_head import logits
-from tritgold.layers.rms_norm import rms_norm
-from tritgold.layers.rotary import rotate, rotation_table
-from tritgold.modes import GOLDEN
-from tritgold.quantize import absmax_int8
+from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.modes import GOLDEN as GOLDEN_MODE
 from tritgold.ternary import LinearWeight
 from tritgold.trace import Trace
 from tritgold.weights import LayerWeights, ModelWeights
@@ -32,26 +25,27 @@ def forward(
     cache: Float32Cache | None = None,
     trace: Trace | None = None,
     last_only: bool = False,
+    operations: Operations = GOLDEN,
 ) -> np.ndarray:
     """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
     single steps give the same bits. trace: every activation is appended to it. last_only: logits of the last
-    token alone, [1, vocab]; the rest of the head's work is saved.
+    token alone, [1, vocab]; the rest of the head's work is saved. operations: others than the golden ones.
 
     Raises ContextError, before any arithmetic, for no tokens, an id outside the vocabulary, or more positions
     than the model or the cache has; NonFiniteError when an activation is infinite or NaN.
     """
     cache = Float32Cache(config, len(tokens)) if cache is None else cache
     ids = check_tokens(tokens, config, cache.length)
-    run = _Pass(config, cache, trace, ids)
-    x = run.record("embedding", embed(ids, weights.embedding))
+    run = _Pass(config, cache, trace, ids, operations)
+    x = run.record("embedding", operations.embed(ids, weights.embedding))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
     cache.advance(len(ids))
-    x = run.record("final_norm", rms_norm(x, weights.final_norm, config.norm_eps))
-    return run.record("logits", logits(x[-1:] if last_only else x, weights.head_or_embedding))
+    x = run.norm("final_norm", x, weights.final_norm)
+    return run.record("logits", operations.logits(x[-1:] if last_only else x, weights.head_or_embedding))
 
 
 def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int = 0) -> np.ndarray:
@@ -81,15 +75,18 @@ def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: 
 
 
 class _Pass:
-    """What one forward pass carries along: configuration, cache, trace, positions."""
+    """What one forward pass carries along: configuration, cache, trace, operations, positions."""
 
-    def __init__(self, config: ModelConfig, cache: Float32Cache, trace: Trace | None, ids: np.ndarray) -> None:
-        self.config, self.cache, self.trace = config, cache, trace
+    def __init__(
+        self, config: ModelConfig, cache: Float32Cache, trace: Trace | None, ids: np.ndarray, operations: Operations
+    ) -> None:
+        self.config, self.cache, self.trace, self.op = config, cache, trace, operations
         positions = cache.length + np.arange(len(ids))
-        self.rotation = rotation_table(positions, config.head_dim, config.rope_theta)
+        self.rotation = operations.rotation_table(positions, config.head_dim, config.rope_theta)
         if trace is not None:
             trace.tokens += ids.tolist()
-            trace.mode, trace.engine = GOLDEN.id, trace.engine or "tritgold"
+            trace.mode = GOLDEN_MODE.id if operations == GOLDEN else f"{GOLDEN_MODE.id}, altered"
+            trace.engine = trace.engine or "tritgold"
 
     def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:
         if self.trace is not None:
@@ -102,11 +99,11 @@ class _Pass:
 
         n = self.norm(f"{at}.attn_norm", x, w.attn_norm)
         q, k, v = self.linears(at, "attn_in", n, {"q": w.q, "k": w.k, "v": w.v})
-        q = self.record(f"{at}.q_rope", rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
-        k = self.record(f"{at}.k_rope", rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
+        q = self.record(f"{at}.q_rope", self.op.rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
+        k = self.record(f"{at}.k_rope", self.op.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
-        probs = self.record(f"{at}.probs", softmax_weights(q, keys, self.cache.length), token_axis=1)
-        a = self.record(f"{at}.attn_mix", mix_values(probs, values))
+        probs = self.record(f"{at}.probs", self.op.softmax_weights(q, keys, self.cache.length), token_axis=1)
+        a = self.record(f"{at}.attn_mix", self.op.mix_values(probs, values))
         if w.attn_sub_norm is not None:
             a = self.norm(f"{at}.attn_sub_norm", a, w.attn_sub_norm)
         (o,) = self.linears(at, "o_in", a, {"o": w.o})
@@ -114,24 +111,24 @@ class _Pass:
 
         n = self.norm(f"{at}.ffn_norm", x, w.ffn_norm)
         gate, up = self.linears(at, "ffn_in", n, {"gate": w.gate, "up": w.up})
-        f = self.record(f"{at}.ffn_act", gated_activation(gate, up, c.activation))
+        f = self.record(f"{at}.ffn_act", self.op.gated_activation(gate, up, c.activation))
         if w.ffn_sub_norm is not None:
             f = self.norm(f"{at}.ffn_sub_norm", f, w.ffn_sub_norm)
         (down,) = self.linears(at, "down_in", f, {"down": w.down})
         return self.record(f"{at}.ffn_residual", x + down)
 
     def norm(self, name: str, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-        return self.record(name, rms_norm(x, gain, self.config.norm_eps))
+        return self.record(name, self.op.rms_norm(x, gain, self.config.norm_eps))
 
     def linears(self, at: str, source: str, x: np.ndarray, weights: dict[str, LinearWeight]) -> Iterator[np.ndarray]:
         """Quantise x once, then run each linear on the same codes."""
         try:
-            codes, scale = absmax_int8(x)
+            codes, scale = self.op.quantize(x)
         except NonFiniteError as error:
             raise error.located(thing=f"{at}.{source}") from None
         self.record(f"{at}.{source}.codes", codes)
         self.record(f"{at}.{source}.scale", scale)
         for name, weight in weights.items():
             w = weight.ternary()
-            acc = self.record(f"{at}.{name}.acc", accumulate(codes, w.trits))
-            yield self.record(f"{at}.{name}.out", apply_scales(acc, scale, w.scale, self.config.scale_rule))
+            acc = self.record(f"{at}.{name}.acc", self.op.accumulate(codes, w.trits))
+            yield self.record(f"{at}.{name}.out", self.op.apply_scales(acc, scale, w.scale, self.config.scale_rule))

@@ -91,15 +91,24 @@ def tokenizer_path(model: Path, given: Path | None) -> Path:
     return given or (model if model.is_dir() else model.parent) / "tokenizer.json"
 
 
-def token_ids(model: Path, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
-    """The input of a command: exactly one of prompt and ids."""
+def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
+    """The input of a command: exactly one of prompt and ids.
+
+    Raises ContextError for a prompt that begins with two BOS: the text has one and the tokenizer adds another.
+    """
     if (prompt is None) == (ids is None):
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
+    from tritgold.errors import ContextError
     from tritgold.tokenizer import Tokenizer
 
-    return Tokenizer(tokenizer_path(model, tokenizer)).encode(prompt or "")
+    tokens = Tokenizer(tokenizer_path(checkpoint.path, tokenizer)).encode(prompt or "")
+    bos = checkpoint.config.bos
+    if bos is not None and tokens[:2] == [bos, bos]:
+        hint = "leave the BOS out of the text; the tokenizer adds it"
+        raise ContextError("the prompt begins with two BOS", kind="two-bos", got=tokens[:3], hint=hint)
+    return tokens
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def compare(golden: Path, candidate: Path, as_json: bool) -> None:
                 "missing": outcome.missing,
                 "first_divergence": asdict(outcome.divergence) if outcome.divergence else None,
                 "ties": [asdict(tie) for tie in outcome.ties],
-                "positions_behind_ties": [int(p) for p in outcome.flipped.nonzero()[0]],
+                "positions_not_judged_to_the_end": [int(p) for p in outcome.blind.nonzero()[0]],
                 "noise": outcome.worst,
             }
         )

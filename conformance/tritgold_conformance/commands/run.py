@@ -47,7 +47,7 @@ def run(
 
     with common.errors(as_json), common.model_path(model) as path:
         checkpoint = common.open_model(path, linear_class, ignore_keys)
-        tokens = common.token_ids(path, prompt, ids, tokenizer)
+        tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
         file = common.tokenizer_path(path, tokenizer)
         stream = TextStream(Tokenizer(file)) if file.is_file() else None
         generated: list[int] = []

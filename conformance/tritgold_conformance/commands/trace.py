@@ -39,7 +39,7 @@ def trace(
     """
     with common.errors(as_json), common.model_path(model) as path:
         checkpoint = common.open_model(path, linear_class, ignore_keys)
-        tokens = common.token_ids(path, prompt, ids, tokenizer)
+        tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
         made = make_trace(checkpoint, tokens, backend)
         made.save(output)
         if as_json:

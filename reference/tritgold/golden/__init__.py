@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tritgold.golden.seeded import SHAPE, write_seeded_model
+from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 
 @contextmanager
@@ -18,5 +18,5 @@ def embedded_model() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
         path = Path(folder) / "seeded"
         path.mkdir()
-        write_seeded_model(path, SHAPE)
+        write_seeded_model(path, SHAPES["embedded"])
         yield path

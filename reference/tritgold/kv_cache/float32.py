@@ -33,6 +33,10 @@ class Float32Cache:
         self._values[layer, self.length : end] = v
         return self._keys[layer, :end], self._values[layer, :end]
 
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on, to go another way from there."""
+        self.length = min(self.length, length)
+
     def advance(self, tokens: int) -> None:
         """Make the appended positions part of the past, after the last layer has appended them."""
         self.length += tokens

@@ -1,0 +1,203 @@
+"""Broken ties: where float32 noise carries x * s across a rounding tie, and how to go on behind it.
+
+A code that is off by one at a tie is nobody's bug, yet what follows differs by far more than rounding, at that
+position and, through the KV cache, at every later one. So ties are *followed*: the golden model runs again with
+the engine's code at the tie, and everything behind it is held to the same strict bounds as everything before.
+Nothing is excused for standing behind a tie.
+
+With a trace the engine's codes are at hand. From logits alone the tie is searched for: at the first position that
+is off, each code of that position that lies near a tie is tried the other way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tritgold import graph
+from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold_conformance.compare import incomparable
+from tritgold_conformance.golden import GoldenRun
+
+# Distance from a tie, in code units, within which an engine's own float32 noise may decide. Measured over 400 models
+# against transformers (tests/peers/survey.py): noise of x * s up to 3e-4, broken ties up to 4.8e-5 from the tie.
+TIE = 1e-3
+MAX_TRIALS = 48  # values of one position that are tried the other way; about 2 in 1,000 lie within TIE
+MAX_AT_ONCE = 3  # broken ties of one position, equal values counted once
+
+
+@dataclass(frozen=True)
+class BrokenTie:
+    """A code that is off by one at a tie. code: the engine's. from_tie: distance of the golden x * s, in code units."""
+
+    name: str
+    position: int
+    channel: int
+    code: int
+    from_tie: float
+
+
+def distance_from_tie(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """|x * s - nearest half-integer|, float64 of the shape of x [tokens, in]."""
+    scaled = x.astype(np.float64) * scale[:, None]
+    return np.abs(np.abs(scaled - np.floor(scaled)) - 0.5)
+
+
+class _Quantizer:
+    """absmax_int8 with given codes at given places; knows the name of each call, since calls come in graph order."""
+
+    def __init__(self, golden: GoldenRun, first: int, codes: Mapping[str, object], ties: Sequence[BrokenTie]) -> None:
+        config = golden.checkpoint.config
+        self._names: Iterator[str] = (
+            operation.writes["codes"] for operation in graph.operations(config) if operation.kind == "quantize"
+        )
+        self._first, self._codes, self._ties = first, codes, ties
+        self.broken: list[BrokenTie] = []
+
+    def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        codes, scale = GOLDEN.quantize(x)
+        name = next(self._names)
+        theirs = self._codes.get(name)
+        if theirs is not None and not incomparable(codes, theirs):
+            off = np.abs(np.asarray(theirs).astype(np.int64) - codes)
+            near = distance_from_tie(x, scale)
+            if ((off > 1) | ((off == 1) & (near > TIE))).any():
+                self._codes = {}  # a divergence: behind it the engine's codes are no longer ours to follow
+                return codes, scale
+            for position, channel in np.argwhere(off == 1).tolist():
+                code = int(np.asarray(theirs)[position, channel])
+                self.broken.append(BrokenTie(name, position, channel, code, float(near[position, channel])))
+                codes[position, channel] = code
+        for tie in self._ties:
+            if tie.name == name and 0 <= tie.position - self._first < len(codes):
+                codes[tie.position - self._first, tie.channel] = tie.code
+        return codes, scale
+
+    def operations(self) -> Operations:
+        return replace(GOLDEN, quantize=self)
+
+
+def follow_ties(golden: GoldenRun, engine: Mapping[str, object]) -> tuple[Trace, list[BrokenTie]]:
+    """The golden trace with the engine's codes at ties, and which they were.
+
+    engine: its trace. Without a broken tie the golden trace itself is returned, and nothing is computed.
+    """
+    shown = {name: codes for name, codes in engine.items() if name.endswith(".codes") and name in golden.trace}
+    if all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
+        return golden.trace, []
+    quantizer = _Quantizer(golden, 0, shown, [])
+    trace = Trace(model_hash=golden.trace.model_hash)
+    c = golden.checkpoint
+    forward(golden.tokens, c.weights, c.config, trace=trace, operations=quantizer.operations())
+    return trace, quantizer.broken
+
+
+@dataclass
+class Resolved:
+    """logits: golden, behind the ties that explain the engine's. unexplained: the first position that none explains."""
+
+    logits: np.ndarray
+    ties: list[BrokenTie] = field(default_factory=list)
+    unexplained: int | None = None
+
+
+def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolved:
+    """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
+
+    noise: what a row may differ by, relative to its largest golden value. Costs nothing where no row is off, and
+    two golden passes and up to MAX_TRIALS single steps for each tie. Gives up at the first position that no code
+    near a tie explains; what follows it is compared with the golden logits as they stand.
+    """
+    resolved = Resolved(golden.logits.copy())
+    search = _Search(golden, engine, resolved)
+    position = _first_off(resolved.logits, engine, noise, 0)
+    while position is not None:
+        if not search.explain(position, noise):
+            resolved.unexplained = position
+            break
+        position = _first_off(resolved.logits, engine, noise, position + 1)
+    return resolved
+
+
+class _Search:
+    """Golden passes over the same tokens with more and more codes turned the other way."""
+
+    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved) -> None:
+        self.golden, self.engine, self.resolved = golden, engine, resolved
+        self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
+
+    def explain(self, position: int, noise: float) -> bool:
+        """Find the ties of one position that bring its row within noise; then redo the rows behind it."""
+        if position > self.cache.length:
+            self._run(self.cache.length, position, self.resolved.ties)
+        chosen: list[BrokenTie] = []
+        rounds = 0
+        row = self.resolved.logits[position]
+        while _off(row, self.engine[position]) > noise:
+            trials = [(self._row(position, [*chosen, *ties]), ties) for ties in self._near(position, chosen)]
+            before = self._distance(row, position)
+            best = min(trials, key=lambda trial: self._distance(trial[0], position), default=None)
+            # A tie that explains anything takes a good part of the distance; chance takes a little.
+            if best is None or rounds == MAX_AT_ONCE or self._distance(best[0], position) > 0.9 * before:
+                return False
+            row = best[0]
+            chosen += best[1]
+            rounds += 1
+        self.resolved.ties += chosen
+        self.resolved.logits[position:] = self._run(position, len(self.golden.tokens), self.resolved.ties)
+        self.cache.truncate(position)
+        self._run(position, position + 1, self.resolved.ties)
+        return True
+
+    def _near(self, position: int, chosen: list[BrokenTie]) -> list[list[BrokenTie]]:
+        """Codes of this position within TIE of a tie, turned to the other side, the nearest first.
+
+        Channels with one and the same x break together: at position 0 the attention mix is v itself, repeated for
+        every query head of a group.
+        """
+        trace = Trace()
+        self._run(position, position + 1, [*self.resolved.ties, *chosen], trace)
+        self.cache.truncate(position)
+        taken = {(tie.name, tie.channel) for tie in chosen}
+        found: dict[tuple[str, float], list[BrokenTie]] = {}
+        for operation in graph.operations(self.golden.checkpoint.config):
+            if operation.kind != "quantize":
+                continue
+            name = operation.writes["codes"]
+            x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
+            near = distance_from_tie(x, scale)[0]
+            for channel in np.flatnonzero(near <= TIE).tolist():
+                if (name, channel) in taken:
+                    continue
+                scaled = float(x[0, channel]) * float(scale[0])
+                other = int(np.floor(scaled) + np.ceil(scaled)) - int(trace[name][0, channel])
+                tie = BrokenTie(name, position, channel, other, float(near[channel]))
+                found.setdefault((name, float(x[0, channel])), []).append(tie)
+        return sorted(found.values(), key=lambda ties: ties[0].from_tie)[:MAX_TRIALS]
+
+    def _row(self, position: int, ties: list[BrokenTie]) -> np.ndarray:
+        row: np.ndarray = self._run(position, position + 1, [*self.resolved.ties, *ties])[0]
+        self.cache.truncate(position)
+        return row
+
+    def _distance(self, row: np.ndarray, position: int) -> float:
+        """Root mean square: two independent ties add up in it, so that each can be found without the other."""
+        return float(np.sqrt(np.mean((self.engine[position].astype(np.float64) - row) ** 2)))
+
+    def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
+        c, quantizer = self.golden.checkpoint, _Quantizer(self.golden, start, {}, ties)
+        tokens = self.golden.tokens[start:stop]
+        return forward(tokens, c.weights, c.config, self.cache, trace, operations=quantizer.operations())
+
+
+def _off(golden: np.ndarray, engine: np.ndarray) -> float:
+    """Largest |difference| of two rows, relative to the largest golden value."""
+    return float(np.abs(engine.astype(np.float64) - golden).max() / max(float(np.abs(golden).max()), 1e-30))
+
+
+def _first_off(golden: np.ndarray, engine: np.ndarray, noise: float, start: int) -> int | None:
+    """The first position at or behind ``start`` whose rows differ by more than noise."""
+    return next((p for p in range(start, len(golden)) if _off(golden[p], engine[p]) > noise), None)

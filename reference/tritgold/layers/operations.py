@@ -1,0 +1,42 @@
+"""Operations: the functions that a forward pass is made of, as one value.
+
+The golden model is ``GOLDEN``. Replacing one function gives a model that differs in exactly that: a deliberate
+fault, another arithmetic, or the golden model with an engine's codes at rounding ties. There is no copy of the graph.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tritgold.layers.attention import mix_values, softmax_weights
+from tritgold.layers.bit_linear import accumulate, apply_scales
+from tritgold.layers.embedding import embed
+from tritgold.layers.feed_forward import gated_activation
+from tritgold.layers.lm_head import logits
+from tritgold.layers.rms_norm import rms_norm
+from tritgold.layers.rotary import rotate, rotation_table
+from tritgold.quantize import absmax_int8
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Signatures and shapes are those of the functions that stand here as defaults."""
+
+    embed: Callable[..., Array] = embed
+    rms_norm: Callable[..., Array] = rms_norm
+    quantize: Callable[[Array], tuple[Array, Array]] = absmax_int8
+    accumulate: Callable[..., Array] = accumulate
+    apply_scales: Callable[..., Array] = apply_scales
+    rotation_table: Callable[..., Any] = rotation_table
+    rotate: Callable[..., Array] = rotate
+    softmax_weights: Callable[..., Array] = softmax_weights
+    mix_values: Callable[..., Array] = mix_values
+    gated_activation: Callable[..., Array] = gated_activation
+    logits: Callable[..., Array] = logits
+
+
+GOLDEN = Operations()

@@ -1,0 +1,206 @@
+"""The ``tritgold`` command: what it prints, where, and with which exit code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.trace import Trace
+from tritgold_conformance.cli import main
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def parsed(result: Result) -> dict[str, Any]:
+    """The one JSON object on stdout; anything else there is an error."""
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_seeded_model(folder, Shape(hidden=64, inter=96, layers=2, heads=2, kv_heads=1, context=32))
+    return folder
+
+
+def test_run_generates_the_same_from_text_and_from_ids() -> None:
+    by_text = parsed(call("run", "--prompt", "Hello", "--max-tokens", 5, "--json"))
+    by_ids = parsed(call("run", "--ids", ",".join(map(str, by_text["prompt_ids"])), "--max-tokens", 5, "--json"))
+    assert by_text["prompt_ids"] == [256, *b"Hello"]
+    assert by_text["ids"] == by_ids["ids"]
+    assert len(by_text["ids"]) == 5
+    assert by_text["reason"] == "length"
+    assert by_text["schema"] == "tritgold.run/1"
+
+
+def test_run_prints_text_on_stdout_and_the_reason_on_stderr() -> None:
+    result = call("run", "--prompt", "Hello", "--max-tokens", 3)
+    assert result.exit_code == 0
+    assert "length: 3 tokens" in result.stderr
+    assert "length" not in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--prompt", "a", "--ids", "1"], ["--ids", "1,x"], ["--backend", "cuda"]])
+def test_run_without_a_usable_input_is_a_usage_error(arguments: list[str]) -> None:
+    assert call("run", *arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "tokens", "kind"),
+    [("1,999", 4, "token-id"), (",", 4, "no-tokens"), ("1," * 600, 4, "context-length"), ("1", 0, "max-tokens")],
+)
+def test_run_refuses_bad_tokens_before_computing(ids: str, tokens: int, kind: str) -> None:
+    result = call("run", "--ids", ids, "--max-tokens", tokens, "--json")
+    assert result.exit_code == 3
+    assert parsed(result)["kind"] == kind
+
+
+def test_a_second_bos_is_refused() -> None:
+    assert parsed(call("run", "--prompt", "<bos>Hi", "--max-tokens", 1, "--json"))["kind"] == "two-bos"
+
+
+def test_run_fills_the_context_exactly(model: Path) -> None:
+    prompt = ",".join(["1"] * 30)
+    result = parsed(call("run", model, "--ids", prompt, "--max-tokens", 100, "--json"))
+    # 32 positions: 30 of the prompt, 2 generated tokens read at positions 30 and 31, a third that nothing can follow.
+    assert (len(result["ids"]), result["reason"]) in [(3, "context_full")] or result["reason"] == "stop"
+
+
+def test_a_model_without_tokenizer_takes_ids_and_says_so(model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    assert call("run", model, "--ids", "1,2", "--max-tokens", 3).stdout.strip().count(",") == 2
+    failed = call("run", model, "--prompt", "x")
+    assert failed.exit_code == 3
+    assert "--ids" in failed.stderr
+
+
+def test_trace_and_compare_agree(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    assert call("trace", "--ids", "256,72,101", "-o", first).exit_code == 0
+    summary = parsed(call("trace", "--ids", "256,72,101", "-o", second, "--json"))
+    assert summary["digest"] == Trace.load(first).digest()
+    assert summary["arrays"]["logits"] == {"dtype": "float32", "shape": [3, 259]}
+    result = call("compare", first, second)
+    assert result.exit_code == 0
+    assert "agree" in result.stdout
+
+
+def test_compare_finds_the_first_divergence(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", "--ids", "256,72,101", "-o", first)
+    spoiled = Trace.load(first)
+    spoiled.arrays["layers.2.up.acc"] = spoiled["layers.2.up.acc"].copy()
+    spoiled.arrays["layers.2.up.acc"][1, 5] += 1
+    spoiled.save(second)
+    result = call("compare", first, second, "--json")
+    assert result.exit_code == 1
+    assert parsed(result)["first_divergence"]["name"] == "layers.2.up.acc"
+    assert parsed(result)["first_divergence"]["worst"] == [1, 5]
+
+
+def test_compare_refuses_traces_of_other_inputs_and_other_files(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", "--ids", "256,72", "-o", first)
+    call("trace", "--ids", "256,73", "-o", second)
+    result = call("compare", first, second)
+    assert result.exit_code == 3
+    assert "of another tokens" in result.stderr
+    assert call("compare", first, tmp_path / "absent").exit_code == 3
+
+
+def test_compare_of_nothing_is_not_a_pass(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", "--ids", "256,72", "-o", first)
+    empty = Trace.load(first)
+    empty.arrays = {}
+    empty.save(second)
+    assert call("compare", first, second).exit_code == 5
+
+
+def test_check_prints_a_verdict_table_and_exits_0() -> None:
+    result = call("check", "--engine", "reference", "--tokens", 4)
+    assert result.exit_code == 0
+    for words in ("each operation on golden inputs", "Tokens per second", "reference conforms."):
+        assert words in result.stdout
+
+
+def test_check_of_a_faulty_engine_names_the_divergence_and_exits_1() -> None:
+    result = call("check", "--engine", "faulty_engines:Faulty", "--tokens", 4)
+    assert result.exit_code == 1
+    assert "First divergence: layers.0.q.out" in result.stdout
+    assert "does not conform" in result.stdout
+    assert "tritgold check --engine faulty_engines:Faulty --ids" in result.stdout
+
+
+def test_check_of_a_crashing_engine_exits_3() -> None:
+    result = call("check", "--engine", "faulty_engines:Crashing", "--tokens", 4, "--json")
+    assert result.exit_code == 3
+    assert parsed(result)["error"] == "EngineError"
+
+
+def test_check_on_a_model_of_ones_own(model: Path) -> None:
+    report = parsed(call("check", "--engine", "reference", "--model", model, "--tokens", 3, "--no-speed", "--json"))
+    assert report["verdict"] == "conforms"
+    assert report["config"]["layers"] == 2
+    assert report["engine"]["speed"] is None
+
+
+def test_check_of_too_long_an_input_says_what_fits(model: Path) -> None:
+    result = call("check", "--engine", "reference", "--model", model, "--tokens", 33)
+    assert result.exit_code == 3
+    assert "expected at most 32" in result.stderr
+
+
+def test_inspect_shows_types_config_and_trits(model: Path) -> None:
+    result = call("inspect", model, "--tensors")
+    assert result.exit_code == 0
+    assert "model.layers.1.mlp.down_proj.weight" in result.stdout
+    assert "2.0 bits a weight" in result.stdout
+    facts = parsed(call("inspect", model, "--json"))
+    assert facts["types"]["U8"]["tensors"] == 14
+    assert sum(facts["weights"]["histogram"].values()) == facts["weights"]["ternary"]
+
+
+def test_inspect_shows_the_container_even_where_the_model_is_refused(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "rope_scaling": {"type": "yarn"}}))
+    result = call("inspect", model, "--json")
+    assert result.exit_code == 1
+    assert parsed(result)["problem"]["kind"] == "config-unsupported"
+    assert parsed(result)["types"]["U8"]["tensors"] == 14
+    (model / "model.safetensors").write_bytes(b"junk")
+    assert call("inspect", model).exit_code == 3
+
+
+def test_options_reach_the_checkpoint(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    del config["quantization_config"]
+    (model / "config.json").write_text(json.dumps({**config, "novelty": 1}))
+    assert call("inspect", model).exit_code == 1
+    assert call("inspect", model, "--linear-class", "autobitlinear").exit_code == 1
+    done = call("inspect", model, "--linear-class", "autobitlinear", "--ignore-key", "novelty", "--json")
+    assert done.exit_code == 0
+    assert parsed(done)["config"]["scale_rule"] == "multiply"
+
+
+def test_env_names_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    facts = parsed(call("env", "--json"))
+    assert facts["packages"]["numpy"]
+    assert facts["variables"]["OPENBLAS_CORETYPE"] == "Haswell"
+    assert "blas" in call("env").stdout
+
+
+def test_help_imports_neither_numpy_nor_jax() -> None:
+    code = "import sys, tritgold_conformance.cli; print([m for m in ('numpy', 'jax', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,57 @@
+"""The suite itself, run as its users run it: on good engines, on bad ones, and on one that gives nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HELPERS = Path(__file__).with_name("helpers")
+
+
+def run_suite(engine: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """pytest --pyargs tritgold_conformance.suite, in an empty folder, as from an installed wheel."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--pyargs",
+        "tritgold_conformance.suite",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+    ]
+    return subprocess.run(
+        [*command, "--tritgold-engine", engine, *arguments],
+        cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(HELPERS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_conforming_engine_passes_with_counts(tmp_path: Path) -> None:
+    done = run_suite("reference", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "40 tokens: conforms; compared 350, failed 0, not assessed 0 outputs, levels: none" in done.stdout
+
+
+def test_a_faulty_engine_fails_with_a_command_to_paste(tmp_path: Path) -> None:
+    done = run_suite("faulty_engines:Faulty", tmp_path)
+    assert done.returncode == 1
+    assert "layers.0.q.out" in done.stdout
+    assert "reproduce: tritgold check --engine faulty_engines:Faulty" in done.stdout
+
+
+def test_levels_an_engine_lacks_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    done = run_suite("faulty_engines:LogitsOnly", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "not assessed: the engine has no operation()" in done.stdout
+    assert "levels: operations, trace, steps" in done.stdout
+
+
+@pytest.mark.parametrize("engine", ["faulty_engines:Crashing", "no_such:Engine"])
+def test_an_engine_that_cannot_be_judged_is_no_pass(engine: str, tmp_path: Path) -> None:
+    assert run_suite(engine, tmp_path).returncode == 1

@@ -1,0 +1,83 @@
+"""The wheel as a user gets it: built, looked into, installed outside the repository, run. `make check` runs these."""
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)], check=True, capture_output=True
+    )
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel, without JAX; returns its bin folder."""
+    folder = tmp_path_factory.mktemp("user")
+    venv.create(folder, with_pip=True)
+    binaries = folder / "bin"
+    subprocess.run([str(binaries / "pip"), "install", "--quiet", str(wheel), "pytest"], check=True)
+    return binaries
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in names(wheel)}
+    info = {top for top in tops if top.endswith(".dist-info")}
+    assert tops - info == {"tritgold", "tritgold_xla", "tritgold_conformance"}
+    assert not [n for n in names(wheel) if "/tests/" in n or n.endswith((".pyc", ".part"))]
+
+
+def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
+    held = names(wheel)
+    for package in ("tritgold", "tritgold_xla", "tritgold_conformance"):
+        assert f"{package}/py.typed" in held
+    assert any(n.endswith("licenses/LICENSE") for n in held)
+    assert wheel.stat().st_size < 5_000_000
+
+
+def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
+    held = set(names(wheel))
+    for folder in ("reference", "accelerated", "conformance"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert str(path.relative_to(ROOT / folder)) in held
+
+
+def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    arguments = [str(binaries / command[0]), *command[1:]]
+    return subprocess.run(arguments, cwd=binaries.parent, capture_output=True, text=True, check=False)
+
+
+def test_the_installed_command_judges(installed: Path) -> None:
+    done = run(installed, "tritgold", "check", "--engine", "reference", "--tokens", "4")
+    assert done.returncode == 0, done.stderr
+    assert "reference conforms." in done.stdout
+
+
+def test_the_installed_suite_judges(installed: Path) -> None:
+    suite = ("pytest", "--pyargs", "tritgold_conformance.suite", "--tritgold-engine", "reference", "-q")
+    done = run(installed, *suite)
+    assert done.returncode == 0, done.stdout
+    assert "40 tokens: conforms" in done.stdout
+
+
+def test_without_jax_the_installed_command_says_what_to_install(installed: Path) -> None:
+    done = run(installed, "tritgold", "check")
+    assert done.returncode == 3
+    assert "pip install 'tritgold[xla]'" in done.stderr
