@@ -53,6 +53,9 @@ def compare_traces(golden: Mapping[str, np.ndarray], engine: Mapping[str, object
             outcome.missing.append(name)
             continue
         outcome.compared.append(name)
+        if name.endswith(".probs"):
+            # From here on a position holds something of every position it attends to.
+            outcome.blind = np.maximum.accumulate(outcome.blind)
         problem = incomparable(array, engine[name])
         if problem:
             outcome.divergence = refused(name, array, problem)
@@ -60,9 +63,6 @@ def compare_traces(golden: Mapping[str, np.ndarray], engine: Mapping[str, object
             outcome.divergence = _Step(name, golden, outcome).judge(np.asarray(engine[name]))
         if outcome.divergence is not None:
             return outcome
-        if name.endswith(".probs"):
-            # From here on a position holds something of every position it attends to.
-            outcome.blind = np.maximum.accumulate(outcome.blind)
     return outcome
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.free_running import FreeRunning
 from tritgold_conformance.report import Report, Side
+from tritgold_conformance.speed import RUNS
 
 _STYLES = {"passed": "green", "failed": "bold red", "not assessed": "yellow"}
 _LEVELS = {
@@ -36,8 +37,11 @@ def render(report: Report, console: Console) -> None:
     console.print(_levels(report))
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
-    console.print(_statistics(report))
+    if report.statistics:
+        console.print("\nActivations, root mean square, engine / golden:")
+        console.print(_statistics(report))
     if report.engine.speed is not None:
+        console.print(f"\nTokens per second, prefill of {report.engine.speed.tokens}, medians of {RUNS}:")
         console.print(_speed(report))
     style = "bold green" if report.exit_code == 0 else "bold red"
     console.print(Text(f"\n{report.engine.name} {report.verdict}.", style=style))
@@ -50,7 +54,7 @@ def _versions(side: Side) -> str:
 
 
 def _levels(report: Report) -> Table:
-    table = Table(title="Verdict", title_justify="left", show_edge=False)
+    table = Table(show_edge=False)
     for column in ("level", "status", "compared", "failed", "not assessed", "measured"):
         table.add_column(column, justify="right" if column in ("compared", "failed", "not assessed") else "left")
     for name, level in report.levels.items():
@@ -68,7 +72,7 @@ def _divergence(first: Comparison, console: Console) -> None:
 
 
 def _statistics(report: Report) -> Table:
-    table = Table(title="\nActivations: root mean square, engine / golden", title_justify="left", show_edge=False)
+    table = Table(show_edge=False)
     table.add_column("layer", justify="right")
     for what in _SHOWN_STATISTICS:
         table.add_column(what, justify="right")
@@ -89,7 +93,7 @@ def _rms_pair(report: Report, name: str) -> str:
 
 
 def _speed(report: Report) -> Table:
-    table = Table(title="\nTokens per second (medians of 3)", title_justify="left", show_edge=False)
+    table = Table(show_edge=False)
     for column in ("", "prefill", "decode"):
         table.add_column(column, justify="right" if column else "left")
     for side in (report.engine, report.reference):

@@ -21,6 +21,18 @@ class ArithmeticMode:
         return f"{self.name}/{self.version}"
 
 
+def comparable(first: str, second: str) -> bool:
+    """Whether two mode ids stand for one arithmetic up to float rounding, so that a difference is a bug.
+
+    A name is ``<arithmetic>`` or ``<arithmetic>.<how its floats are rounded>``: codes and accumulators of
+    ``golden.float32`` are golden ones wherever float noise breaks no tie.
+
+    >>> comparable("golden/1", "golden.float32/1"), comparable("golden/1", "w1.58a16/1")
+    (True, False)
+    """
+    return first.partition("/")[0].partition(".")[0] == second.partition("/")[0].partition(".")[0]
+
+
 GOLDEN = ArithmeticMode(
     name="golden",
     version=1,

@@ -76,7 +76,8 @@ def broken(golden: dict[str, np.ndarray], token: int) -> dict[str, np.ndarray]:
 def test_a_broken_tie_is_named_and_what_sees_it_is_not_judged_further() -> None:
     golden = trace(tie_at=2)
     engine = broken(golden, 2)
-    engine["layers.0.attn_mix"][4] *= 2  # behind the tie: blind, neither passed nor failed
+    engine["layers.0.probs"][:, 4, 2] *= 1.5  # token 4 reads the key of token 2: blind, neither passed nor failed
+    engine["layers.0.attn_mix"][4] *= 2
     outcome = compare_traces(golden, engine)
     assert outcome.divergence is None
     assert [(t.name, t.position, t.channel, t.code) for t in outcome.ties] == [("layers.0.attn_in.codes", 2, 0, 1)]

@@ -57,11 +57,12 @@ def compare(golden: Path, candidate: Path, as_json: bool) -> None:
 def _require_same_run(first: "Trace", second: "Trace", file: Path) -> None:
     """Traces of different inputs, models or modes differ rightly; comparing them would accuse nobody's bug."""
     from tritgold.errors import TraceError
+    from tritgold.modes import comparable
 
-    for what, a, b in (
-        ("tokens", first.tokens, second.tokens),
-        ("model_hash", first.model_hash, second.model_hash),
-        ("mode", first.mode, second.mode),
+    for what, a, b, same in (
+        ("input", first.tokens, second.tokens, first.tokens == second.tokens),
+        ("model", first.model_hash, second.model_hash, first.model_hash == second.model_hash),
+        ("mode", first.mode, second.mode, comparable(first.mode, second.mode)),
     ):
-        if a != b:
+        if not same:
             raise TraceError(f"is of another {what}", kind=f"trace-{what}", file=file, got=b or "none", expected=a)

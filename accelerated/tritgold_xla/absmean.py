@@ -1,0 +1,36 @@
+"""Trits from a float master weight (online checkpoints): the engine's own absmean, in NumPy, once at loading.
+
+    a = max(mean|W|, 1e-5);  s = 1 / a;  trit = clamp(half_even(W * s), -1, 1);  scale = 1 / s
+
+Source: arXiv 2402.17764, equations 1-3. Written here and not borrowed, so that agreement with the golden model means
+something.
+"""
+
+import math
+
+import numpy as np
+
+from tritgold.errors import NonFiniteError
+from tritgold.ternary import DenseMatrix
+
+_FLOOR = np.float32(1e-5)
+_ELEMENTS = 1 << 20  # of a slice of rows: 8 MB of float64, however large the matrix
+
+
+def absmean(master: DenseMatrix) -> tuple[np.ndarray, np.float32]:
+    """(trits int8 [out, in], scale float32). Every operation but the mean is one in float32.
+
+    The mean: each row summed in float64, the rows' sums added exactly, one rounding to float32. A matrix of zeros
+    gives zeros and the scale 1e-5. Raises NonFiniteError on infinity or NaN.
+    """
+    rows, columns = master.shape
+    step = max(1, _ELEMENTS // columns)
+    slices = [slice(row, row + step) for row in range(0, rows, step)]
+    total = math.fsum(s for part in slices for s in np.abs(master.rows(part)).sum(axis=1, dtype=np.float64))
+    if not math.isfinite(total):
+        raise NonFiniteError("the master weights are not finite", kind="weight-non-finite", got=total)
+    inverse = np.float32(1) / max(np.float32(total / (rows * columns)), _FLOOR)
+    trits = np.empty((rows, columns), np.int8)
+    for part in slices:
+        trits[part] = np.clip(np.rint(master.rows(part) * inverse), -1, 1)
+    return trits, np.float32(1) / inverse

@@ -1,0 +1,35 @@
+"""Chunk sizes: a program is compiled for a few numbers of tokens, and every chunk is padded up to one of them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+CHUNKS = (1, 8, 32, 128)
+
+
+def bucket(tokens: int) -> int:
+    """The number of tokens that a program for ``tokens`` of them is compiled for.
+
+    >>> [bucket(n) for n in (1, 2, 33, 128, 129)]
+    [1, 8, 128, 128, 256]
+    """
+    for size in CHUNKS:
+        if tokens <= size:
+            return size
+    return -(-tokens // CHUNKS[-1]) * CHUNKS[-1]
+
+
+def chunks(tokens: int, largest: int = CHUNKS[-1]) -> Iterator[slice]:
+    """Slices of at most ``largest`` tokens that cover ``tokens``, in order.
+
+    >>> list(chunks(150))
+    [slice(0, 128, None), slice(128, 150, None)]
+    """
+    return (slice(first, min(first + largest, tokens)) for first in range(0, tokens, largest))
+
+
+def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
+    """``array`` with zeros behind it along ``axis``, up to ``size``."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, size - array.shape[axis])
+    return np.pad(array, widths)

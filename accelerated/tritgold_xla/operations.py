@@ -1,0 +1,181 @@
+"""One operation of the graph at a time, on inputs from outside: how a judge finds the first one that differs.
+
+Each runs the very function that ``model.forward`` runs, compiled by itself. Tokens are padded up to a bucket and keys
+to the cache's capacity, as in the whole pass. Positions start at 0.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+
+from tritgold.config import ModelConfig
+from tritgold.errors import EngineError
+from tritgold.graph import Kind, Operation
+from tritgold_xla import attention, layers
+from tritgold_xla.bit_linear import bit_linear, finite_tokens, quantize
+from tritgold_xla.buckets import bucket, pad
+from tritgold_xla.checks import check_tokens, non_finite
+from tritgold_xla.flags import jit
+from tritgold_xla.parameters import Parameters
+from tritgold_xla.shapes import TOKENS, crop, token_axis, traced_type
+
+Arrays = dict[str, np.ndarray]
+Results = tuple[jax.Array, ...]
+
+_select = jit(lambda stack, layer: jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack))
+_embed = jit(layers.embed)
+_rms_norm = jit(layers.rms_norm, static=("eps",))
+_quantize = jit(lambda x: (*quantize(x), finite_tokens(x)))
+_bit_linear = jit(bit_linear, static=("rule",))
+_rotate = jit(layers.rotate)
+_softmax_weights = jit(attention.softmax_weights)
+_mix_values = jit(attention.mix_values)
+_gated_activation = jit(layers.gated_activation, static=("activation",))
+_add = jit(layers.add)
+_logits = jit(layers.logits)
+
+
+class Model(NamedTuple):
+    """What an operation needs to know of the engine."""
+
+    config: ModelConfig
+    parameters: Parameters
+    capacity: int
+
+
+def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
+    """Arrays by the roles that the operation reads in; arrays by the roles that it writes out, of the trace's types.
+
+    Raises EngineError ``operation-inputs`` where roles, shapes or types are not the operation's, or where the cache
+    has no room for so many tokens; ContextError for a token id out of range; NonFiniteError where infinity or NaN is
+    to be quantised.
+    """
+    call = _Call(model, operation, inputs)
+    results = _RUN[operation.kind](call)
+    return {
+        role: crop(name, np.asarray(result), call.tokens, call.tokens)
+        for (role, name), result in zip(operation.writes.items(), results, strict=True)
+    }
+
+
+class _Call:
+    """One operation: its own weights, and its inputs, checked and padded along the token axis to a bucket."""
+
+    def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
+        self.config, self.parameters, self.capacity = model
+        self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
+        # Of ``layers.<n>.<what>``; outside the layers the name is all there is.
+        self.what = operation.name.rpartition(".")[2]
+        if set(inputs) != set(operation.reads):
+            raise self._wrong(sorted(inputs), sorted(operation.reads))
+        first, name = next(iter(operation.reads.items()))
+        self.tokens = (*self.inputs[first].shape, 0, 0)[token_axis(name)]
+        for role, name in operation.reads.items():
+            self._check(role, *traced_type(name, self.config))
+
+    def _check(self, role: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        array, wanted = self.inputs[role], tuple(self.tokens if n == TOKENS else n for n in shape)
+        if array.dtype != dtype or array.shape != wanted or not 0 < self.tokens <= self.capacity:
+            raise self._wrong(
+                f"{role} {array.dtype} {list(array.shape)}",
+                f"{dtype} {list(wanted)}, with 1 to {self.capacity} tokens",
+            )
+
+    def _wrong(self, got: object, expected: object) -> EngineError:
+        return EngineError(
+            "the inputs are not those that the operation reads",
+            kind="operation-inputs",
+            thing=self.operation.name,
+            got=got,
+            expected=expected,
+        )
+
+    @property
+    def count(self) -> np.int32:
+        """The number of tokens, as the compiled functions take it."""
+        return np.int32(self.tokens)
+
+    @property
+    def layer(self) -> np.int32:
+        """The number n in ``layers.<n>.<what>``."""
+        return np.int32(self.operation.name.split(".")[1])
+
+    def padded(self, role: str, axis: int = 0) -> np.ndarray:
+        """An input with the padding of its bucket."""
+        return pad(self.inputs[role], bucket(self.tokens), axis)
+
+    def cached(self, role: str) -> np.ndarray:
+        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, capacity, head_dim], zero behind the tokens."""
+        rows = self.inputs[role].reshape(self.tokens, self.config.kv_heads, self.config.head_dim)
+        return pad(rows.transpose(1, 0, 2), self.capacity, axis=1)
+
+
+def _run_embedding(call: _Call) -> Results:
+    check_tokens(call.inputs["tokens"], call.config, past=0, capacity=call.capacity)
+    return (_embed(call.padded("tokens").astype(np.int32), call.parameters.embedding),)
+
+
+def _run_rms_norm(call: _Call) -> Results:
+    if call.what == "final_norm":
+        gain = call.parameters.final_norm
+    else:
+        gain = _select(call.parameters.layers.gains[call.what], call.layer)
+    return (_rms_norm(call.padded("x"), gain, eps=call.config.norm_eps),)
+
+
+def _run_quantize(call: _Call) -> Results:
+    codes, scale, finite = _quantize(call.padded("x"))
+    if not np.asarray(finite).all():
+        raise non_finite(call.operation.name)
+    return codes, scale
+
+
+def _run_bit_linear(call: _Call) -> Results:
+    weight = _select(call.parameters.layers.linears[call.what], call.layer)
+    return _bit_linear(call.padded("codes"), call.padded("scale"), weight, rule=call.config.scale_rule)
+
+
+def _run_rope(call: _Call) -> Results:
+    c, tokens = call.config, bucket(call.tokens)
+    sin, cos = (pad(np.asarray(t)[: call.tokens], tokens) for t in (call.parameters.sin, call.parameters.cos))
+    q = call.padded("q").reshape(tokens, c.heads, c.head_dim)
+    k = call.padded("k").reshape(tokens, c.kv_heads, c.head_dim)
+    return _rotate(q, sin, cos), _rotate(k, sin, cos)
+
+
+def _run_softmax(call: _Call) -> Results:
+    return (_softmax_weights(call.padded("q"), call.cached("k"), np.int32(0), call.count),)
+
+
+def _run_mix(call: _Call) -> Results:
+    weights = pad(call.padded("probs", axis=1), call.capacity, axis=2)
+    return (_mix_values(weights, call.cached("v"), call.count),)
+
+
+def _run_activation(call: _Call) -> Results:
+    return (_gated_activation(call.padded("gate"), call.padded("up"), activation=call.config.activation),)
+
+
+def _run_add(call: _Call) -> Results:
+    return (_add(call.padded("a"), call.padded("b")),)
+
+
+def _run_head(call: _Call) -> Results:
+    return (_logits(call.padded("x"), call.parameters.head),)
+
+
+_RUN: dict[Kind, Callable[[_Call], Results]] = {
+    "embedding": _run_embedding,
+    "rms_norm": _run_rms_norm,
+    "quantize": _run_quantize,
+    "bit_linear": _run_bit_linear,
+    "rope": _run_rope,
+    "softmax": _run_softmax,
+    "mix": _run_mix,
+    "ffn_activation": _run_activation,
+    "add": _run_add,
+    "lm_head": _run_head,
+}

@@ -1,0 +1,106 @@
+"""What the engine promises to whoever calls it: state, refusals, provenance."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from small_models import LLAMA, MIXED, Matrix, make_weights
+
+from tritgold.errors import ContextError, NonFiniteError
+from tritgold_xla import XlaEngine
+from tritgold_xla.flags import MODE
+
+
+def test_versions_and_provenance(cases):
+    engine = cases["llama"].engine
+    assert engine.name == "xla"
+    assert engine.versions() == {"jax": jax.__version__, "jaxlib": jax.lib.__version__, "device": "cpu"}
+    trace = cases["llama"].trace
+    assert (trace.engine, trace.mode, trace.versions) == ("xla", MODE.id, engine.versions())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kind"),
+    [
+        ([], "no-tokens"),
+        ([[1, 2]], "no-tokens"),
+        ([1.0], "no-tokens"),
+        ([0, 101], "token-id"),
+        ([-1], "token-id"),
+        ([2**40], "token-id"),
+        ([1] * 160, "context-length"),
+    ],
+)
+def test_refused_tokens_leave_the_state_as_it_was(cases, tokens, kind):
+    engine, prompt = cases["llama"].engine, cases["llama"].tokens
+    engine.reset()
+    engine.prefill(prompt[:5])
+    with pytest.raises(ContextError) as refused:
+        engine.prefill(tokens)
+    assert refused.value.kind == kind
+    assert engine.length == 5
+    after = engine.step(prompt[5])
+    engine.reset()
+    engine.prefill(prompt[:5])
+    np.testing.assert_array_equal(engine.step(prompt[5]), after)
+    if kind != "context-length":
+        with pytest.raises(ContextError):
+            engine.trace(tokens)
+
+
+def test_a_cache_that_is_smaller_than_the_context():
+    engine = XlaEngine(LLAMA, make_weights(LLAMA), capacity=6)
+    with pytest.raises(ContextError, match="cache-full"):
+        engine.prefill([1] * 7)
+    with pytest.raises(ContextError, match="context-length"):
+        engine.prefill([1] * 161)
+    with pytest.raises(ContextError, match="cache-full"):
+        engine.trace([1] * 7)
+    for capacity in (0, -1, 161):
+        with pytest.raises(ContextError, match="capacity"):
+            XlaEngine(LLAMA, make_weights(LLAMA), capacity)
+
+
+def test_activations_that_are_not_finite_are_refused_and_forgotten(cases):
+    # Token 66 is infinite, and its keys and values NaN; none of that may be seen again.
+    good, weights = cases["mixed"], make_weights(MIXED)
+    table = weights.embedding.array.copy()
+    table[66] = np.inf
+    engine = XlaEngine(MIXED, replace(weights, embedding=Matrix(table)))
+    prompt = [t for t in good.tokens if t != 66]
+    expected = good.engine.trace(prompt)["logits"]
+    for call in (engine.prefill, engine.trace):
+        with pytest.raises(NonFiniteError, match=r"layers\.0\.attn_in: .*activation-non-finite"):
+            call([*prompt[:3], 66])
+    first = engine.prefill(prompt[:3])
+    with pytest.raises(NonFiniteError):
+        engine.prefill([5, 66])
+    assert engine.length == 3
+    logits = np.concatenate([first, engine.prefill(prompt[3:])])
+    finite = np.delete(np.arange(MIXED.vocab), 66)  # the head is tied: its row 66 is infinite too
+    np.testing.assert_allclose(logits[:, finite], expected[:, finite], rtol=0, atol=1e-4)
+
+
+def test_a_trace_leaves_the_cache_alone(cases):
+    engine, tokens = cases["mixed"].engine, cases["mixed"].tokens
+    engine.reset()
+    engine.prefill(tokens[:3])
+    before = jax.tree.map(np.array, engine._cache)
+    engine.trace(tokens[3:])
+    assert engine.length == 3
+    jax.tree.map(np.testing.assert_array_equal, engine._cache, before)
+
+
+def test_results_are_the_callers_own(cases):
+    engine, tokens = cases["mixed"].engine, cases["mixed"].tokens
+    engine.reset()
+    logits = engine.prefill(tokens)
+    kept = logits.copy()
+    assert (logits.dtype, logits.shape) == (np.float32, (len(tokens), MIXED.vocab))
+    engine.reset()
+    again = engine.prefill(tokens)
+    again[:] = 0  # writable, and nobody else's
+    np.testing.assert_array_equal(logits, kept)
+    engine.reset()
+    assert engine.step(tokens[0]).shape == (MIXED.vocab,)
