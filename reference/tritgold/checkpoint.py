@@ -7,6 +7,7 @@ rule consumed, a bias the graph has no place for, a head beside a tied embedding
 
 import hashlib
 import json
+import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError, FormatError, WeightsError
 from tritgold.formats.container import Container
+from tritgold.formats.ggml_types import FORK_TYPES_WITHOUT_READER
 from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import read_hf_config
@@ -24,6 +26,7 @@ from tritgold.formats.names import GGUF, HF
 from tritgold.formats.packing import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.tensor_box import TensorBox
+from tritgold.formats.untrusted_text import printable
 from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
 
 
@@ -68,9 +71,10 @@ def open_checkpoint(path: str | Path, linear_class: str | None = None, ignore_ke
     been computed then. Payloads are checked for code 3 and non-finite scales here, not at first use.
     """
     path = Path(path)
-    if path.is_dir():
+    # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
+    if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys)
-    if not path.is_file():
+    if not os.path.isfile(path):
         wanted = "a GGUF file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)
     if path.suffix == ".safetensors":
@@ -84,7 +88,7 @@ def _open_folder(path: Path, linear_class: str | None, ignore_keys: tuple[str, .
         raise ConfigError("is missing", kind="no-config", file=path / "config.json")
     read = read_hf_config(path / "config.json", linear_class, ignore_keys)
     container = SafetensorsFolder(path)
-    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, hf_reader(read.mode))
+    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, hf_reader(read.mode, read.model.scale_rule))
     return Checkpoint(path, read.model, weights, container)
 
 
@@ -93,6 +97,13 @@ def _open_gguf(path: Path) -> Checkpoint:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise WeightsError("is missing", kind="missing-tensor", file=path, thing="tensor 'token_embd.weight'")
+    for name, tensor in file.tensors.items():
+        if tensor.dtype in FORK_TYPES_WITHOUT_READER:
+            what = f"unknown tensor type {file.type_ids[name]} in tensor {printable(repr(name))}"
+            hint = (
+                f"it is {tensor.dtype} of the bitnet.cpp fork, which tritgold does not unpack; I2_S and TQ2_0 it does"
+            )
+            raise FormatError(what, kind="unknown-type", file=path, hint=hint)
     tied = "output.weight" not in file.tensors
     config = read_gguf_config(path, file.metadata, embedding.shape[0], tied)
     weights = _assemble(TensorBox(path, file.tensors, GGUF), config, gguf_reader(config, file.architecture))
@@ -101,6 +112,7 @@ def _open_gguf(path: Path) -> Checkpoint:
 
 def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) -> ModelWeights:
     """Take every tensor, let the box raise whatever was wrong, and only then build and check."""
+    box.expect_layers(config.layers)
     embedding = box.matrix("embedding", (config.vocab, config.hidden))
     head = None
     if config.tied_head:

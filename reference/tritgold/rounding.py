@@ -17,15 +17,19 @@ def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
 
 
 def f32_to_bf16(values: np.ndarray) -> np.ndarray:
-    """float32 -> uint16 bf16 bit patterns, half to even; overflow goes to infinity, NaN stays NaN (quiet).
+    """float32 -> uint16 bf16 bit patterns of the same shape, half to even.
+
+    Overflow goes to infinity, NaN stays NaN (quiet).
 
     1.00390625 = 1 + 2**-8 lies midway between two bf16 numbers and goes to the even one:
 
     >>> hex(f32_to_bf16(np.array([1.00390625], np.float32))[0])
     '0x3f80'
     """
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    values = np.asarray(values, np.float32)
+    # Flat, because NumPy warns of the integer overflow below (-NaN, by design) for arrays without dimensions.
+    bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
     # Adding 0x7FFF, plus one when the kept bit is odd, carries into the upper half exactly when rounding goes up.
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x0040)
-    return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16)
+    return np.where(np.isnan(values.reshape(-1)), quiet_nan, rounded).astype(np.uint16).reshape(values.shape)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as _Tokenizer
 
-from tritgold.errors import FormatError
+from tritgold.errors import ContextError, FormatError
 
 
 class Tokenizer:
@@ -28,14 +28,24 @@ class Tokenizer:
         return list(self._tokenizer.encode(text).ids)
 
     def decode(self, ids: list[int]) -> str:
-        """Text of the ids, special tokens left out; bytes that form no character become U+FFFD."""
-        return str(self._tokenizer.decode(ids))
+        """Text of the ids, special tokens left out; bytes that form no character become U+FFFD.
+
+        An id that the tokenizer does not know (a model's vocabulary may be padded) has no text. Raises ContextError
+        for one that no vocabulary has: negative, or beyond 32 bits.
+        """
+        try:
+            return str(self._tokenizer.decode(ids))
+        except OverflowError:
+            bad = next(i for i in ids if not 0 <= i < 2**32)
+            raise ContextError("is no token id", kind="token-id", got=bad, expected="0 to 2**32 - 1") from None
 
 
 class TextStream:
     """Turns a growing list of ids into pieces of text whose concatenation is the text of the whole list.
 
     A character whose bytes lie in two tokens is held back until it is complete: ids are never decoded alone.
+    One exception, which no stream can avoid: byte fallback (SentencePiece) turns a whole run of byte tokens into
+    U+FFFD when its last bytes are invalid; characters of the run that were already shown then stay shown.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import gguf_bytes as g
 import numpy as np
 import pytest
-from models import TINY, WIDE, GgufModel, as_gguf, payload, seeded
 from refusals import frugal, refusal
+from small_models import TINY, WIDE, GgufModel, as_gguf, payload, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, FormatError, PackingError, TritgoldError, TritgoldWarning, WeightsError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import EMBEDDING, HEAD, LAYER, HfModel, Q, hf_error, hf_logits, seeded
 from refusals import refusal
+from small_models import EMBEDDING, HEAD, LAYER, HfModel, Q, hf_error, hf_logits, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, FormatError, WeightsError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import EMBEDDING, TOKENS, HfModel, Q, hf_error, hf_logits, seeded
+from small_models import EMBEDDING, TOKENS, HfModel, Q, hf_error, hf_logits, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, PackingError, TritgoldWarning

@@ -14,9 +14,9 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
-from models import as_gguf, seeded
 from refusals import SECONDS, assert_printable, frugal
 from safetensors.numpy import save
+from small_models import as_gguf, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldError

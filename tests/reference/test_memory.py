@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
-from models import TINY, WIDE, as_gguf, seeded
+from small_models import TINY, WIDE, as_gguf, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.formats.hf_writer import bf16_entry

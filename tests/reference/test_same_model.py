@@ -1,11 +1,12 @@
 """One model in several formats is one model: equal hash, equal bits in every activation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf_bytes as g
 import numpy as np
 import pytest
-from models import TINY, WIDE, GgufModel, HfModel, as_gguf, llama_like, payload, seeded
+from small_models import TINY, WIDE, GgufModel, HfModel, as_gguf, llama_like, payload, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.formats.hf_writer import bf16_entry, packed_entries
@@ -52,7 +53,7 @@ def change_trit(model: HfModel) -> None:
     name = "model.layers.0.mlp.down_proj.weight"
     data = bytearray(model.entries[name].data)
     data[7] = 0x55 if data[7] != 0x55 else 0x54
-    model.entries[name] = model.entries[name].__class__("U8", model.entries[name].shape, bytes(data))
+    model.entries[name] = replace(model.entries[name], data=bytes(data))
 
 
 def change_scale(model: HfModel) -> None:
@@ -60,8 +61,7 @@ def change_scale(model: HfModel) -> None:
     model.entries[name] = bf16_entry(model.floats(name) * 2)
 
 
-def change_gain(model: HfModel) -> None:
-    name = "model.layers.0.mlp.ffn_sub_norm.weight"
+def change_gain(model: HfModel, name: str = "model.layers.0.mlp.ffn_sub_norm.weight") -> None:
     gain = model.floats(name).copy()
     gain[-1] *= 2
     model.entries[name] = bf16_entry(gain)
@@ -79,6 +79,7 @@ def change_embedding(model: HfModel) -> None:
         change_trit,
         change_scale,
         change_gain,
+        lambda model: change_gain(model, "model.norm.weight"),
         change_embedding,
         lambda model: model.config.update(rms_norm_eps=1e-6),
         lambda model: model.config.update(rope_theta=10000.0),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from models import seeded
+from small_models import seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.graph import operations

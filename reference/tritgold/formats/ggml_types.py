@@ -48,6 +48,9 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 # lies behind the payload: 32 bytes a tensor.
 BITNET_FORK = {36: "I2_S", 37: "I8_S", 38: "TL1", 39: "TL2"}
 
+# A container lists these by name; a checkpoint with one of them is refused by number.
+FORK_TYPES_WITHOUT_READER = ("I8_S", "TL1", "TL2")
+
 # Architectures whose files come from the bitnet.cpp fork: there 39 is TL2, everywhere else MXFP4.
 FORK_ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet")
 

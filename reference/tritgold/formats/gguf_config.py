@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from tritgold.config import Activation, ModelConfig
 from tritgold.errors import ConfigError
+from tritgold.formats.untrusted_text import is_one_of, printable
 
 
 @dataclass(frozen=True)
@@ -62,29 +63,29 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
     Raises ConfigError naming the key.
     """
     name = metadata.get("general.architecture")
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         near = difflib.get_close_matches(str(name), ARCHITECTURES, n=1)
         _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(ARCHITECTURES), near)
     kind = ARCHITECTURES[name]
-    left = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if not k.startswith(_DESCRIPTIVE)}
+    prefix = f"{name}."
+    left = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
+    unknown = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE))]
 
     def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
         value = left.pop(key, default)
         if value is ...:
             _refuse(path, f"{name}.{key}", "is missing", None, "a value; a default would be silently wrong")
         if value is not None and type(value) not in kinds:
-            _refuse(
-                path, f"{name}.{key}", "has the wrong type", repr(value)[:60], " or ".join(k.__name__ for k in kinds)
-            )
+            _refuse(path, f"{name}.{key}", "has the wrong type", repr(value), " or ".join(k.__name__ for k in kinds))
         return value
 
     heads, hidden = take("attention.head_count", (int,)), take("embedding_length", (int,))
     head_dim = take("attention.key_length", (int,), hidden // max(heads, 1))
     for key in ("attention.value_length", "rope.dimension_count"):
-        if take(key, (int,), head_dim) != head_dim:
-            _refuse(path, f"{name}.{key}", "differs from the head size", None, head_dim)
-    if take("vocab_size", (int,), embedding_rows) != embedding_rows:
-        _refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", None, embedding_rows)
+        if (size := take(key, (int,), head_dim)) != head_dim:
+            _refuse(path, f"{name}.{key}", "differs from the head size", size, head_dim)
+    if (vocab := take("vocab_size", (int,), embedding_rows)) != embedding_rows:
+        _refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", vocab, embedding_rows)
     activation = take("hidden_activation", (str,), kind.activation)
     if activation not in _ACTIVATIONS:
         _refuse(path, f"{name}.hidden_activation", "is not supported", activation, ", ".join(_ACTIVATIONS))
@@ -104,17 +105,18 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         "sub_norms": kind.sub_norms,
         "tied_head": tied_head,
         "scale_rule": "multiply",
-        "bos": metadata.get("tokenizer.ggml.bos_token_id"),
     }
-    eos = metadata.get("tokenizer.ggml.eos_token_id")
-    fields["eos"] = () if eos is None else (eos,)
+    for field, key in (("bos", "tokenizer.ggml.bos_token_id"), ("eos", "tokenizer.ggml.eos_token_id")):
+        fields[field] = token = metadata.get(key)
+        if token is not None and type(token) is not int:
+            _refuse(path, key, "has the wrong type", repr(token), "int")
+    fields["eos"] = () if fields["eos"] is None else (fields["eos"],)
     for key, allowed in _NEUTRAL.items():
-        if left.pop(key, allowed[0]) not in allowed:
-            _refuse(path, f"{name}.{key}", "is not supported", metadata[f"{name}.{key}"], allowed[0])
-    if left:
-        _refuse(
-            path, ", ".join(sorted(left)), "is unknown", None, "a key tritgold understands", kind="config-unknown-key"
-        )
+        if not is_one_of(left.pop(key, allowed[0]), allowed):
+            _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
+    if unknown := sorted(unknown + [f"{name}.{key}" for key in left]):
+        what = "a key tritgold understands"
+        _refuse(path, ", ".join(unknown), "is unknown", None, what, kind="config-unknown-key")
     try:
         return ModelConfig(**fields)
     except ConfigError as error:
@@ -131,4 +133,5 @@ def _refuse(
     kind: str = "config-value",
 ) -> NoReturn:
     hint = f"the nearest is {nearest[0]!r}" if nearest else None
-    raise ConfigError(message, kind=kind, file=path, thing=f"key {key!r}", got=got, expected=expected, hint=hint)
+    thing, got = printable(f"key {key!r}"), None if got is None else printable(got)
+    raise ConfigError(message, kind=kind, file=path, thing=thing, got=got, expected=expected, hint=hint)

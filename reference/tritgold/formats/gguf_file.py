@@ -7,6 +7,7 @@ Source: ggml's docs/gguf.md and ggml/src/gguf.cpp.
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,10 +17,11 @@ import numpy as np
 from tritgold.errors import FormatError
 from tritgold.formats.container import StoredTensor, map_file
 from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, tensor_bytes, type_name
+from tritgold.formats.untrusted_text import first_repeated, printable
 
 # Value type number -> its letter, which struct and NumPy share.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_BOOL, _STRING, _ARRAY = 7, 8, 9
 MAX_DIMS = 4
 DEFAULT_ALIGNMENT = 32
 
@@ -42,8 +44,8 @@ class GgufFile:
     type_ids: tensor name -> type number.
 
     Raises FormatError; the kinds are ``not-gguf``, ``big-endian``, ``gguf-version``, ``truncated``, ``count``,
-    ``key-utf8``, ``value-type``, ``duplicate-name``, ``dims``, ``alignment``, ``unknown-type``, ``row-length``,
-    ``misaligned``, ``overlap``, ``type-42``.
+    ``key-utf8``, ``value-type``, ``value``, ``duplicate-name``, ``dims``, ``alignment``, ``unknown-type``,
+    ``row-length``, ``misaligned``, ``overlap``, ``type-42``.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,9 +63,7 @@ class GgufFile:
         self.architecture = str(self.metadata.get("general.architecture", ""))
         self.alignment = self._alignment()
         infos = [self._info() for _ in range(tensor_count)]
-        names = [info.name for info in infos]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        if (twice := first_repeated(info.name for info in infos)) is not None:
             self._refuse("occurs twice", "duplicate-name", f"tensor {twice!r}")
         self.type_ids = {info.name: info.type_id for info in infos}
         self.tensors = self._place(infos)
@@ -93,7 +93,7 @@ class GgufFile:
         if type_id == _STRING:
             return self._string(f"value of {key!r}")
         if type_id in _SCALARS:
-            return self._scalar(_SCALARS[type_id], f"value of {key!r}")
+            return self._array(type_id, 1, key)[0].item()
         if type_id != _ARRAY:
             self._refuse("unknown value type", "value-type", f"key {key!r}", type_id, "0 to 12")
         item, count = self._scalar("I", f"item type of {key!r}"), self._scalar("Q", f"length of {key!r}")
@@ -103,9 +103,15 @@ class GgufFile:
             return [self._string(f"an item of {key!r}") for _ in range(count)]
         if item not in _SCALARS:
             self._refuse("unknown array item type", "value-type", f"key {key!r}", item, "0 to 8 or 10 to 12")
+        return self._array(item, count, key)
+
+    def _array(self, item: int, count: int, key: str) -> np.ndarray:
         dtype = np.dtype(f"<{_SCALARS[item]}")
         at = self._take(count * dtype.itemsize, f"value of {key!r}")
-        return self._file[at : at + count * dtype.itemsize].view(dtype)
+        raw = self._file[at : at + count * dtype.itemsize]
+        if item == _BOOL and (raw > 1).any():
+            self._refuse("is no bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
+        return raw.view(dtype)
 
     def _alignment(self) -> int:
         value = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -129,8 +135,9 @@ class GgufFile:
 
     def _place(self, infos: list[_Info]) -> dict[str, StoredTensor]:
         start = _align(self._at, self.alignment)
-        ends = sorted({info.offset for info in infos})
-        spans = dict(zip(ends, [*ends[1:], self._file.size - start], strict=True))
+        begins = sorted({info.offset for info in infos})
+        # Bytes from each tensor to the next one, or to the end of the file.
+        spans = {at: stop - at for at, stop in pairwise([*begins, self._file.size - start])}
         placed = {}
         for info in infos:
             dtype, size = self._size(info, spans[info.offset])
@@ -149,10 +156,9 @@ class GgufFile:
                 )
             data = self._file[start + info.offset : stop]
             placed[info.name] = StoredTensor(self.path, info.name, dtype, info.shape, start + info.offset, data)
-        taken = [info.offset for info in infos]
-        if len(set(taken)) < len(taken):
-            twice = next(info for info in infos if taken.count(info.offset) > 1)
-            self._refuse("shares its bytes with another tensor", "overlap", f"tensor {twice.name!r}", twice.offset)
+        if (shared := first_repeated(info.offset for info in infos)) is not None:
+            names = " and ".join(repr(info.name) for info in infos if info.offset == shared)
+            self._refuse("share their bytes", "overlap", f"tensors {names}", shared)
         return placed
 
     def _size(self, info: _Info, span: int) -> tuple[str, int]:
@@ -221,6 +227,8 @@ class GgufFile:
         expected: object = None,
         hint: str | None = None,
     ) -> NoReturn:
+        message, thing = printable(message), thing and printable(thing)
+        got = got if got is None or isinstance(got, int) else printable(got)
         raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
 
 

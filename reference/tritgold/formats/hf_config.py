@@ -4,13 +4,14 @@ Every key is either understood, or listed as one that changes nothing, or an err
 loads and babbles. Defaults are used only where transformers' own class for the model has the same.
 """
 
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.errors import ConfigError
+from tritgold.formats.untrusted_text import is_one_of, parse_json, printable
 
 QuantizationMode = Literal["offline", "online"]
 
@@ -78,7 +79,7 @@ class _Keys:
     def neutral(self, rules: dict[str, tuple[Any, ...]]) -> None:
         for key, allowed in rules.items():
             value = self.left.pop(key, allowed[0])
-            if value not in allowed:
+            if not is_one_of(value, allowed):
                 hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
                 self.refuse("is not supported", "config-unsupported", key, repr(value), repr(allowed[0]), hint)
 
@@ -90,7 +91,7 @@ class _Keys:
 
     def refuse(self, message: str, kind: str, key: str, *fields: object) -> NoReturn:
         got, expected, hint = (*fields, None, None, None)[:3]
-        thing = f"key {self.where}{key!r}"
+        thing, got = printable(f"key {self.where}{key!r}"), None if got is None else printable(got)
         text = None if hint is None else str(hint)
         raise ConfigError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=text)
 
@@ -125,6 +126,8 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
     }
     eos = keys.take("eos_token_id", (int, list), [])
     fields["eos"] = tuple(eos) if isinstance(eos, list) else (eos,)
+    if not all(type(token) is int for token in fields["eos"]):
+        keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:
@@ -135,8 +138,8 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=path) from error
     if not isinstance(values, dict):
         raise ConfigError("is no JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
@@ -145,7 +148,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _family(keys: _Keys) -> str:
     names = keys.take("architectures", list, [])
-    if len(names) != 1 or names[0] not in FAMILIES:
+    if len(names) != 1 or not isinstance(names[0], str) or names[0] not in FAMILIES:
         keys.refuse("names no architecture that tritgold knows", "architecture", "architectures", names, list(FAMILIES))
     return FAMILIES[names[0]]
 
@@ -185,14 +188,22 @@ def _rope_theta(keys: _Keys) -> float:
     if section is None:
         if top is None:
             keys.refuse("is missing", "config-missing", "rope_theta")
-        return float(top)
+        return _float(top)
     inner = _Keys(keys.path, section, "rope_parameters.")
     theta = inner.take("rope_theta", (int, float))
     inner.neutral({"rope_type": ("default", None), "type": ("default", None), "partial_rotary_factor": (1.0, 1, None)})
     inner.finish(frozenset())
     if top not in (None, theta):
         keys.refuse("contradicts rope_parameters", "config-contradiction", "rope_theta", top, theta)
-    return float(theta)
+    return _float(theta)
+
+
+def _float(number: int | float) -> float:
+    """JSON's integers have no limit; one beyond float64 becomes infinity, which ModelConfig refuses by name."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _activation(keys: _Keys) -> Activation:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tritgold.config import ModelConfig
+from tritgold.config import ModelConfig, ScaleRule
 from tritgold.errors import ConfigError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
@@ -12,6 +12,7 @@ from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.packing import packing
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox
+from tritgold.formats.untrusted_text import printable
 
 Stored = PackedWeight | MasterWeight
 LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
@@ -19,7 +20,7 @@ LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
 _GGUF_PACKINGS = {"I2_S": "i2_s", "TQ2_0": "tq2_0"}
 
 
-def hf_reader(mode: QuantizationMode | None) -> LinearReader:
+def hf_reader(mode: QuantizationMode | None, rule: ScaleRule) -> LinearReader:
     """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale."""
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
@@ -38,6 +39,8 @@ def hf_reader(mode: QuantizationMode | None) -> LinearReader:
             box.blame("scale-missing", f"{tensor.name}: packed, but without a weight_scale; 1 is never assumed")
             return None
         value = _scalar(box, scale)
+        if value == 0 and rule == "divide":
+            box.blame("scale-zero", f"{scale.name}: found 0, and the weights are divided by it")
         return None if value is None else PackedWeight(packing("hf"), tensor, shape, value)
 
     return read
@@ -88,7 +91,7 @@ def _require_mode(mode: QuantizationMode | None, tensor: StoredTensor) -> None:
         else "no quantization_config: not a ternary model",
         kind="quantization-missing",
         file=tensor.file.with_name("config.json"),
-        thing=f"tensor {tensor.name!r}",
+        thing=printable(f"tensor {tensor.name!r}"),
         got=tensor.dtype,
         hint="say whether its scales multiply or divide: --linear-class autobitlinear (2B-4T) or bitlinear (Falcon, "
         "Llama3-8B-1.58); guessing is wrong by the square of every scale"

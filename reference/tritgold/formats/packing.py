@@ -37,17 +37,20 @@ class Packing(ABC):
         """
         check_trits(trits)
         self.packed_size(trits.shape)
-        checked = TernaryTensor(trits, np.asarray(scale, np.float32))
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused by name
+            checked = TernaryTensor(trits, np.asarray(scale, np.float32))
         return self._encode((trits + np.int8(1)).view(np.uint8), checked.scale)
 
-    def unpack(self, data: Bytes, shape: tuple[int, int]) -> TernaryTensor:
+    def unpack(self, data: Bytes, shape: tuple[int, int], warn: bool = True) -> TernaryTensor:
         """The bytes of the format -> TernaryTensor [out, in]. Raises PackingError on code 3, on a wrong length and
-        on a scale that is not finite; warns (TritgoldWarning) on a negative scale, and on 0 over non-zero trits.
+        on a scale that is not finite; warns (TritgoldWarning) of ``odd_scales`` unless told not to.
         """
         self.check(data, shape)
         trits = self.codes(data, shape).view(np.int8) - np.int8(1)
         tensor = TernaryTensor(trits, self.scales(data, shape))
-        _warn_of_odd_scales(self.name, tensor)
+        if warn:
+            for oddity in odd_scales(tensor):
+                warnings.warn(f"{self.name}: {oddity}", TritgoldWarning, stacklevel=2)
         return tensor
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
@@ -63,7 +66,7 @@ class Packing(ABC):
             row, column = int(rows[0]), int(columns[0])
             where = f"first at [{row}, {column}], byte {self.byte_of(row, column, shape)}"
         raise PackingError(
-            f"{self.name}: code 3 stands for no trit; it occurs {int(np.bitwise_count(pairs).sum())} times, {where}",
+            f"{self.name}: code 3 stands for no trit; it occurs {int(np.unpackbits(pairs).sum())} times, {where}",
             kind="code-3",
             hint="engines read it as +2 or as 0 and disagree; the payload is damaged or of another layout",
         )
@@ -131,13 +134,16 @@ def packing(name: str) -> Packing:
     return known[name]
 
 
-def _warn_of_odd_scales(name: str, tensor: TernaryTensor) -> None:
-    scale = tensor.scale
+def odd_scales(tensor: TernaryTensor) -> list[str]:
+    """What is legal about the scales of a tensor, yet odd enough to say: a negative one, a 0 over non-zero trits.
+
+    >>> odd_scales(TernaryTensor(np.array([[1, 0]], np.int8), np.asarray(np.float32(0))))
+    ['a scale of 0 silences trits that are not 0']
+    """
+    scale, said = tensor.scale, []
     if (scale < 0).any():
-        warnings.warn(f"{name}: negative scale {scale.min()}: legal, yet no quantiser writes it", TritgoldWarning, 3)
-    silent = scale == 0
-    if silent.any():
-        rows = tensor.shape[0]
-        blocks = tensor.trits.reshape(rows, scale.shape[1], -1).any(axis=2) if scale.ndim else tensor.trits.any()
-        if (blocks & silent).any():
-            warnings.warn(f"{name}: a scale of 0 silences trits that are not 0", TritgoldWarning, 3)
+        said.append(f"negative scale {scale.min()}: legal, yet no quantiser writes it")
+    blocks = tensor.trits.reshape(tensor.shape[0], scale.shape[1], -1) if scale.ndim else tensor.trits
+    if (scale == 0).any() and ((scale == 0) & blocks.any(axis=2 if scale.ndim else None)).any():
+        said.append("a scale of 0 silences trits that are not 0")
+    return said

@@ -5,6 +5,7 @@ the data without gaps. Source: the format section of the safetensors README, and
 """
 
 import json
+import os.path
 import re
 from dataclasses import dataclass
 from math import prod
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 from tritgold.errors import FormatError
 from tritgold.formats.container import StoredTensor, map_file
+from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable
 
 ITEM_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
@@ -21,6 +23,7 @@ ITEM_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 MAX_HEADER = 100_000_000  # the limit of the reference parser
+MAX_DIMS = 64  # NumPy's; without a limit, the product of a hostile shape takes hours
 INDEX = "model.safetensors.index.json"
 
 
@@ -104,20 +107,14 @@ class SafetensorsFile:
         except UnicodeDecodeError as error:
             self._refuse(f"is not UTF-8: {error.reason} at byte {8 + error.start}", "header-utf8", "header")
         try:
-            header = json.loads(text, object_pairs_hook=self._unique)
-        except (ValueError, RecursionError) as error:
+            header = parse_json(text)
+        except RepeatedNameError as error:
+            self._refuse("occurs twice", "duplicate-name", f"entry {error.name!r}")
+        except ValueError as error:
             self._refuse(f"is not JSON: {error}", "header-json", "header")
         if not isinstance(header, dict):
             self._refuse("is not an object", "header-type", "header", type(header).__name__, "an object")
         return header, 8 + length
-
-    def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        unique = dict(pairs)
-        if len(unique) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            self._refuse("occurs twice", "duplicate-name", f"entry {twice!r}")
-        return unique
 
     def _metadata(self, metadata: Any) -> dict[str, str]:
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -133,7 +130,7 @@ class SafetensorsFile:
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
             self._refuse("has an unknown dtype", "unknown-dtype", thing, repr(dtype), ", ".join(ITEM_BYTES))
-        if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+        if not _counts(shape) or not _counts(offsets) or len(offsets) != 2 or len(shape) > MAX_DIMS:
             self._refuse("shape and offsets are lists of whole numbers", "entry", thing, f"{shape}, {offsets}")
         begin, stop = offsets
         if begin > stop:
@@ -146,6 +143,7 @@ class SafetensorsFile:
     def _refuse(
         self, message: str, kind: str, thing: str | None, got: object = None, expected: object = None
     ) -> NoReturn:
+        thing, got = thing and printable(thing), got if got is None or isinstance(got, int) else printable(got)
         raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected)
 
 
@@ -178,13 +176,14 @@ class SafetensorsFolder:
     def _shards(self, index: Path) -> dict[str, StoredTensor]:
         where = _weight_map(index)
         names = sorted(set(where.values()))
-        missing = [name for name in names if not (self.path / name).is_file()]
+        # os.path: Path.is_file of Python 3.11 raises on a name that is too long for the file system.
+        missing = [name for name in names if not os.path.isfile(self.path / name)]
         if missing:
             raise FormatError(
                 "names shards that are not there",
                 kind="shard-missing",
                 file=index,
-                got=", ".join(missing),
+                got=", ".join(printable(name) for name in missing[:20]),
                 expected=f"{len(names)} files",
                 hint="a download was cut short, or the files lie elsewhere",
             )
@@ -196,23 +195,22 @@ class SafetensorsFolder:
                         "occurs in two shards",
                         kind="duplicate-name",
                         file=tensor.file,
-                        thing=f"tensor {name!r}",
+                        thing=printable(f"tensor {name!r}"),
                     )
                 if where.get(name) != shard:
                     raise FormatError(
                         "lies in this shard, yet the index does not say so",
                         kind="not-in-index",
                         file=tensor.file,
-                        thing=f"tensor {name!r}",
+                        thing=printable(f"tensor {name!r}"),
                         got=where.get(name, "not in the index"),
                         expected=shard,
                     )
                 tensors[name] = tensor
         absent = sorted(set(where) - set(tensors))
         if absent:
-            raise FormatError(
-                f"names tensors that no shard holds: {', '.join(absent[:5])}", kind="not-in-shard", file=index
-            )
+            shown = ", ".join(printable(repr(name)) for name in absent[:5])
+            raise FormatError(f"names tensors that no shard holds: {shown}", kind="not-in-shard", file=index)
         return tensors
 
     def _refuse(self, message: str, kind: str, hint: str) -> NoReturn:
@@ -221,15 +219,17 @@ class SafetensorsFolder:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        where = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(f"is no shard index: {error!r}", kind="index", file=index) from error
+        where = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"is no shard index: {type(error).__name__}: {error}"
+        raise FormatError(what, kind="index", file=index) from error
     if not isinstance(where, dict) or not where or not all(isinstance(v, str) for v in where.values()):
         raise FormatError("weight_map must map tensor names to file names", kind="index", file=index)
     for name in where.values():
         # A name with a path in it would read files outside the checkpoint.
-        if not re.fullmatch(r"[^/\\]+\.safetensors", name):
-            raise FormatError("names a shard that is no plain file name", kind="index", file=index, got=repr(name))
+        if not re.fullmatch(r"[^/\\:]+\.safetensors", name):
+            what = "names a shard that is no plain file name"
+            raise FormatError(what, kind="index", file=index, got=printable(repr(name)))
     return where
 
 

@@ -3,15 +3,17 @@
 Both unpack one matrix when asked and hold no dense copy.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tritgold.errors import NonFiniteError, PackingError
+from tritgold.errors import NonFiniteError, PackingError, TritgoldWarning
 from tritgold.formats.container import StoredTensor
-from tritgold.formats.packing import Packing, packing
+from tritgold.formats.packing import Packing, odd_scales, packing
+from tritgold.formats.untrusted_text import printable
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix, TernaryTensor
 
@@ -33,24 +35,31 @@ class PackedWeight:
     master: DenseMatrix | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """Refuse a payload that is not trits with one finite scale, before any arithmetic.
+        """Refuse a payload that is not trits with one finite scale, before any arithmetic; warn of an odd scale.
 
-        Cheap: packed bytes are looked at in place. Only blocks with different scales are unpacked.
+        Cheap: packed bytes are looked at in place. Only a tensor whose scales are not one positive number is unpacked.
         """
         with _located(self.stored):
             self.layout.check(self.stored.data, self.shape)
-            scales = self.layout.scales(self.stored.data, self.shape)
-            if scales.min() != scales.max():
-                self.ternary()
-            elif not np.isfinite(scales.flat[0] if self.scale is None else self.scale):
-                raise PackingError("the scale is not finite", kind="scale-non-finite", got=scales.flat[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            scales: np.ndarray = self.layout.scales(self.stored.data, self.shape) * self._beside
+        if 0 < scales.min() == scales.max() < np.inf:
+            return
+        for oddity in odd_scales(self.ternary()):
+            place = printable(f"{self.stored.file}: tensor {self.stored.name!r}")
+            warnings.warn(f"{place}: {oddity}", TritgoldWarning, stacklevel=2)
 
     def ternary(self) -> TernaryTensor:
         """The trits [out, in] and their one scale."""
         with _located(self.stored):
-            tensor = self.layout.unpack(self.stored.data, self.shape).with_one_scale()
+            tensor = self.layout.unpack(self.stored.data, self.shape, warn=False).with_one_scale()
             trits = tensor.trits if self.rows is None else tensor.trits[self.rows]
-            return TernaryTensor(trits, tensor.scale if self.scale is None else np.asarray(tensor.scale * self.scale))
+            with np.errstate(over="ignore"):  # a product beyond float32 is refused by name
+                return TernaryTensor(trits, np.asarray(tensor.scale * self._beside))
+
+    @property
+    def _beside(self) -> np.float32:
+        return np.float32(1) if self.scale is None else self.scale
 
 
 @dataclass(eq=False)
@@ -86,4 +95,4 @@ def _located(tensor: StoredTensor) -> Iterator[None]:
     try:
         yield
     except (PackingError, NonFiniteError) as error:
-        raise error.located(file=tensor.file, thing=f"tensor {tensor.name!r}") from None
+        raise error.located(file=tensor.file, thing=printable(f"tensor {tensor.name!r}")) from None

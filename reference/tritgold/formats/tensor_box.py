@@ -10,9 +10,11 @@ import numpy as np
 from tritgold.errors import WeightsError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.names import candidates
+from tritgold.formats.untrusted_text import printable
 
-# Tensors that carry no weight of the model: RoPE frequencies that old exporters saved.
-_IGNORED_SUFFIXES = ("rotary_emb.inv_freq", "rope_freqs.weight")
+# RoPE frequencies that old exporters saved and that transformers passes over. Llama 3.1 files in GGUF hold their
+# RoPE scaling in _ROPE_FACTORS and nowhere else: only factors of 1 may be passed over.
+_IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
 
 
@@ -27,6 +29,14 @@ class TensorBox:
     def blame(self, kind: str, text: str) -> None:
         """Note a problem; ``finish`` raises it."""
         self._problems.append((kind, text))
+
+    def expect_layers(self, layers: int) -> None:
+        """Refuse a number of layers that the tensors cannot make up, before somebody asks for a billion of them."""
+        if layers > len(self._left):
+            got, expected = f"{len(self._left)} tensors", f"those of {layers} layers"
+            raise WeightsError(
+                "are too few", kind="missing-tensor", file=self._path, thing="tensors", got=got, expected=expected
+            )
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor | None:
         """The tensor behind our ``name``. None, with a problem noted, where it is absent or of another shape."""
@@ -66,18 +76,22 @@ class TensorBox:
         copy = self._left.pop(candidates(self._table, "head")[0], None)
         if copy is None or embedding is None:
             return
-        if copy.dtype != embedding.dtype or not np.array_equal(copy.data, embedding.data):
+        same = copy.dtype == embedding.dtype and copy.shape == embedding.shape
+        if not same or not np.array_equal(copy.data, embedding.data):
             self.blame("tied-head", f"{copy.name}: differs from the embedding, although the config ties them")
 
     def finish(self) -> None:
         """Raise WeightsError with every problem, unused tensors included; the kind is that of the first."""
-        for name in sorted(self._left):
-            if not name.endswith(_IGNORED_SUFFIXES):
+        for name, tensor in sorted(self._left.items()):
+            if name == _ROPE_FACTORS and tensor.dtype in FLOAT_BYTES:
+                if not (tensor.floats() == 1).all():
+                    self.blame("rope-factors", f"{name}: factors other than 1, for which tritgold has no arithmetic")
+            elif not name.endswith(_IGNORED_SUFFIX):
                 what = "a scale that no weight uses" if "scale" in name else "the graph has no place for it"
                 self.blame("unused-tensor", f"unused: {name}: {what}")
         if not self._problems:
             return
-        lines = [f"\n  {text}" for _, text in self._problems[:_SHOWN]]
+        lines = [f"\n  {printable(text)}" for _, text in self._problems[:_SHOWN]]
         if len(self._problems) > _SHOWN:
             lines.append(f"\n  and {len(self._problems) - _SHOWN} more")
         count = f"{len(self._problems)} problem{'s' if len(self._problems) > 1 else ''}"

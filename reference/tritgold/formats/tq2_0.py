@@ -62,6 +62,13 @@ class TQ20(Packing):
                 got=scale.max(),
                 expected="at most 65504",
             )
+        if ((d == 0) & (scale != 0)).any():
+            raise PackingError(
+                "tq2_0 stores its scale as float16, where this one is 0",
+                kind="scale-underflow",
+                got=np.abs(scale[scale != 0]).min(),
+                expected="at least 6e-8",
+            )
         g = codes.reshape(-1, 2, 4, 32)
         qs = g[:, :, 0] | g[:, :, 1] << 2 | g[:, :, 2] << 4 | g[:, :, 3] << 6
         return np.concatenate([qs.reshape(-1, 64), d.reshape(-1, 1).view(np.uint8)], axis=1).tobytes()

@@ -1,0 +1,140 @@
+"""GGUF metadata: what is understood, what is refused, and that nothing is passed over."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from refusals import frugal, refusal
+
+from tritgold.config import ModelConfig
+from tritgold.errors import ConfigError
+from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
+
+ABSENT = object()
+EPS = float(np.float32(1e-5))
+# Keys without a dot belong to the architecture and get its prefix.
+GOOD: dict[str, Any] = {
+    "context_length": 32,
+    "embedding_length": 16,
+    "block_count": 2,
+    "feed_forward_length": 24,
+    "attention_head_count": 2,
+    "attention_head_count_kv": 1,
+    "attention_layer_norm_rms_epsilon": EPS,
+    "rope_freq_base": 500000.0,
+}
+
+
+def metadata(arch: str, changes: dict[str, Any]) -> dict[str, Any]:
+    own = {k.replace("attention_", "attention.").replace("rope_", "rope."): v for k, v in GOOD.items()}
+    named = {f"{arch}.{k}": v for k, v in own.items()}
+    full = {"general.architecture": arch, "general.file_type": 40, **named, "tokenizer.ggml.bos_token_id": 256}
+    return {k: v for k, v in (full | changes).items() if v is not ABSENT}
+
+
+def read(changes: dict[str, Any] | None = None, arch: str = "bitnet-b1.58") -> ModelConfig:
+    return read_gguf_config(Path("m.gguf"), metadata(arch, changes or {}), 259, tied_head=True)
+
+
+def error_of(changes: dict[str, Any]) -> ConfigError:
+    with frugal():
+        error = refusal(lambda: read(changes))
+    assert isinstance(error, ConfigError)
+    assert error.file == "m.gguf"
+    return error
+
+
+def test_the_good_metadata() -> None:
+    model = read({"tokenizer.ggml.eos_token_id": 257})
+    assert (model.vocab, model.hidden, model.inter, model.layers) == (259, 16, 24, 2)
+    assert (model.heads, model.kv_heads, model.head_dim, model.context) == (2, 1, 8, 32)
+    assert (model.norm_eps, model.rope_theta, model.tied_head) == (EPS, 500000.0, True)
+    assert (model.bos, model.eos, model.scale_rule) == (256, (257,), "multiply")
+
+
+@pytest.mark.parametrize(
+    ("arch", "activation", "sub_norms"),
+    [("bitnet", "silu", True), ("bitnet-25", "relu2", True), ("bitnet-b1.58", "relu2", True), ("llama", "silu", False)],
+)
+def test_each_architecture_has_its_prefix_and_its_graph(arch: str, activation: str, sub_norms: bool) -> None:
+    """Bug cases B36 (SiLU in the place of squared ReLU) and B66."""
+    model = read(arch=arch)
+    assert (model.activation, model.sub_norms) == (activation, sub_norms)
+    assert ARCHITECTURES[arch].permuted is (arch == "llama")
+
+
+@pytest.mark.parametrize(("name", "activation"), [("relu_sqr", "relu2"), ("silu", "silu"), ("swish", "silu")])
+def test_a_file_that_names_its_activation_is_believed(name: str, activation: str) -> None:
+    assert read({"bitnet-b1.58.hidden_activation": name}).activation == activation
+
+
+def test_neutral_and_descriptive_keys_change_nothing() -> None:
+    neutral = {
+        "bitnet-b1.58.rope.scaling.type": "none",
+        "bitnet-b1.58.rope.dimension_count": 8,
+        "bitnet-b1.58.attention.key_length": 8,
+        "bitnet-b1.58.vocab_size": 259,
+        "bitnet-b1.58.expert_count": 0,
+        "general.name": "x",
+        "tokenizer.ggml.tokens": ["a"],
+        "quantize.imatrix.file": "x",
+    }
+    assert read(neutral) == read()
+
+
+P = "bitnet-b1.58."
+REFUSED: list[tuple[str, str, dict[str, Any]]] = [
+    *(("config-value", f"{P}{key}", {f"{P}{key}": ABSENT}) for key in (
+        "rope.freq_base", "attention.layer_norm_rms_epsilon", "context_length", "embedding_length", "block_count",
+        "feed_forward_length", "attention.head_count")),
+    ("config-value", "the nearest is 'bitnet-b1.58'", {"general.architecture": "bitnet-b158"}),
+    ("config-value", "bitnet, bitnet-25, bitnet-b1.58, llama", {"general.architecture": "qwen2"}),
+    ("config-value", "general.architecture", {"general.architecture": ABSENT}),
+    ("config-value", "general.architecture", {"general.architecture": ["llama"]}),
+    ("config-value", "general.architecture", {"general.architecture": np.array([1, 2])}),
+    ("config-value", "general.architecture", {"general.architecture": 7}),
+    ("config-unknown-key", "rope.scaling.attn_factor", {f"{P}rope.scaling.attn_factor": 1.0}),
+    ("config-unknown-key", "llama.block_count", {"llama.block_count": 2}),
+    ("config-unknown-key", "block_count", {"block_count": 7}),
+    ("config-unknown-key", "rope.scaling.type", {"rope.scaling.type": "yarn"}),
+    ("config-value", "rope.scaling.type", {f"{P}rope.scaling.type": "yarn"}),
+    ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.factor": np.array([1.0, 2.0], np.float32)}),
+    ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.factor": 8.0}),
+    ("config-value", "sliding_window", {f"{P}attention.sliding_window": [1, 2]}),
+    ("config-value", "expert_count", {f"{P}expert_count": 8}),
+    ("config-value", "causal", {f"{P}attention.causal": False}),
+    ("config-value", "hidden_activation", {f"{P}hidden_activation": "gelu"}),
+    ("config-value", "hidden_activation", {f"{P}hidden_activation": 1}),
+    ("config-value", "block_count", {f"{P}block_count": True}),
+    ("config-value", "block_count", {f"{P}block_count": 2.0}),
+    ("config-value", "attention.head_count", {f"{P}attention.head_count": np.array([2, 2])}),
+    ("config-value", "attention.head_count", {f"{P}attention.head_count": ["x" * 100] * 1000}),
+    ("config-value", "heads", {f"{P}attention.head_count": 0}),
+    ("config-value", "kv_heads", {f"{P}attention.head_count": 4, f"{P}attention.head_count_kv": 3}),
+    ("config-value", "rope.dimension_count", {f"{P}rope.dimension_count": 4}),
+    ("config-value", "vocab_size", {f"{P}vocab_size": 260}),
+    ("config-value", "rope_theta", {f"{P}rope.freq_base": float("nan")}),
+    ("config-value", "rope.freq_base", {f"{P}rope.freq_base": 500000}),
+    ("config-value", "norm_eps", {f"{P}attention.layer_norm_rms_epsilon": 0.0}),
+    ("config-value", "bos", {"tokenizer.ggml.bos_token_id": 259}),
+    ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": "256"}),
+    ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": 256.0}),
+    ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": True}),
+    ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": np.array([1])}),
+    ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": ["1"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "says", "changes"), REFUSED)
+def test_what_is_refused(kind: str, says: str, changes: dict[str, Any]) -> None:
+    error = error_of(changes)
+    assert error.kind == kind
+    assert says in str(error)
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202e", "x" * 100_000])
+def test_hostile_text_is_printed_harmlessly(text: str) -> None:
+    for changes in ({text: 1}, {"general.architecture": text}, {P + "hidden_activation": text}, {P + text: 1},
+                    {P + "block_count": text}, {P + "rope.scaling.type": text}):  # fmt: skip
+        error_of(changes)
