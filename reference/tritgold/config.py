@@ -62,6 +62,9 @@ class ModelConfig:
             raise _bad("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}")
         if self.head_dim % 2:
             raise _bad("head_dim", self.head_dim, "an even number (RoPE turns pairs)")
+        for name in ("norm_eps", "rope_theta"):
+            with np.errstate(over="ignore", under="ignore"):
+                object.__setattr__(self, name, float(np.float32(getattr(self, name))))
         if not 0 < self.norm_eps < 1:
             raise _bad("norm_eps", self.norm_eps, "between 0 and 1")
         if not 1 <= self.rope_theta < 1e12:
@@ -70,10 +73,8 @@ class ModelConfig:
             raise _bad("activation", self.activation, "relu2 or silu")
         if self.scale_rule not in ("multiply", "divide"):
             raise _bad("scale_rule", self.scale_rule, "multiply or divide")
-        for name in ("norm_eps", "rope_theta"):
-            object.__setattr__(self, name, float(np.float32(getattr(self, name))))
         for name, token in [("bos", self.bos), *(("eos", e) for e in self.eos)]:
-            if token is not None and not 0 <= token < self.vocab:
+            if token is not None and (type(token) is not int or not 0 <= token < self.vocab):
                 raise _bad(name, token, f"a token id below vocab = {self.vocab}")
 
     @property

@@ -43,9 +43,13 @@ def forward(
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
+        x = run.norm("final_norm", x, weights.final_norm)
+        logits = operations.logits(x[-1:] if last_only else x, weights.head_or_embedding)
+    if not np.isfinite(logits).all():
+        hint = "is the head or the embedding damaged?"
+        raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)
     cache.advance(len(ids))
-    x = run.norm("final_norm", x, weights.final_norm)
-    return run.record("logits", operations.logits(x[-1:] if last_only else x, weights.head_or_embedding))
+    return run.record("logits", logits)
 
 
 def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int = 0) -> np.ndarray:

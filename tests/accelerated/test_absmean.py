@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from engine_cases import MIXED, Matrix, make_weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import MIXED, Matrix, make_weights
 
 import tritgold_xla.absmean as module
 from tritgold.errors import NonFiniteError

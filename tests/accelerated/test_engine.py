@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from small_models import LLAMA, MIXED, Matrix, make_weights
+from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold_xla import XlaEngine

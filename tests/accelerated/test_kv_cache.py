@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
+from engine_cases import LLAMA
 from jax import lax
-from small_models import LLAMA
 
 from tritgold_xla import kv_cache
 from tritgold_xla.flags import jit

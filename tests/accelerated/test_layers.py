@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_models import Matrix
+from engine_cases import Matrix
 
 import tritgold.layers.embedding as golden_embedding
 import tritgold.layers.feed_forward as golden_feed_forward

@@ -3,7 +3,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from small_models import LLAMA, MIXED, Matrix, make_weights
+from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold_xla.parameters import load_parameters

@@ -172,6 +172,16 @@ def test_non_finite_activations_are_named_and_the_cache_stays_as_it_was(checkpoi
     assert cache.length == 0
 
 
+def test_a_damaged_head_is_refused_and_nothing_is_returned() -> None:
+    config, weights = llama()
+    spoiled = weights.head.rows(slice(None)).copy()  # type: ignore[union-attr]
+    spoiled[7, 3] = np.inf
+    cache = Float32Cache(config, 4)
+    with pytest.raises(NonFiniteError, match="logits: are not finite"):
+        forward([1, 2], replace(weights, head=Matrix(spoiled)), config, cache)
+    assert cache.length == 0
+
+
 def test_weights_know_their_linears(checkpoint: Checkpoint) -> None:
     names = [name for name, _ in checkpoint.weights.linears()]
     assert names[:8] == [*(f"layers.0.{n}" for n in LINEARS), "layers.1.q"]

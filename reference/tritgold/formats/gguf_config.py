@@ -41,7 +41,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.")
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "rope.scaling.type": ("none",),
+    "rope.scaling.type": ("none", "linear"),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
     "rope.scaling.factor": (1.0, 0.0),
     "rope.scale_linear": (1.0,),
     "attention.causal": (True,),

@@ -4,13 +4,15 @@ Every key is either understood, or listed as one that changes nothing, or an err
 loads and babbles. Defaults are used only where transformers' own class for the model has the same.
 """
 
+import difflib
 import math
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.untrusted_text import is_one_of, parse_json, printable
 
 QuantizationMode = Literal["offline", "online"]
@@ -122,18 +124,29 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
         "sub_norms": family == "bitnet",
         "tied_head": keys.take("tie_word_embeddings", bool, False),
         "scale_rule": scale_rule,
-        "bos": keys.take("bos_token_id", int, None),
     }
+    bos = keys.take("bos_token_id", int, None)
     eos = keys.take("eos_token_id", (int, list), [])
-    fields["eos"] = tuple(eos) if isinstance(eos, list) else (eos,)
-    if not all(type(token) is int for token in fields["eos"]):
+    eos = eos if isinstance(eos, list) else [eos]
+    if not all(type(token) is int for token in eos):
         keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
+    fields["bos"] = next(iter(_inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
+    fields["eos"] = _inside(path, "eos_token_id", eos, fields["vocab"])
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:
         return HfConfig(ModelConfig(**fields), mode)
     except ConfigError as error:
         raise error.located(file=path) from None
+
+
+def _inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, ...]:
+    """The tokens that the vocabulary has. transformers saves BitNet's 128000 and 128001 whatever the vocabulary."""
+    for token in tokens:
+        if not 0 <= token < vocab:
+            what = printable(f"{path}: {key} {token} lies outside the vocabulary of {vocab}: left out")
+            warnings.warn(what, TritgoldWarning, stacklevel=2)
+    return tuple(token for token in tokens if 0 <= token < vocab)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -149,7 +162,10 @@ def _load(path: Path) -> dict[str, Any]:
 def _family(keys: _Keys) -> str:
     names = keys.take("architectures", list, [])
     if len(names) != 1 or not isinstance(names[0], str) or names[0] not in FAMILIES:
-        keys.refuse("names no architecture that tritgold knows", "architecture", "architectures", names, list(FAMILIES))
+        near = difflib.get_close_matches(str(names[:1]), FAMILIES, n=1, cutoff=0.4)
+        hint = f"the nearest is {near[0]!r}" if near else None
+        what = "names no architecture that tritgold knows"
+        keys.refuse(what, "architecture", "architectures", names, ", ".join(FAMILIES), hint)
     return FAMILIES[names[0]]
 
 

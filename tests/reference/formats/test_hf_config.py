@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from refusals import frugal, refusal
 
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.hf_config import HfConfig, read_hf_config
 
 QUANTIZATION = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
@@ -64,6 +64,20 @@ def test_the_good_configuration(tmp_path: Path) -> None:
 def test_both_spellings_are_one_graph(tmp_path: Path, name: str) -> None:
     """Bug case B66."""
     assert read(tmp_path, changes={"architectures": [name]}).model == read(tmp_path).model
+
+
+def test_special_tokens_outside_the_vocabulary_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    """transformers saves BitNetConfig's 128000 and 128001 into every small model."""
+    with pytest.warns(TritgoldWarning, match="128000 lies outside the vocabulary of 259"):
+        model = read(tmp_path, changes={"bos_token_id": 128_000}).model
+    assert model.bos is None
+    with pytest.warns(TritgoldWarning, match="eos_token_id -1 lies outside"):
+        assert read(tmp_path, changes={"eos_token_id": [257, -1]}).model.eos == (257,)
+
+
+def test_an_unknown_architecture_suggests_the_nearest(tmp_path: Path) -> None:
+    error = error_of(tmp_path, architectures=["BitNet158ForCausalLM"])
+    assert error.hint == "the nearest is 'BitNetForCausalLM'"
 
 
 def test_the_llama_family_has_no_sub_norms(tmp_path: Path) -> None:
@@ -214,12 +228,11 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "norm_eps", {"rms_norm_eps": 0.0}),
     ("config-value", "norm_eps", {"rms_norm_eps": -1e-5}),
     ("config-value", "norm_eps", {"rms_norm_eps": float("nan")}),
+    ("config-value", "norm_eps", {"rms_norm_eps": 1e-300}),
     ("config-value", "rope_theta", {"rope_theta": 0.5}),
     ("config-value", "rope_theta", {"rope_theta": float("inf")}),
     ("config-value", "rope_theta", {"rope_theta": 10**400}),
     ("config-value", "rope_theta", {"rope_parameters": {"rope_theta": 10**400}, "rope_theta": ABSENT}),
-    ("config-value", "bos", {"bos_token_id": 259}),
-    ("config-value", "eos", {"eos_token_id": [257, -1]}),
 ]  # fmt: skip
 
 
