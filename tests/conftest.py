@@ -3,4 +3,13 @@
 from jaxtyping import install_import_hook
 
 # Before any test imports them: jaxtyping rewrites the modules as they load.
-install_import_hook("tritgold.layers", "beartype.beartype")
+install_import_hook(
+    [
+        "tritgold.layers",
+        "tritgold_xla.attention",
+        "tritgold_xla.bit_linear",
+        "tritgold_xla.layers",
+        "tritgold_xla.packed",
+    ],
+    "beartype.beartype",
+)

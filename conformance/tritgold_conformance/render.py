@@ -37,6 +37,8 @@ def render(report: Report, console: Console) -> None:
     console.print(_levels(report))
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
+        for line in failing_groups([c.name for c in report.operations if not c.passed]):
+            console.print(f"  failing on golden inputs: {line}")
     if report.statistics:
         console.print("\nActivations, root mean square, engine / golden:")
         console.print(_statistics(report))
@@ -158,3 +160,16 @@ def _weights(weights: dict[str, Any], console: Console) -> None:
     console.print(f"[bold]ternary weights[/]: {count:,} ({shares}), {bits}, scales {low:.6g} to {high:.6g}")
     for row in weights["linears"] or []:
         console.print(f"  {row['name']}: -1/0/+1 {'/'.join(map(str, row['trits']))}, scale {row['scale']:.9g}")
+
+
+def failing_groups(names: list[str]) -> list[str]:
+    """Names of outputs, those of all layers on one line: a rule is easier to read than its instances.
+
+    >>> failing_groups(["layers.0.q.out", "layers.1.q.out", "logits"])
+    ['q.out (layers 0, 1)', 'logits']
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        _, layer, what = name.split(".", 2) if name.startswith("layers.") else ("", "", name)
+        groups.setdefault(what, []).append(layer)
+    return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

@@ -1,13 +1,6 @@
-"""Shapes in the engine's signatures are checked while its tests run."""
+"""The engine's cases, made once."""
 
 import pytest
-from jaxtyping import install_import_hook
-
-# Before any test imports them: jaxtyping rewrites the modules as they load.
-install_import_hook(
-    ["tritgold_xla.attention", "tritgold_xla.bit_linear", "tritgold_xla.layers", "tritgold_xla.packed"],
-    "beartype.beartype",
-)
 
 
 @pytest.fixture(scope="session")
