@@ -1,7 +1,5 @@
 """What the engine refuses, before it computes or before it shows a result."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tritgold.config import ModelConfig
@@ -20,34 +18,12 @@ def check_capacity(capacity: int, config: ModelConfig) -> int:
     return capacity
 
 
-def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int, capacity: int) -> np.ndarray:
-    """The tokens as int32 [tokens], or a ContextError saying what is wrong with them.
-
-    past: positions filled before them. Kinds: ``no-tokens``, ``token-id``, ``context-length`` where the model has no
-    more positions, ``cache-full`` where only this cache has none.
-    """
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
-        raise ContextError(
-            "tokens are a list of at least one integer id", kind="no-tokens", got=f"{ids.dtype} {list(ids.shape)}"
-        )
-    outside = np.flatnonzero((ids < 0) | (ids >= config.vocab))
-    if outside.size:
-        raise ContextError(
-            f"token {outside[0]} is outside the vocabulary",
-            kind="token-id",
-            got=int(ids[outside[0]]),
-            expected=f"0 to {config.vocab - 1}",
-        )
+def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
+    """The checked tokens as int32, or a ContextError ``cache-full`` where the cache has no room behind ``past``."""
     end = past + ids.size
     if end > capacity:
-        whole = capacity == config.context
         raise ContextError(
-            "more tokens than the model has positions" if whole else "the KV cache is full",
-            kind="context-length" if whole or end > config.context else "cache-full",
-            got=f"{end} positions",
-            expected=f"at most {capacity}",
-            hint="shorten the prompt; nothing is cut off silently",
+            "the KV cache is full", kind="cache-full", got=f"{end} positions", expected=f"at most {capacity}"
         )
     return ids.astype(np.int32)
 

@@ -6,14 +6,14 @@ from importlib.metadata import version
 import jax
 import numpy as np
 
-from tritgold.config import ModelConfig
+from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import EngineError
 from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
-from tritgold_xla.checks import check_capacity, check_tokens, non_finite
+from tritgold_xla.checks import check_capacity, check_room, non_finite
 from tritgold_xla.flags import MODE, cpu_device
 from tritgold_xla.kv_cache import KvCache
 from tritgold_xla.operations import Model, run_operation
@@ -60,12 +60,12 @@ class XlaEngine:
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
-        ids = check_tokens(tokens, self.config, self._length, self.capacity)
+        ids = check_room(check_tokens(tokens, self.config, self._length), self._length, self.capacity)
         logits = np.empty((ids.size, self.config.vocab), np.float32)
         for part in chunks(ids.size):
             chunk = self._run(ids[part], self._cache, self._length + part.start)
             self._cache = chunk.cache  # before anything is refused: the old one has been donated
-            self._refuse_non_finite(chunk)
+            self._refuse_non_finite(chunk, part.stop - part.start)
             logits[part] = np.asarray(chunk.logits)[: part.stop - part.start]
         self._length += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
         return logits
@@ -79,13 +79,13 @@ class XlaEngine:
 
         Uses a cache of its own: the engine's is neither read nor changed.
         """
-        ids = check_tokens(tokens, self.config, 0, self.capacity)
+        ids = check_room(check_tokens(tokens, self.config), 0, self.capacity)
         trace = Trace(tokens=ids.tolist(), mode=MODE.id, engine=self.name, versions=self.versions())
         cache = self._new_cache()
         for part in chunks(ids.size, _TRACED_CHUNK):
             chunk = self._run(ids[part], cache, part.start, traced=True)
             cache = chunk.cache
-            self._refuse_non_finite(chunk)
+            self._refuse_non_finite(chunk, part.stop - part.start)
             self._record(trace, chunk, part)
         return trace
 
@@ -107,11 +107,13 @@ class XlaEngine:
         place = np.int32(start), np.int32(count)
         return model.forward(self._parameters, cache, padded, *place, config=self.config, traced=traced)
 
-    def _refuse_non_finite(self, chunk: model.Chunk) -> None:
+    def _refuse_non_finite(self, chunk: model.Chunk, count: int) -> None:
         wrong = np.argwhere(~np.asarray(chunk.finite))
         if wrong.size:
             layer, site = wrong[0]
             raise non_finite(f"layers.{layer}.{model.QUANTIZED[site]}")
+        if not np.isfinite(np.asarray(chunk.logits)[:count]).all():
+            raise non_finite("logits")
 
     def _record(self, trace: Trace, chunk: model.Chunk, part: slice) -> None:
         """Append a chunk's arrays to the trace in execution order, without their padding."""

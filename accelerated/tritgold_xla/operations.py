@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from jax import lax
 
-from tritgold.config import ModelConfig
+from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import EngineError
 from tritgold.graph import Kind, Operation
 from tritgold_xla import attention, layers
 from tritgold_xla.bit_linear import bit_linear, finite_tokens, quantize
 from tritgold_xla.buckets import bucket, pad
-from tritgold_xla.checks import check_tokens, non_finite
+from tritgold_xla.checks import non_finite
 from tritgold_xla.flags import jit
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.shapes import TOKENS, crop, token_axis, traced_type
@@ -114,7 +114,7 @@ class _Call:
 
 
 def _run_embedding(call: _Call) -> Results:
-    check_tokens(call.inputs["tokens"], call.config, past=0, capacity=call.capacity)
+    check_tokens(call.inputs["tokens"], call.config)
     return (_embed(call.padded("tokens").astype(np.int32), call.parameters.embedding),)
 
 

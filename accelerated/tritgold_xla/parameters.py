@@ -54,9 +54,7 @@ def load_parameters(config: ModelConfig, weights: ModelWeights, capacity: int, d
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
     linears = {name: _stack_linear(config, weights, name, device) for name in LINEARS}
-    widths = {"attn_norm": config.hidden, "ffn_norm": config.hidden}
-    if config.sub_norms:
-        widths |= {"attn_sub_norm": config.q_width, "ffn_sub_norm": config.inter}
+    widths = config.norm_widths()
     gains: dict[str, jax.Array] = {}
     for name in NORMS:
         of_layers = [getattr(layer, name) for layer in weights.layers]

@@ -49,13 +49,13 @@ def compare_traces(golden: Mapping[str, np.ndarray], engine: Mapping[str, object
     tokens = next(iter(golden.values())).shape[0] if golden else 0
     outcome = FreeRunning(blind=np.zeros(tokens, bool))
     for name, array in golden.items():
+        if name.endswith(".probs"):
+            # From here on a position holds something of every position it attends to, traced or not.
+            outcome.blind = np.maximum.accumulate(outcome.blind)
         if name not in engine:
             outcome.missing.append(name)
             continue
         outcome.compared.append(name)
-        if name.endswith(".probs"):
-            # From here on a position holds something of every position it attends to.
-            outcome.blind = np.maximum.accumulate(outcome.blind)
         problem = incomparable(array, engine[name])
         if problem:
             outcome.divergence = refused(name, array, problem)

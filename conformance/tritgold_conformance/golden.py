@@ -8,17 +8,29 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.graph import Operation, operations
+from tritgold.layers.operations import GOLDEN, Operations
 from tritgold.model import forward
 from tritgold.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
 class GoldenRun:
-    """A checkpoint, tokens, and the trace of the golden model over them."""
+    """A checkpoint, tokens, and the trace of the golden model over them.
+
+    arithmetic: others than the golden operations make another reference; with a deliberate fault, for example.
+    """
 
     checkpoint: Checkpoint
     tokens: list[int]
     trace: Trace
+    arithmetic: Operations = GOLDEN
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Operations = GOLDEN) -> "GoldenRun":
+        """Run the forward pass over the tokens."""
+        trace = Trace(model_hash=checkpoint.model_hash())
+        forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, operations=arithmetic)
+        return cls(checkpoint, tokens, trace, arithmetic)
 
     @property
     def logits(self) -> np.ndarray:
@@ -34,10 +46,7 @@ class GoldenRun:
 
 def golden_run(model: Path, tokens: list[int]) -> GoldenRun:
     """Open the model and run the golden forward pass over the tokens."""
-    checkpoint = open_checkpoint(model)
-    trace = Trace(model_hash=checkpoint.model_hash())
-    forward(tokens, checkpoint.weights, checkpoint.config, trace=trace)
-    return GoldenRun(checkpoint, tokens, trace)
+    return GoldenRun.of(open_checkpoint(model), tokens)
 
 
 def vocabulary_of(model: Path) -> int:

@@ -8,7 +8,7 @@ from tritgold_conformance.compare import incomparable
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.ties import BrokenTie, resolve_ties
 
-# Float32 against golden, relative to the position's largest logit. Measured: 5.8e-7 over 400 models against
+# Float32 against golden, relative to the position's largest logit. Measured: 8.6e-7 over 400 models against
 # transformers once ties are followed; a broken tie moves a row by 1e-4 and more, so little lies between.
 LOGIT_NOISE = 2e-5
 TOP_K = (1, 5, 10)

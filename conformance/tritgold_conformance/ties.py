@@ -5,18 +5,20 @@ position and, through the KV cache, at every later one. So ties are *followed*: 
 the engine's code at the tie, and everything behind it is held to the same strict bounds as everything before.
 Nothing is excused for standing behind a tie.
 
-With a trace the engine's codes are at hand. From logits alone the tie is searched for: at the first position that
-is off, each code of that position that lies near a tie is tried the other way.
+With a trace the engine's codes are at hand. From logits alone the ties are searched for: at the first position that
+is off, sets of its codes that lie near a tie are tried the other way, the likeliest first.
 """
 
+import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritgold import graph
+from tritgold.graph import Operation, operations
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.layers.operations import Operations
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.compare import incomparable
@@ -25,8 +27,9 @@ from tritgold_conformance.golden import GoldenRun
 # Distance from a tie, in code units, within which an engine's own float32 noise may decide. Measured over 400 models
 # against transformers (tests/peers/survey.py): noise of x * s up to 3e-4, broken ties up to 4.8e-5 from the tie.
 TIE = 1e-3
-MAX_TRIALS = 48  # values of one position that are tried the other way; about 2 in 1,000 lie within TIE
-MAX_AT_ONCE = 3  # broken ties of one position, equal values counted once
+# From logits alone. Of the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
+TOGETHER = TIE / 5  # what the distances of several broken ties of one position may add up to
+MAX_TRIALS = 256  # sets of ties tried at one position
 
 
 @dataclass(frozen=True)
@@ -46,19 +49,22 @@ def distance_from_tie(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.abs(np.abs(scaled - np.floor(scaled)) - 0.5)
 
 
+def _quantizers(golden: GoldenRun) -> Iterator[Operation]:
+    """In execution order."""
+    return (o for o in operations(golden.checkpoint.config) if o.kind == "quantize")
+
+
 class _Quantizer:
-    """absmax_int8 with given codes at given places; knows the name of each call, since calls come in graph order."""
+    """The golden quantiser with given codes at given places. Its calls come in graph order, which tells their names."""
 
     def __init__(self, golden: GoldenRun, first: int, codes: Mapping[str, object], ties: Sequence[BrokenTie]) -> None:
-        config = golden.checkpoint.config
-        self._names: Iterator[str] = (
-            operation.writes["codes"] for operation in graph.operations(config) if operation.kind == "quantize"
-        )
+        self._arithmetic = golden.arithmetic
+        self._names = (operation.writes["codes"] for operation in _quantizers(golden))
         self._first, self._codes, self._ties = first, codes, ties
         self.broken: list[BrokenTie] = []
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, scale = GOLDEN.quantize(x)
+        codes, scale = self._arithmetic.quantize(x)
         name = next(self._names)
         theirs = self._codes.get(name)
         if theirs is not None and not incomparable(codes, theirs):
@@ -76,8 +82,8 @@ class _Quantizer:
                 codes[tie.position - self._first, tie.channel] = tie.code
         return codes, scale
 
-    def operations(self) -> Operations:
-        return replace(GOLDEN, quantize=self)
+    def arithmetic(self) -> Operations:
+        return replace(self._arithmetic, quantize=self)
 
 
 def follow_ties(golden: GoldenRun, engine: Mapping[str, object]) -> tuple[Trace, list[BrokenTie]]:
@@ -91,33 +97,29 @@ def follow_ties(golden: GoldenRun, engine: Mapping[str, object]) -> tuple[Trace,
     quantizer = _Quantizer(golden, 0, shown, [])
     trace = Trace(model_hash=golden.trace.model_hash)
     c = golden.checkpoint
-    forward(golden.tokens, c.weights, c.config, trace=trace, operations=quantizer.operations())
+    forward(golden.tokens, c.weights, c.config, trace=trace, operations=quantizer.arithmetic())
     return trace, quantizer.broken
 
 
 @dataclass
 class Resolved:
-    """logits: golden, behind the ties that explain the engine's. unexplained: the first position that none explains."""
+    """logits: golden, behind the ties that explain the engine's."""
 
     logits: np.ndarray
     ties: list[BrokenTie] = field(default_factory=list)
-    unexplained: int | None = None
 
 
 def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolved:
     """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
 
-    noise: what a row may differ by, relative to its largest golden value. Costs nothing where no row is off, and
-    two golden passes and up to MAX_TRIALS single steps for each tie. Gives up at the first position that no code
-    near a tie explains; what follows it is compared with the golden logits as they stand.
+    noise: what a row may differ by, relative to its largest golden value. Costs nothing where no row is off, else one
+    golden pass, and one more and up to MAX_TRIALS single steps for each position with ties. Gives up at the first
+    position that no ties explain; what follows it is compared with the golden logits as they stand.
     """
     resolved = Resolved(golden.logits.copy())
     search = _Search(golden, engine, resolved)
     position = _first_off(resolved.logits, engine, noise, 0)
-    while position is not None:
-        if not search.explain(position, noise):
-            resolved.unexplained = position
-            break
+    while position is not None and search.explain(position, noise):
         position = _first_off(resolved.logits, engine, noise, position + 1)
     return resolved
 
@@ -130,67 +132,58 @@ class _Search:
         self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
 
     def explain(self, position: int, noise: float) -> bool:
-        """Find the ties of one position that bring its row within noise; then redo the rows behind it."""
-        if position > self.cache.length:
-            self._run(self.cache.length, position, self.resolved.ties)
-        chosen: list[BrokenTie] = []
-        rounds = 0
-        row = self.resolved.logits[position]
-        while _off(row, self.engine[position]) > noise:
-            trials = [(self._row(position, [*chosen, *ties]), ties) for ties in self._near(position, chosen)]
-            before = self._distance(row, position)
-            best = min(trials, key=lambda trial: self._distance(trial[0], position), default=None)
-            # A tie that explains anything takes a good part of the distance; chance takes a little.
-            if best is None or rounds == MAX_AT_ONCE or self._distance(best[0], position) > 0.9 * before:
-                return False
-            row = best[0]
-            chosen += best[1]
-            rounds += 1
-        self.resolved.ties += chosen
-        self.resolved.logits[position:] = self._run(position, len(self.golden.tokens), self.resolved.ties)
-        self.cache.truncate(position)
-        self._run(position, position + 1, self.resolved.ties)
-        return True
+        """Find the broken ties of one position that bring its row within noise; then redo the rows behind it.
 
-    def _near(self, position: int, chosen: list[BrokenTie]) -> list[list[BrokenTie]]:
-        """Codes of this position within TIE of a tie, turned to the other side, the nearest first.
-
-        Channels with one and the same x break together: at position 0 the attention mix is v itself, repeated for
-        every query head of a group.
+        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
+        No set is given up for what a part of it does: the effects of two broken ties do not add up.
         """
-        trace = Trace()
-        self._run(position, position + 1, [*self.resolved.ties, *chosen], trace)
         self.cache.truncate(position)
-        taken = {(tie.name, tie.channel) for tie in chosen}
+        if position > self.cache.length:
+            self._run(self.cache.length, position, [])
+        number = itertools.count()  # of two equally likely sets the one that was found first
+        waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
+        for _ in range(MAX_TRIALS):
+            if not waiting:
+                break
+            distance, _, ties = heapq.heappop(waiting)
+            trace = Trace()
+            row = self._run(position, position + 1, ties, trace)[0]
+            self.cache.truncate(position)
+            if _off(row, self.engine[position]) <= noise:
+                self.resolved.ties += ties
+                self.resolved.logits[position:] = self._run(position, len(self.golden.tokens), ties)
+                return True
+            for more in self._near(position, trace, ties[-1] if ties else None):
+                total = distance + more[0].from_tie
+                if not ties or total <= TOGETHER:
+                    heapq.heappush(waiting, (total, next(number), [*ties, *more]))
+        return False
+
+    def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
+        """Codes within TIE of a tie, turned to the other side: those behind the last one in execution order.
+
+        A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
+        one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
+        of a group.
+        """
         found: dict[tuple[str, float], list[BrokenTie]] = {}
-        for operation in graph.operations(self.golden.checkpoint.config):
-            if operation.kind != "quantize":
-                continue
+        for operation in _quantizers(self.golden):
             name = operation.writes["codes"]
             x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
             near = distance_from_tie(x, scale)[0]
             for channel in np.flatnonzero(near <= TIE).tolist():
-                if (name, channel) in taken:
-                    continue
                 scaled = float(x[0, channel]) * float(scale[0])
                 other = int(np.floor(scaled) + np.ceil(scaled)) - int(trace[name][0, channel])
                 tie = BrokenTie(name, position, channel, other, float(near[channel]))
                 found.setdefault((name, float(x[0, channel])), []).append(tie)
-        return sorted(found.values(), key=lambda ties: ties[0].from_tie)[:MAX_TRIALS]
-
-    def _row(self, position: int, ties: list[BrokenTie]) -> np.ndarray:
-        row: np.ndarray = self._run(position, position + 1, [*self.resolved.ties, *ties])[0]
-        self.cache.truncate(position)
-        return row
-
-    def _distance(self, row: np.ndarray, position: int) -> float:
-        """Root mean square: two independent ties add up in it, so that each can be found without the other."""
-        return float(np.sqrt(np.mean((self.engine[position].astype(np.float64) - row) ** 2)))
+        order = list(trace.arrays).index
+        place = (order(last.name), last.channel) if last else (-1, -1)
+        return [ties for ties in found.values() if (order(ties[-1].name), ties[-1].channel) > place]
 
     def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
         c, quantizer = self.golden.checkpoint, _Quantizer(self.golden, start, {}, ties)
         tokens = self.golden.tokens[start:stop]
-        return forward(tokens, c.weights, c.config, self.cache, trace, operations=quantizer.operations())
+        return forward(tokens, c.weights, c.config, self.cache, trace, operations=quantizer.arithmetic())
 
 
 def _off(golden: np.ndarray, engine: np.ndarray) -> float:

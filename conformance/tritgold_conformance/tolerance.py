@@ -3,7 +3,7 @@
 u = 2**-24 is half the spacing of float32 at 1. An engine in ordinary float32 makes, per operation, a few
 roundings of u each, and a sum of n terms in some order. A sum's error is bounded by n u sum|terms|; rounding
 errors have random signs, so that 8 + 2 sqrt(n) of them is what sums stay within in practice, while an
-element left out, an eps of another size or a scale off by a percent is outside.
+element left out, an eps of another size or a scale off by a percent is outside. The tests try both sides.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def tolerances(
         case "embedding":
             return {"x": Exact("a look-up: widening bf16 to float32 is exact")}
         case "rms_norm":
-            return {"x": Ulp(sum_roundings(inputs["x"].shape[-1]), "a sum of squares, a root, two products")}
+            return {"x": _norm(inputs["x"].shape[-1])}
         case "quantize":
             return _quantize(inputs["x"])
         case "bit_linear":
@@ -47,6 +47,12 @@ def tolerances(
             return {"x": Ulp(1, "one float32 addition")}
         case "lm_head":
             return {"x": _head(inputs["x"], weights)}
+
+
+def _norm(width: int) -> Tolerance:
+    # Squares are positive and the root halves their sum's error: sequential float32 stays below a third of this,
+    # while at width 2560 an eps of 1e-6 for 1e-5 moves a token of unit variance by 37 units.
+    return Ulp(4 + float(np.sqrt(width)) / 2, "a sum of squares, a root that halves its error, two products")
 
 
 def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
@@ -99,8 +105,9 @@ def _activation(gate: np.ndarray, up: np.ndarray, config: ModelConfig) -> Tolera
     g = gate.astype(np.float64)
     with np.errstate(over="ignore"):
         value = np.abs(g / (1 + np.exp(-g)) * up)
-    limit = (8 + np.abs(g)) * U * value
-    return Bound(limit, "e^-gate: a rounding of gate is a relative error of gate * u")
+    # Below -88 e^-gate overflows float32, and gate / (1 + e^-gate) becomes -0: nothing of that size is held to.
+    limit = np.where(g < -88, 2 * value, (8 + np.abs(g)) * U * value)
+    return Bound(limit, "e^-gate: a rounding of gate is a relative error of gate * u; it overflows below -88")
 
 
 def _head(x: np.ndarray, weights: ModelWeights) -> Tolerance:

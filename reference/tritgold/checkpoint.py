@@ -40,11 +40,14 @@ class Checkpoint:
     container: Container
 
     def model_hash(self) -> str:
-        """SHA-256 of configuration, trits, scales and floats: equal for one model in two formats.
+        """SHA-256 of whatever the arithmetic uses: configuration, trits, scales, floats.
 
-        Reads every tensor once; seconds for a 2B model.
+        Equal for one model in two formats that apply their scales alike; a dividing checkpoint and a GGUF of it hold
+        other scales, and round differently. Context, BOS and EOS do not count. Reads every tensor once; seconds for
+        a 2B model.
         """
-        digest = hashlib.sha256(json.dumps(self.config.as_dict(), sort_keys=True).encode())
+        used = {k: v for k, v in self.config.as_dict().items() if k not in ("context", "bos", "eos")}
+        digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()
             digest.update(f"{name} {tensor.shape} {tensor.scale.item()!r}\n".encode())
@@ -67,8 +70,8 @@ def open_checkpoint(path: str | Path, linear_class: str | None = None, ignore_ke
     linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
     config.json to pass over although tritgold does not know them.
 
-    Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors); nothing has
-    been computed then. Payloads are checked for code 3 and non-finite scales here, not at first use.
+    Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
+    checked for code 3 and non-finite scales here, not at first use; float masters are quantised here.
     """
     path = Path(path)
     # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
@@ -119,14 +122,11 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) ->
         box.head_copy(embedding)
     else:
         head = box.matrix("head", (config.vocab, config.hidden))
-    widths = {"attn_norm": config.hidden, "ffn_norm": config.hidden}
-    if config.sub_norms:
-        widths |= {"attn_sub_norm": config.q_width, "ffn_sub_norm": config.inter}
     layers: list[dict[str, np.ndarray | Stored | None]] = []
     for index in range(config.layers):
         at = f"layers.{index}"
         parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(NORMS)
-        parts |= {name: box.gain(f"{at}.{name}", width) for name, width in widths.items()}
+        parts |= {name: box.gain(f"{at}.{name}", width) for name, width in config.norm_widths().items()}
         parts |= {name: read_linear(box, f"{at}.{name}", config.linear_shape(name)) for name in LINEARS}
         layers.append(parts)
     final_norm = box.gain("final_norm", config.hidden)

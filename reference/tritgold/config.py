@@ -3,12 +3,16 @@
 Reading config.json or GGUF metadata into it is the business of ``formats.hf_config`` and ``formats.gguf_config``.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, ContextError
+
+MAX_IN = 132_104  # 127 x this is below 2**24: an int8 x trit sum is exact even in float32, in any order
+MAX_CONTEXT = 1 << 20  # positions whose RoPE angles the golden sin and cos reduce exactly
 
 Activation = Literal["relu2", "silu"]
 ScaleRule = Literal["multiply", "divide"]
@@ -50,14 +54,12 @@ class ModelConfig:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise _bad(name, value, "a positive integer")
-        # The int32 accumulator and its exact float32 image hold for |sum| <= 127 * in < 2**24.
-        for name, width in (
-            ("hidden", self.hidden),
-            ("inter", self.inter),
-            ("heads * head_dim", self.q_width),
-        ):
-            if width > 132_104:
-                raise _bad(name, width, "at most 132104, where int8 x trit sums stay exact in float32")
+        widths = {"hidden": self.hidden, "inter": self.inter, "heads * head_dim": self.q_width}
+        for name, width in widths.items():
+            if width > MAX_IN:
+                raise _bad(name, width, f"at most {MAX_IN}, where int8 x trit sums stay exact in float32")
+        if self.context > MAX_CONTEXT:
+            raise _bad("context", self.context, f"at most {MAX_CONTEXT}")
         if self.heads % self.kv_heads:
             raise _bad("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}")
         if self.head_dim % 2:
@@ -106,9 +108,43 @@ class ModelConfig:
             "down": (self.hidden, self.inter),
         }[name]
 
+    def norm_widths(self) -> dict[str, int]:
+        """Width of each norm's gain that a layer of this model has, by its name in ``LayerWeights``."""
+        widths = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
+        return widths | ({"attn_sub_norm": self.q_width, "ffn_sub_norm": self.inter} if self.sub_norms else {})
+
     def as_dict(self) -> dict[str, Any]:
         """The fields, for reports and for the model hash."""
         return asdict(self)
+
+
+def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int = 0) -> np.ndarray:
+    """The tokens as int64, or a ContextError saying what is wrong with them, before anything is computed.
+
+    past: positions filled before them. Kinds: ``no-tokens``, ``token-id``, ``context-length``.
+    """
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
+        raise ContextError(
+            "tokens are a list of at least one integer id", kind="no-tokens", got=f"{ids.dtype} {list(ids.shape)}"
+        )
+    outside = np.flatnonzero((ids < 0) | (ids >= config.vocab))
+    if outside.size:
+        raise ContextError(
+            f"token {outside[0]} is outside the vocabulary",
+            kind="token-id",
+            got=int(ids[outside[0]]),
+            expected=f"0 to {config.vocab - 1}",
+        )
+    if past + ids.size > config.context:
+        raise ContextError(
+            "more tokens than the model has positions",
+            kind="context-length",
+            got=f"{past + ids.size} tokens",
+            expected=f"at most {config.context}",
+            hint="shorten the prompt; nothing is cut off silently",
+        )
+    return ids.astype(np.int64)
 
 
 def _bad(name: str, got: object, expected: str) -> ConfigError:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tritgold.config import ModelConfig
-from tritgold.errors import ContextError, NonFiniteError
+from tritgold.config import ModelConfig, check_tokens
+from tritgold.errors import NonFiniteError
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.operations import GOLDEN, Operations
 from tritgold.modes import GOLDEN as GOLDEN_MODE
@@ -50,32 +50,6 @@ def forward(
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)
     cache.advance(len(ids))
     return run.record("logits", logits)
-
-
-def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int = 0) -> np.ndarray:
-    """The tokens as int64, or a ContextError saying what is wrong with them."""
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
-        raise ContextError(
-            "tokens are a list of at least one integer id", kind="no-tokens", got=f"{ids.dtype} {list(ids.shape)}"
-        )
-    outside = np.flatnonzero((ids < 0) | (ids >= config.vocab))
-    if outside.size:
-        raise ContextError(
-            f"token {outside[0]} is outside the vocabulary",
-            kind="token-id",
-            got=int(ids[outside[0]]),
-            expected=f"0 to {config.vocab - 1}",
-        )
-    if past + ids.size > config.context:
-        raise ContextError(
-            "more tokens than the model has positions",
-            kind="context-length",
-            got=f"{past + ids.size} tokens",
-            expected=f"at most {config.context}",
-            hint="shorten the prompt; nothing is cut off silently",
-        )
-    return ids.astype(np.int64)
 
 
 class _Pass:

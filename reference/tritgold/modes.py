@@ -24,13 +24,18 @@ class ArithmeticMode:
 def comparable(first: str, second: str) -> bool:
     """Whether two mode ids stand for one arithmetic up to float rounding, so that a difference is a bug.
 
-    A name is ``<arithmetic>`` or ``<arithmetic>.<how its floats are rounded>``: codes and accumulators of
-    ``golden.float32`` are golden ones wherever float noise breaks no tie.
+    An id is ``<arithmetic>[.<how its floats are rounded>]/<version of the arithmetic>``: codes and accumulators of
+    ``golden.float32/1`` are those of ``golden/1`` wherever float noise breaks no tie.
 
-    >>> comparable("golden/1", "golden.float32/1"), comparable("golden/1", "w1.58a16/1")
-    (True, False)
+    >>> comparable("golden/1", "golden.float32/1"), comparable("golden/1", "golden/2"), comparable("golden/1", "")
+    (True, False, False)
     """
-    return first.partition("/")[0].partition(".")[0] == second.partition("/")[0].partition(".")[0]
+
+    def arithmetic(mode: str) -> tuple[str, str]:
+        name, _, version = mode.partition("/")
+        return name.partition(".")[0], version
+
+    return arithmetic(first) == arithmetic(second)
 
 
 GOLDEN = ArithmeticMode(

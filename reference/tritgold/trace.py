@@ -5,6 +5,7 @@ order, the tokens and the provenance stand as JSON in its metadata under ``tritg
 """
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -20,6 +21,16 @@ from safetensors.numpy import save_file
 from tritgold.errors import TraceError
 
 SCHEMA = "tritgold.trace/1"
+# Keys of the header: type, and whether a trace from elsewhere must have it too.
+_HEADER: dict[str, tuple[type, bool]] = {
+    "order": (list, True),
+    "tokens": (list, True),
+    "mode": (str, True),
+    "model_hash": (str, True),
+    "engine": (str, False),
+    "versions": (dict, False),
+    "digest": (str, False),
+}
 
 
 @dataclass(eq=False)
@@ -64,7 +75,11 @@ class Trace:
         return name in self.arrays
 
     def digest(self) -> str:
-        """SHA-256 over names, dtypes, shapes and bytes in execution order; provenance is left out."""
+        """SHA-256 over the arrays in execution order; provenance is left out.
+
+        Of each array: its name, a space, its dtype as ``<f4``, ``<i4`` or ``|i1``, a space, its shape as ``[3, 259]``,
+        a line feed, and then its bytes, little-endian, the last axis fastest.
+        """
         digest = hashlib.sha256()
         for name, array in self.arrays.items():
             digest.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
@@ -96,22 +111,26 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trace":
-        """Read a trace. Raises TraceError when the file is not one, or when its digest does not match its arrays."""
+        """Read a trace, ours or written elsewhere.
+
+        Raises TraceError when the file is not one, when its header lacks order, tokens, mode or model_hash, or when
+        it states a digest that is not that of its arrays.
+        """
         try:
             with safe_open(path, framework="numpy") as file:
                 header = _header(path, file.metadata())
-                arrays = {name: file.get_tensor(name) for name in header["order"]}
+                arrays = {str(name): file.get_tensor(name) for name in header["order"]}
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise TraceError(f"cannot be read: {error}", kind="trace-unreadable", file=path) from error
         trace = cls(
             tokens=header["tokens"],
             mode=header["mode"],
-            engine=header["engine"],
+            engine=header.get("engine", ""),
             model_hash=header["model_hash"],
-            versions=header["versions"],
+            versions=header.get("versions", {}),
             arrays=arrays,
         )
-        if trace.digest() != header["digest"]:
+        if "digest" in header and trace.digest() != header["digest"]:
             raise TraceError(
                 "the arrays are not those that were saved",
                 kind="trace-digest",
@@ -124,13 +143,22 @@ class Trace:
 
 def versions() -> dict[str, str]:
     """What a trace records about where it was made."""
-    return {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine()}
+    try:
+        own = importlib.metadata.version("tritgold")
+    except importlib.metadata.PackageNotFoundError:
+        own = "not installed"
+    return {
+        "tritgold": own,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def _header(path: object, metadata: dict[str, str] | None) -> dict[str, Any]:
     try:
         header: dict[str, Any] = json.loads((metadata or {})["tritgold.trace"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         raise TraceError(
             "a safetensors file, but not a trace",
             kind="not-a-trace",
@@ -138,8 +166,16 @@ def _header(path: object, metadata: dict[str, str] | None) -> dict[str, Any]:
             expected="JSON in the metadata entry 'tritgold.trace'",
             hint="make one with: tritgold trace MODEL --ids 1,2,3 -o FILE",
         ) from None
-    if header.get("schema") != SCHEMA:
-        raise TraceError("unknown schema", kind="trace-schema", file=path, got=header.get("schema"), expected=SCHEMA)
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        got = header.get("schema") if isinstance(header, dict) else type(header).__name__
+        raise TraceError("unknown schema", kind="trace-schema", file=path, got=got, expected=SCHEMA)
+    for key, (kind, required) in _HEADER.items():
+        if (required or key in header) and not isinstance(header.get(key), kind):
+            what = f"{kind.__name__}; copy it from the golden trace" if required else kind.__name__
+            got = repr(header.get(key))[:60]
+            raise TraceError(
+                "is wrong in the header", kind="trace-header", file=path, thing=repr(key), got=got, expected=what
+            )
     return header
 
 

@@ -85,6 +85,16 @@ def test_a_broken_tie_is_named_and_what_sees_it_is_not_judged_further() -> None:
     assert outcome.blind.tolist() == [False, False, True, True, True, True]  # later positions attend to it
 
 
+def test_what_sees_a_tie_is_known_without_the_attention_weights() -> None:
+    golden = trace(tie_at=2)
+    engine = broken(golden, 2)
+    del engine["layers.0.probs"]
+    engine["layers.0.attn_mix"][4] *= 2
+    assert compare_traces(golden, engine).divergence is None
+    engine["layers.0.attn_mix"][1] *= 2
+    assert diverges(golden, engine) == "layers.0.attn_mix"
+
+
 def test_the_same_difference_away_from_a_tie_is_a_divergence() -> None:
     golden = trace(tie_at=None)
     golden["layers.0.attn_norm"][2, 0] = 0.4 / 31.75

@@ -1,5 +1,7 @@
 """Logits: noise passes, broken ties are searched for and followed, everything else fails."""
 
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ from tritgold.trace import Trace
 from tritgold_conformance.free_running import compare_traces
 from tritgold_conformance.golden import GoldenRun, golden_run, judging_tokens
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
-from tritgold_conformance.ties import TIE, BrokenTie, distance_from_tie, follow_ties
+from tritgold_conformance.ties import TIE, TOGETHER, BrokenTie, distance_from_tie, follow_ties
 
 LAYER = "layers.1"
 QUANTIZERS = {"attn_in": "attn_norm", "o_in": "attn_sub_norm", "ffn_in": "ffn_norm", "down_in": "ffn_sub_norm"}
@@ -25,19 +27,22 @@ def golden() -> Any:
         yield golden_run(path, judging_tokens(16, 259, seed=4))
 
 
-def code_at(golden: GoldenRun, near_tie: bool, position: int | None = None) -> BrokenTie:
-    """A code of the golden run that lies near a tie, or far from any, turned to the other side."""
+def codes(golden: GoldenRun, wanted: Callable[[np.ndarray], np.ndarray]) -> Iterator[BrokenTie]:
+    """Codes of the golden run whose distance from a tie is wanted, turned to the other side."""
     for at in (f"layers.{n}.{q}" for n in range(4) for q in QUANTIZERS):
         layer, _, quantizer = at.rpartition(".")
         x, scale = golden.trace[f"{layer}.{QUANTIZERS[quantizer]}"], golden.trace[f"{at}.scale"]
         near = distance_from_tie(x, scale)
-        rows = np.arange(len(near)) if position is None else np.array([position])
-        for row, channel in np.argwhere((near[rows] < TIE / 2) if near_tie else (near[rows] > 0.4)).tolist():
-            token = int(rows[row])
+        for token, channel in np.argwhere(wanted(near)).tolist():
             scaled = float(x[token, channel]) * float(scale[token])
             other = int(np.floor(scaled) + np.ceil(scaled)) - int(golden.trace[f"{at}.codes"][token, channel])
-            return BrokenTie(f"{at}.codes", token, channel, other, float(near[token, channel]))
-    raise AssertionError("no such code")
+            yield BrokenTie(f"{at}.codes", token, channel, other, float(near[token, channel]))
+
+
+def code_at(golden: GoldenRun, near_tie: bool, position: int | None = None) -> BrokenTie:
+    """The first code that lies near a tie, or far from any."""
+    every = codes(golden, lambda distance: distance < TIE / 2 if near_tie else distance > 0.4)
+    return next(code for code in every if position in (None, code.position))
 
 
 def engine_with(golden: GoldenRun, *ties: BrokenTie) -> Trace:
@@ -86,6 +91,15 @@ def test_ties_at_two_positions_are_found_one_after_the_other(golden: GoldenRun) 
     assert verdict.passed
     assert {(t.position, t.channel) for t in verdict.ties} >= {(first.position, first.channel)}
     assert {t.position for t in verdict.ties} == {2, 9}
+
+
+def test_two_ties_of_one_position_are_found_together(golden: GoldenRun) -> None:
+    every = itertools.combinations(codes(golden, lambda distance: distance < TOGETHER), 2)
+    pairs = [(a, b) for a, b in every if (a.name, a.position) == (b.name, b.position)]
+    pair = min(pairs, key=lambda pair: pair[0].from_tie + pair[1].from_tie)
+    verdict = judge_logits("prefill", golden, engine_with(golden, *pair)["logits"])
+    assert verdict.passed
+    assert set(verdict.ties) == set(pair)
 
 
 def test_a_code_turned_far_from_a_tie_is_no_excuse(golden: GoldenRun) -> None:

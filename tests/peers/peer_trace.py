@@ -8,31 +8,24 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-# Our name -> transformers' name, for whatever is a module there. {n}: layer.
-PEER_NAMES = {
-    "embedding": "model.embed_tokens.output",
-    "layers.{n}.attn_norm": "model.layers.{n}.input_layernorm.output",
-    "layers.{n}.attn_in.codes": "model.layers.{n}.self_attn.q_proj.codes",
-    "layers.{n}.attn_in.scale": "model.layers.{n}.self_attn.q_proj.scale",
-    "layers.{n}.q.out": "model.layers.{n}.self_attn.q_proj.output",
-    "layers.{n}.k.out": "model.layers.{n}.self_attn.k_proj.output",
-    "layers.{n}.v.out": "model.layers.{n}.self_attn.v_proj.output",
-    "layers.{n}.attn_sub_norm": "model.layers.{n}.self_attn.attn_sub_norm.output",
-    "layers.{n}.o_in.codes": "model.layers.{n}.self_attn.o_proj.codes",
-    "layers.{n}.o_in.scale": "model.layers.{n}.self_attn.o_proj.scale",
-    "layers.{n}.o.out": "model.layers.{n}.self_attn.o_proj.output",
-    "layers.{n}.ffn_norm": "model.layers.{n}.post_attention_layernorm.output",
-    "layers.{n}.ffn_in.codes": "model.layers.{n}.mlp.gate_proj.codes",
-    "layers.{n}.ffn_in.scale": "model.layers.{n}.mlp.gate_proj.scale",
-    "layers.{n}.gate.out": "model.layers.{n}.mlp.gate_proj.output",
-    "layers.{n}.up.out": "model.layers.{n}.mlp.up_proj.output",
-    "layers.{n}.ffn_sub_norm": "model.layers.{n}.mlp.ffn_sub_norm.output",
-    "layers.{n}.down_in.codes": "model.layers.{n}.mlp.down_proj.codes",
-    "layers.{n}.down_in.scale": "model.layers.{n}.mlp.down_proj.scale",
-    "layers.{n}.down.out": "model.layers.{n}.mlp.down_proj.output",
-    "layers.{n}.ffn_residual": "model.layers.{n}.output",
-    "final_norm": "model.norm.output",
-}
+from tritgold.trace_names import TRACE_NAMES
+
+
+def _peer_names() -> dict[str, str]:
+    """transformers' name -> ours, for the outputs of modules and what a quantiser makes of their inputs."""
+    names = {}
+    for ours, theirs in TRACE_NAMES.items():
+        module, _, side = theirs.hf.partition(" ")
+        what = ours.rpartition(".")[2]
+        if what in ("codes", "scale"):
+            names[f"{module}.{what}"] = ours
+        elif side == "output" and what not in ("probs", "logits"):  # not the hooks' to record
+            names[f"{module}.output"] = ours
+    return names
+
+
+_OURS = _peer_names()
+_WHOLE = (".codes", ".scale")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +42,26 @@ class Peer:
         """Raises KeyError for an array that the table does not know."""
         arrays = load_file(path)
         heads = {name: arrays.pop(name) for name in ("tokens", "logits", "rows")}
-        table = {theirs: ours for ours, theirs in PEER_NAMES.items()}
         renamed = {}
         for name, array in arrays.items():
             pattern, layer = _pattern(name)
-            renamed[table[pattern].replace("{n}", layer)] = array
+            renamed[_OURS[pattern].replace("{n}", layer)] = array
         return cls(**heads, arrays=renamed)
 
+    @property
+    def whole(self) -> dict[str, np.ndarray]:
+        """Codes, scales and logits: what all rows were kept of."""
+        return {name: array for name, array in self.arrays.items() if name.endswith(_WHOLE)} | {"logits": self.logits}
 
-def recorded(names: Iterable[str]) -> set[str]:
+    @property
+    def floats(self) -> dict[str, np.ndarray]:
+        """Everything else."""
+        return {name: array for name, array in self.arrays.items() if not name.endswith(_WHOLE)}
+
+
+def recorded(names: Iterable[str]) -> list[str]:
     """Those of our trace names that a peer records."""
-    return {name for name in names if _pattern(name)[0] in PEER_NAMES}
+    return [name for name in names if _pattern(name)[0] in _OURS.values()]
 
 
 def _pattern(name: str) -> tuple[str, str]:

@@ -83,7 +83,6 @@ def change_embedding(model: HfModel) -> None:
         change_embedding,
         lambda model: model.config.update(rms_norm_eps=1e-6),
         lambda model: model.config.update(rope_theta=10000.0),
-        lambda model: model.config.update(eos_token_id=258),
         lambda model: model.config["quantization_config"].update(linear_class="bitlinear"),
     ],
 )
@@ -94,6 +93,13 @@ def test_the_model_hash_sees_every_change(tmp_path: Path, change: object) -> Non
     assert open_checkpoint(model.write(tmp_path / "hf")).model_hash() == before
     change(model)  # type: ignore[operator]
     assert open_checkpoint(model.write(tmp_path / "hf")).model_hash() != before
+
+
+def test_the_model_hash_leaves_out_what_no_arithmetic_uses(tmp_path: Path) -> None:
+    model = seeded(tmp_path)
+    before = open_checkpoint(model.write(tmp_path / "hf")).model_hash()
+    model.config.update(eos_token_id=[257, 258], bos_token_id=3, max_position_embeddings=77)
+    assert open_checkpoint(model.write(tmp_path / "hf")).model_hash() == before
 
 
 # ---- q and k rows, bug case B41 ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The trace file: whole or not at all, and refused when it is not what it says."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -83,6 +84,41 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(TraceError) as caught:
             Trace.load(path)
         assert caught.value.kind == kind
+
+
+def foreign(path: Path, **changes: object) -> Path:
+    """A trace as somebody else's program writes it: the required keys and no more."""
+    header = {"schema": "tritgold.trace/1", "order": ["x"], "tokens": [1], "mode": "golden/1", "model_hash": "a"}
+    save_file({"x": np.ones((1, 2), np.float32)}, path, {"tritgold.trace": json.dumps({**header, **changes})})
+    return path
+
+
+def test_a_foreign_trace_needs_no_digest_and_no_versions(tmp_path: Path) -> None:
+    trace = Trace.load(foreign(tmp_path / "t"))
+    assert (trace.engine, trace.versions, list(trace.arrays)) == ("", {}, ["x"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mode": None}, {"order": "x"}, {"tokens": 1}, {"model_hash": 3}, {"versions": []}, {"digest": 1}, {"engine": 2}],
+)
+def test_a_wrong_header_is_refused_by_key(tmp_path: Path, changes: dict[str, object]) -> None:
+    with pytest.raises(TraceError) as caught:
+        Trace.load(foreign(tmp_path / "t", **changes))
+    assert caught.value.kind == "trace-header"
+    assert next(iter(changes)) in str(caught.value)
+
+
+@pytest.mark.parametrize("order", [["y"], [["x"]], [None]])
+def test_an_order_that_is_not_the_arrays_is_refused(tmp_path: Path, order: list[object]) -> None:
+    with pytest.raises(TraceError):
+        Trace.load(foreign(tmp_path / "t", order=order))
+
+
+def test_the_digest_is_the_one_described() -> None:
+    trace = Trace(arrays={"a": np.array([[1, 2]], np.int8), "b": np.array([0.5], np.float32)})
+    text = b"a |i1 [1, 2]\n\x01\x02" + b"b <f4 [1]\n\x00\x00\x00\x3f"
+    assert trace.digest() == hashlib.sha256(text).hexdigest()
 
 
 def test_changed_arrays_are_seen_on_loading(tmp_path: Path) -> None:

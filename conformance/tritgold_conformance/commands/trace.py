@@ -61,7 +61,8 @@ def trace(
 
 def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Trace":
     """The trace of one prefill by one of our engines, with its model hash."""
-    from tritgold.model import check_tokens, forward
+    from tritgold.config import check_tokens
+    from tritgold.model import forward
     from tritgold.trace import Trace
 
     check_tokens(tokens, checkpoint.config)

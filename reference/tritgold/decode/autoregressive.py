@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from tritgold.config import ModelConfig
+from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.model import check_tokens, forward
+from tritgold.model import forward
 from tritgold.weights import ModelWeights
 
 StopReason = Literal["stop", "length", "context_full"]

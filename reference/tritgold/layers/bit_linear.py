@@ -7,9 +7,7 @@ BitLinear divides by it).
 import numpy as np
 from jaxtyping import Float32, Int8, Int32
 
-from tritgold.config import ScaleRule
-
-_MAX_IN = 132_104  # 127 * 132,104 < 2**24: up to here float32 holds every partial sum exactly
+from tritgold.config import MAX_IN, ScaleRule
 
 
 def accumulate(
@@ -23,8 +21,8 @@ def accumulate(
     >>> accumulate(np.array([[127, -3]], np.int8), np.array([[1, 1], [-1, 0]], np.int8))
     array([[ 124, -127]], dtype=int32)
     """
-    if codes.shape[1] > _MAX_IN:
-        raise ValueError(f"in is {codes.shape[1]}; sums are exact up to {_MAX_IN}")
+    if codes.shape[1] > MAX_IN:
+        raise ValueError(f"in is {codes.shape[1]}; sums are exact up to {MAX_IN}")
     return (codes.astype(np.float32) @ trits.astype(np.float32).T).astype(np.int32)
 
 
