@@ -74,12 +74,12 @@ def _permuted_channels(g: np.ndarray, e: np.ndarray) -> str:
     scale = _CLOSE * float(np.abs(g).max())
     if np.abs(np.sort(g, axis=1) - np.sort(e, axis=1)).max() > scale:
         return ""
-    # One permutation for all tokens shows as equal multisets by token and columns found again elsewhere.
-    used = [int(np.abs(e - g[:, [c]]).max(axis=0).argmin()) for c in range(g.shape[1])]
-    moved = sum(target != c for c, target in enumerate(used))
-    consistent = all(np.abs(e[:, t] - g[:, c]).max() <= scale for c, t in enumerate(used))
-    found = consistent and moved
-    return f"channels permuted ({moved} of {g.shape[1]} moved): row order of the weight?" if found else ""
+    # Equal multisets by token. One permutation for all tokens: sorted as whole columns, they are the same columns.
+    ours, theirs = np.lexsort(g[::-1]), np.lexsort(e[::-1])
+    if np.abs(g[:, ours] - e[:, theirs]).max() > scale:
+        return ""
+    moved = int((ours != theirs).sum())
+    return f"channels permuted ({moved} of {g.shape[1]} moved): row order of the weight?" if moved else ""
 
 
 def _off_by_one(g: np.ndarray, e: np.ndarray) -> str:

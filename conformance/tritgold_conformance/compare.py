@@ -11,7 +11,7 @@ import numpy as np
 
 from tritgold_conformance.classify import classify
 
-Verdict = Literal["equal", "within", "ties", "fails"]
+Outcome = Literal["equal", "within", "ties", "fails"]
 
 
 # Float32's smallest normal number: engines may flush what lies below to zero (XLA and most SIMD code do).
@@ -28,7 +28,7 @@ class Tolerance(Protocol):
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """|difference| / allowed, elementwise; above 1 fails. Both arrays are finite and of one shape."""
 
-    def verdict_within(self) -> Verdict:
+    def outcome_within(self) -> Outcome:
         """What to call a difference that is allowed."""
 
 
@@ -42,7 +42,7 @@ class Exact:
         """0 where equal, infinity elsewhere."""
         return np.where(golden == engine, 0.0, np.inf)
 
-    def verdict_within(self) -> Verdict:
+    def outcome_within(self) -> Outcome:
         """Never asked: nothing but equality is within."""
         return "equal"
 
@@ -59,7 +59,7 @@ class Ulp:
         spacing = np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.n * spacing, FLUSHED)
 
-    def verdict_within(self) -> Verdict:
+    def outcome_within(self) -> Outcome:
         """Rounding."""
         return "within"
 
@@ -78,7 +78,7 @@ class Bound:
         """|difference| / limit."""
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.limit, FLUSHED)
 
-    def verdict_within(self) -> Verdict:
+    def outcome_within(self) -> Outcome:
         """Rounding."""
         return "within"
 
@@ -101,7 +101,7 @@ class TieAwareCodes:
         from_tie = np.abs(self.scaled - (golden.astype(np.float64) + engine) / 2)
         return np.where(off == 0, 0.0, np.where(off == 1, from_tie / self.distance, np.inf))
 
-    def verdict_within(self) -> Verdict:
+    def outcome_within(self) -> Outcome:
         """Agreement up to ties."""
         return "ties"
 
@@ -110,13 +110,13 @@ class TieAwareCodes:
 class Comparison:
     """The outcome for one array.
 
-    compared, differing: elements. max_abs: largest |difference|. excess: the worst |difference| / allowed. worst:
-    its index, with both values. what: the class of a failure, in words; empty when it passes. finite: whether
-    the numbers mean anything.
+    compared, differing: elements. max_abs: largest |difference|. excess: the worst |difference| / allowed; None
+    where nothing is allowed (integers) or nothing could be compared. worst: its index, with both values. what: the
+    class of a failure, in words; empty when it passes.
     """
 
     name: str
-    verdict: Verdict
+    outcome: Outcome
     compared: int
     differing: int = 0
     max_abs: float | None = None
@@ -130,7 +130,7 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Equal, within the tolerance, or different only at ties."""
-        return self.verdict != "fails"
+        return self.outcome != "fails"
 
 
 def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance) -> Comparison:
@@ -148,14 +148,14 @@ def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance)
     differing = int(np.count_nonzero(difference))
     worst = np.unravel_index(int(np.argmax(excess)), golden.shape)
     passed = bool(excess.max() <= 1.0)
-    verdict: Verdict = ("equal" if differing == 0 else tolerance.verdict_within()) if passed else "fails"
+    outcome: Outcome = ("equal" if differing == 0 else tolerance.outcome_within()) if passed else "fails"
     return Comparison(
         name,
-        verdict,
+        outcome,
         compared=int(golden.size),
         differing=differing,
         max_abs=float(difference.max()),
-        excess=float(excess.max()),
+        excess=float(excess.max()) if np.isfinite(excess.max()) else None,
         worst=[int(i) for i in worst],
         golden=float(golden[worst]),
         engine=float(candidate[worst]),
@@ -173,7 +173,10 @@ def incomparable(golden: np.ndarray, engine: object) -> str:
     """Why the two cannot be compared at all: missing, empty, another shape, no numbers, not finite; else empty."""
     if engine is None:
         return "nothing was returned"
-    candidate = np.asarray(engine)
+    try:
+        candidate = np.asarray(engine)
+    except ValueError:
+        return "rows of several lengths"
     if golden.size == 0:
         return "nothing to compare: the golden array is empty"
     if candidate.shape != golden.shape:
@@ -183,7 +186,7 @@ def incomparable(golden: np.ndarray, engine: object) -> str:
     if golden.dtype.kind == "i" and candidate.dtype.kind not in "iu":
         return f"dtype {candidate.dtype}, expected an integer type like {golden.dtype}"
     for side, array in (("golden", golden), ("engine's", candidate)):
-        bad = ~np.isfinite(_f64(array))
+        bad = ~(np.abs(_f64(array)) <= np.finfo(np.float32).max)  # beyond float32 is infinity to every engine
         if bad.any():
             first = np.argwhere(bad)[0].tolist()
             return f"non-finite: {int(bad.sum())} of {bad.size} {side} values, first {array[tuple(first)]} at {first}"

@@ -3,125 +3,132 @@
 An engine gives what it can. A method it lacks makes a level *not assessed*, never *passed*.
 """
 
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
+from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
 
 
 class Engine(Protocol):
-    """The smallest engine: a name and logits. It is made with one argument, the path of the checkpoint.
+    """What an engine may offer. It is made with one argument, the path of the checkpoint; every method is optional.
 
-    The optional methods are found by name:
-
-    ``step(token) -> float [vocab]``: logits after one more token, behind what was read since ``reset``.
-    ``trace(tokens) -> {name: array}`` (or an object whose ``arrays`` is that): activations of one prefill, by the
-        names of ``tritgold.graph``; any part of them.
-    ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0.
+    ``reset()``: forget every token.
+    ``prefill(tokens) -> float [tokens, vocab]``: read tokens behind those read since ``reset``; logits at each.
+    ``step(token) -> float [vocab]``: logits after one more token.
+    ``trace(tokens) -> {name: array}`` (or an object whose ``arrays`` is that): activations of one prefill from
+        position 0, by the names of docs/traces.md; any part of them.
+    ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0; by the
+        roles of docs/judging.md.
     ``versions() -> {name: version}``: for the report.
+
+    None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.
     """
 
     name: str
 
-    def reset(self) -> None:
-        """Forget every token."""
-
-    def prefill(self, tokens: list[int]) -> Any:
-        """Read tokens behind those read since ``reset``; float [tokens, vocab] logits at every position."""
-
 
 class Candidate:
-    """An engine seen by the judge: optional methods by level, and every failure of its own turned into EngineError."""
+    """An engine seen by the judge.
 
-    def __init__(self, engine: Engine, spec: str = "") -> None:
+    Whatever it returns is copied, for it may use its buffers again; whatever it prints goes to stderr; whatever it
+    raises, SystemExit included, becomes an EngineError with the original as its cause.
+    """
+
+    def __init__(self, engine: object, spec: str = "") -> None:
         self._engine = engine
         self.name = str(getattr(engine, "name", type(engine).__name__))
         self.spec = spec or self.name
 
     def has(self, method: str) -> bool:
-        """Whether the engine offers an optional method."""
+        """Whether the engine offers a method."""
         return callable(getattr(self._engine, method, None))
 
     def versions(self) -> dict[str, str]:
         """What the engine says about itself; empty where it says nothing."""
-        if not self.has("versions"):
-            return {}
-        return {str(k): str(v) for k, v in dict(self._call("versions")).items()}
-
-    def prefill(self, tokens: list[int]) -> np.ndarray:
-        """Logits at every position of a fresh sequence."""
-        self._call("reset")
-        return self._array(self._call("prefill", list(tokens)), "prefill")
-
-    def step(self, token: int) -> np.ndarray:
-        """Logits after one more token."""
-        return self._array(self._call("step", int(token)), "step").reshape(-1)
+        return self._call("versions", lambda v: {str(k): str(x) for k, x in dict(v).items()}) or {}
 
     def reset(self) -> None:
         """Forget every token."""
-        self._call("reset")
+        self._call("reset", lambda _: None)
 
-    def trace(self, tokens: list[int]) -> dict[str, Any]:
-        """Activations of a fresh prefill, by name."""
-        traced = self._call("trace", list(tokens))
-        return dict(getattr(traced, "arrays", traced))
+    def prefill(self, tokens: list[int]) -> np.ndarray | None:
+        """Logits at each of the tokens, behind those read since ``reset``, float64. None where it has none."""
+        return self._call("prefill", _floats, list(tokens))
 
-    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, Any] | None:
-        """One operation. None where the engine says that it does not have it (NotImplementedError or None)."""
-        # The engine gets copies: one that writes into its inputs must not change what the next is judged on.
-        try:
-            outputs = self._call("operation", name, {role: array.copy() for role, array in inputs.items()})
-        except NotImplementedError:
+    def step(self, token: int) -> np.ndarray | None:
+        """Logits after one more token, float64 [vocab]. None where it has no ``step``."""
+        return self._call("step", lambda row: _floats(row).reshape(-1), int(token))
+
+    def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
+        """Activations of a fresh prefill, by name; empty where it shows none."""
+        return self._call("trace", _arrays, list(tokens)) or {}
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """One operation. None where the engine does not have it."""
+        # Copies: an engine that writes into its inputs must not change what the next one is judged on.
+        given = {role: array.copy() for role, array in inputs.items()}
+        return self._call("operation", _arrays, name, given, thing=name)
+
+    def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
+        if not self.has(method):
             return None
-        return None if outputs is None else dict(outputs)
-
-    def _call(self, method: str, *args: Any) -> Any:
-        try:
-            return getattr(self._engine, method)(*args)
-        except (TritgoldError, NotImplementedError):
-            raise
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise EngineError(f"{method} failed: {what}", kind="engine-failed", thing=f"engine {self.name}") from error
-
-    def _array(self, value: Any, method: str) -> np.ndarray:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
-            got = f"{type(value).__name__} of {array.dtype}"
-            raise EngineError(
-                f"{method} returned no numbers", kind="engine-result", thing=f"engine {self.name}", got=got
-            )
-        return array
+        with contained(f"{method} {thing}".strip(), f"engine {self.name}", "engine-failed"):
+            try:
+                value = getattr(self._engine, method)(*args)
+            except NotImplementedError:
+                return None
+            return None if value is None else convert(value)
 
 
-def load_engine(spec: str, model: Path) -> Candidate:
+@contextlib.contextmanager
+def contained(what: str, engine: str, kind: str) -> Any:
+    """Run somebody else's code: its output goes to stderr, its exceptions become EngineError."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except TritgoldError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise EngineError(f"{what} failed: {type(error).__name__}: {error}", kind=kind, thing=engine) from error
+
+
+def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int) -> Candidate:
     """``xla``, ``reference`` or ``module:Class``, opened on a checkpoint.
 
-    Raises EngineError when the class cannot be imported or made, MissingDependencyError when JAX is not there.
+    checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
+    Raises EngineError when a class cannot be imported or made, MissingDependencyError when JAX is not there.
     """
     if spec in ("xla", "reference"):
-        opener: Callable[[Path], Engine] = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
-        return Candidate(opener(model), spec)
-    module_name, colon, class_name = spec.partition(":")
-    if not colon or not module_name or not class_name:
-        raise EngineError(
-            "unknown engine", kind="engine-unknown", got=repr(spec), expected="xla, reference or module:Class"
-        )
+        opener = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
+        return Candidate(opener(checkpoint, capacity), spec)
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        expected = "xla, reference or module:Class"
+        raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=expected)
     if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
         sys.path.insert(0, os.getcwd())
-    try:
-        made = getattr(importlib.import_module(module_name), class_name)(str(model))
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        hint = "the module must be importable from here (PYTHONPATH), the class takes the path of the checkpoint"
-        raise EngineError(f"cannot be made: {what}", kind="engine-load", thing=f"engine {spec}", hint=hint) from error
-    for method in ("reset", "prefill"):
-        if not callable(getattr(made, method, None)):
-            raise EngineError(f"has no method {method!r}", kind="engine-protocol", thing=f"engine {spec}")
-    return Candidate(cast(Engine, made), spec)
+    with contained("making it", f"engine {spec}", "engine-load"):
+        engine = getattr(importlib.import_module(module), name)(str(model))
+    candidate = Candidate(engine, spec)
+    if not any(candidate.has(method) for method in ("prefill", "trace", "operation")):
+        expected = "prefill(tokens), trace(tokens) or operation(name, inputs)"
+        raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
+    return candidate
+
+
+def _floats(value: Any) -> np.ndarray:
+    """A copy as float64, from whatever can be read as numbers: bfloat16 too, and tensors of other libraries."""
+    return np.array(np.asarray(value), np.float64)
+
+
+def _arrays(value: Any) -> dict[str, np.ndarray]:
+    named = dict(getattr(value, "arrays", value))
+    return {str(name): np.array(array) for name, array in named.items() if array is not None}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tritgold.graph import TracedShape, operations, trace_names
 from tritgold_conformance.classify import classify
 from tritgold_conformance.compare import Comparison, incomparable, refused
 from tritgold_conformance.ties import TIE, BrokenTie, distance_from_tie
@@ -18,13 +19,6 @@ from tritgold_conformance.ties import TIE, BrokenTie, distance_from_tie
 # Float32 against golden, relative to the largest value of the token. Measured: 1.8e-6 at most over 400 models
 # against transformers, and no more in deep ones, since equal codes wipe out the noise before them.
 NOISE = 1e-5
-
-_QUANTIZED_FROM = {
-    "attn_in": ("attn_norm",),
-    "o_in": ("attn_sub_norm", "attn_mix"),
-    "ffn_in": ("ffn_norm",),
-    "down_in": ("ffn_sub_norm", "ffn_act"),
-}
 
 
 @dataclass
@@ -44,25 +38,33 @@ class FreeRunning:
     worst: float = 0.0
 
 
-def compare_traces(golden: Mapping[str, np.ndarray], engine: Mapping[str, object]) -> FreeRunning:
-    """Walk the golden arrays in execution order. Stops at the first divergence: what follows says nothing new."""
-    tokens = next(iter(golden.values())).shape[0] if golden else 0
+def compare_traces(
+    golden: Mapping[str, np.ndarray], engine: Mapping[str, object], tokens: int, until: str = ""
+) -> FreeRunning:
+    """Walk the golden arrays in execution order. Stops at the first divergence: what follows says nothing new.
+
+    tokens: of the input. until: the name at which to stop, for a trace behind which ties cannot be told from bugs.
+    What was not reached is missing.
+    """
     outcome = FreeRunning(blind=np.zeros(tokens, bool))
-    for name, array in golden.items():
+    reached = True
+    for name in trace_names(TracedShape.of(golden)):
         if name.endswith(".probs"):
             # From here on a position holds something of every position it attends to, traced or not.
             outcome.blind = np.maximum.accumulate(outcome.blind)
-        if name not in engine:
+        if name not in golden:
+            continue
+        reached = reached and outcome.divergence is None and name != until
+        if not reached or name not in engine:
             outcome.missing.append(name)
             continue
         outcome.compared.append(name)
+        array = golden[name]
         problem = incomparable(array, engine[name])
         if problem:
             outcome.divergence = refused(name, array, problem)
         elif not np.array_equal(array, engine[name]):
             outcome.divergence = _Step(name, golden, outcome).judge(np.asarray(engine[name]))
-        if outcome.divergence is not None:
-            return outcome
     return outcome
 
 
@@ -90,7 +92,7 @@ class _Step:
 
     def _codes(self, codes: np.ndarray, engine: np.ndarray) -> Comparison | None:
         off = np.abs(engine.astype(np.int64) - codes)
-        near = self._distance_from_tie(codes.shape)
+        near = self._distance_from_tie(codes, engine)
         differing = (off > 0) & self.seeing
         wrong = differing & ((off > 1) | (near > TIE))
         if wrong.any():
@@ -101,14 +103,14 @@ class _Step:
         self.outcome.blind = self.outcome.blind | differing.any(axis=1)
         return None
 
-    def _distance_from_tie(self, shape: tuple[int, ...]) -> np.ndarray:
-        """|x * s - nearest tie| of the golden trace; infinite where its input was not traced."""
-        at, _, what = self.name.removesuffix(".codes").rpartition(".")
-        source = next((f"{at}.{n}" for n in _QUANTIZED_FROM.get(what, ()) if f"{at}.{n}" in self.golden), None)
-        scale = self.golden.get(f"{at}.{what}.scale")
-        if source is None or scale is None:
-            return np.full(shape, np.inf)
-        return distance_from_tie(self.golden[source], scale)
+    def _distance_from_tie(self, codes: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """How far the golden x * s lies from the tie between the codes; infinite where its input was not traced."""
+        quantizers = (o for o in operations(TracedShape.of(self.golden)) if o.kind == "quantize")
+        quantizer = next(o for o in quantizers if o.writes["codes"] == self.name)
+        x, scale = self.golden.get(quantizer.reads["x"]), self.golden.get(quantizer.writes["scale"])
+        if x is None or scale is None:
+            return np.full(codes.shape, np.inf)
+        return distance_from_tie(x, scale, codes, engine)
 
     def _diverged(self, array: np.ndarray, engine: np.ndarray, wrong: np.ndarray, why: str) -> Comparison | None:
         if not wrong.any():

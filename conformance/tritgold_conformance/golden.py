@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.checkpoint import Checkpoint
 from tritgold.graph import Operation, operations
-from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
 
@@ -17,19 +16,19 @@ from tritgold.trace import Trace
 class GoldenRun:
     """A checkpoint, tokens, and the trace of the golden model over them.
 
-    arithmetic: others than the golden operations make another reference; with a deliberate fault, for example.
+    arithmetic: another than the golden one makes another reference; with a deliberate fault, for example.
     """
 
     checkpoint: Checkpoint
     tokens: list[int]
     trace: Trace
-    arithmetic: Operations = GOLDEN
+    arithmetic: Arithmetic = GOLDEN_ARITHMETIC
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Operations = GOLDEN) -> "GoldenRun":
+    def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> "GoldenRun":
         """Run the forward pass over the tokens."""
         trace = Trace(model_hash=checkpoint.model_hash())
-        forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, operations=arithmetic)
+        forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=arithmetic)
         return cls(checkpoint, tokens, trace, arithmetic)
 
     @property
@@ -42,16 +41,6 @@ class GoldenRun:
         arrays = {**self.trace.arrays, "tokens": np.asarray(self.tokens, np.int64)}
         for operation in operations(self.checkpoint.config):
             yield operation, {role: arrays[name] for role, name in operation.reads.items()}
-
-
-def golden_run(model: Path, tokens: list[int]) -> GoldenRun:
-    """Open the model and run the golden forward pass over the tokens."""
-    return GoldenRun.of(open_checkpoint(model), tokens)
-
-
-def vocabulary_of(model: Path) -> int:
-    """Size of a model's vocabulary."""
-    return open_checkpoint(model).config.vocab
 
 
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:

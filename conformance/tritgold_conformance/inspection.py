@@ -13,8 +13,10 @@ import numpy as np
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.errors import TritgoldError
 from tritgold.formats.container import Container, StoredTensor
+from tritgold.formats.ggml_types import BITNET_FORK
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
+from tritgold.formats.untrusted_text import printable
 
 
 def inspect_model(
@@ -28,7 +30,8 @@ def inspect_model(
     facts: dict[str, Any] = {
         "schema": "tritgold.inspection/1",
         "container": kind,
-        "types": _types(list(container.tensors.values())),
+        "metadata": _metadata(container),
+        "types": _types(container),
         "config": None,
         "weights": None,
         "problem": None,
@@ -53,11 +56,30 @@ def _open_container(path: Path) -> tuple[Container, str]:
     return file, f"GGUF version {file.version}, architecture {file.architecture or 'not given'}"
 
 
-def _types(tensors: list[StoredTensor]) -> dict[str, dict[str, int]]:
-    counts = Counter(tensor.dtype for tensor in tensors)
+def _metadata(container: Container) -> dict[str, Any]:
+    """What the container says besides tensors; long lists by their length alone."""
+    found = getattr(container, "metadata", {})
+    return {key: _short(value) for key, value in found.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, (list, np.ndarray)):
+        return f"{len(value)} items"
+    return value if isinstance(value, (int, float, bool)) and np.isfinite(value) else printable(value)
+
+
+def _types(container: Container) -> dict[str, dict[str, int]]:
+    """Counts and bytes by type; of a GGUF file with the type's number, which forks read differently."""
+    ids = container.type_ids if isinstance(container, GgufFile) else {}
+    counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for tensor in tensors:
-        sizes[tensor.dtype] += int(tensor.data.size)
+    for name, tensor in container.tensors.items():
+        shown = tensor.dtype
+        if name in ids:
+            fork = ", bitnet.cpp fork" if tensor.dtype in BITNET_FORK.values() else ""
+            shown = f"{tensor.dtype} (type {ids[name]}{fork})"
+        counts[shown] += 1
+        sizes[shown] += int(tensor.data.size)
     return {dtype: {"tensors": counts[dtype], "bytes": sizes[dtype]} for dtype in sorted(counts)}
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tritgold.checkpoint import Checkpoint
     from tritgold_conformance.engine import Candidate
     from tritgold_conformance.report import Report
 
-INPUT_LENGTHS = (1, 2, 40)  # position 0 alone sees no RoPE and no mask; two positions see both; 40 fill a chunk
+# Position 0 alone sees no RoPE and no mask; two positions see both; 150 do not fit a batch of 128.
+INPUT_LENGTHS = (1, 2, 40, 150)
 _REPORTS: pytest.StashKey[list["Report"]] = pytest.StashKey()
 
 
@@ -22,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tritgold", "judging an engine against the golden model")
     group.addoption("--tritgold-engine", default="xla", help="xla, reference, or module:Class (default: xla)")
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded model)")
+    group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,22 +42,38 @@ def tritgold_model(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def tritgold_engine(request: pytest.FixtureRequest, tritgold_model: Path) -> "Candidate":
+def tritgold_checkpoint(request: pytest.FixtureRequest, tritgold_model: Path) -> "Checkpoint":
+    """The same, opened."""
+    from tritgold.checkpoint import open_checkpoint
+
+    return open_checkpoint(tritgold_model, request.config.getoption("--tritgold-linear-class"))
+
+
+@pytest.fixture(scope="session")
+def tritgold_engine(
+    request: pytest.FixtureRequest, tritgold_model: Path, tritgold_checkpoint: "Checkpoint"
+) -> "Candidate":
     """The engine, opened once."""
     from tritgold_conformance.engine import load_engine
 
-    return load_engine(request.config.getoption("--tritgold-engine"), tritgold_model)
+    spec = request.config.getoption("--tritgold-engine")
+    return load_engine(spec, tritgold_model, tritgold_checkpoint, max(INPUT_LENGTHS))
 
 
 @pytest.fixture(scope="session", params=INPUT_LENGTHS, ids=lambda n: f"{n}-tokens")
-def tritgold_report(request: pytest.FixtureRequest, tritgold_model: Path, tritgold_engine: "Candidate") -> "Report":
+def tritgold_report(
+    request: pytest.FixtureRequest, tritgold_checkpoint: "Checkpoint", tritgold_engine: "Candidate"
+) -> "Report":
     """The judgement over an input of each length; speed is not measured in tests."""
-    from tritgold_conformance.golden import golden_run, judging_tokens, vocabulary_of
+    from tritgold_conformance.golden import GoldenRun, judging_tokens
     from tritgold_conformance.judge import judge
 
-    tokens = judging_tokens(request.param, vocabulary_of(tritgold_model), seed=1)
+    config = tritgold_checkpoint.config
+    if request.param > config.context:
+        pytest.skip(f"not assessed: the model has {config.context} positions")
+    tokens = judging_tokens(request.param, config.vocab, seed=1)
     name = request.config.getoption("--tritgold-model") or "embedded"
-    report = judge(golden_run(tritgold_model, tokens), tritgold_engine, name, with_speed=False)
+    report = judge(GoldenRun.of(tritgold_checkpoint, tokens), tritgold_engine, name, with_speed=False)
     request.config.stash[_REPORTS].append(report)
     return report
 

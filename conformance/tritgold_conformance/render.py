@@ -15,8 +15,10 @@ from tritgold_conformance.speed import RUNS
 _STYLES = {"passed": "green", "failed": "bold red", "not assessed": "yellow"}
 _LEVELS = {
     "operations": "each operation on golden inputs",
+    "vectors": "operations on telling inputs",
     "trace": "activations, free-running",
     "logits": "logits of one prefill",
+    "continued": "logits of a prompt in pieces",
     "steps": "logits token by token",
 }
 _SHOWN_TIES = 10
@@ -38,7 +40,7 @@ def render(report: Report, console: Console) -> None:
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
         for line in failing_groups([c.name for c in report.operations if not c.passed]):
-            console.print(f"  failing on golden inputs: {line}")
+            console.print(f"  failing: {escape(line)}")
     if report.statistics:
         console.print("\nActivations, root mean square, engine / golden:")
         console.print(_statistics(report))
@@ -66,8 +68,8 @@ def _levels(report: Report) -> Table:
     return table
 
 
-def _divergence(first: Comparison, console: Console) -> None:
-    console.print(f"\n[bold red]First divergence: {first.name}[/]: {escape(first.what)}")
+def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
+    console.print(f"\n[bold red]{heading}: {escape(first.name)}[/]: {escape(first.what)}")
     if first.worst:
         console.print(f"  worst at {first.worst}: engine {first.engine:.9g}, golden {first.golden:.9g}")
     console.print(f"  allowed: {escape(first.why)}")
@@ -100,30 +102,40 @@ def _speed(report: Report) -> Table:
         table.add_column(column, justify="right" if column else "left")
     for side in (report.engine, report.reference):
         if side.speed is not None:
-            decode = "-" if side.speed.decode is None else f"{side.speed.decode:,.1f}"
-            table.add_row(side.name, f"{side.speed.prefill:,.1f}", decode)
+            rates = (side.speed.prefill, side.speed.decode)
+            table.add_row(side.name, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
     return table
 
 
-def render_comparison(outcome: FreeRunning, console: Console) -> None:
+def render_comparison(outcome: FreeRunning, verdict: str, console: Console) -> None:
     """Print the outcome of ``tritgold compare``."""
-    console.print(f"{len(outcome.compared)} arrays compared, {len(outcome.missing)} missing in the candidate")
+    console.print(f"{len(outcome.compared)} arrays compared, {len(outcome.missing)} missing or not reached")
     for tie in outcome.ties[:_SHOWN_TIES]:
         where = f"position {tie.position}, channel {tie.channel}"
         console.print(f"  broken tie: {tie.name}, {where}: x * s lies {tie.from_tie:.2g} from a tie")
     if len(outcome.ties) > _SHOWN_TIES:
         console.print(f"  and {len(outcome.ties) - _SHOWN_TIES} more")
+    if outcome.blind.any():
+        blind = ", ".join(str(p) for p in outcome.blind.nonzero()[0])
+        console.print(f"not judged to the end, behind a broken tie: positions {blind} (--model follows ties)")
     if outcome.divergence is not None:
         _divergence(outcome.divergence, console)
-        console.print("\nThe traces [bold red]diverge[/].")
-    elif not outcome.compared:
-        console.print("[bold yellow]Nothing was compared[/]: the traces have no array in common.")
-    else:
+    elif outcome.compared:
         console.print(f"float noise at most {outcome.worst:.1e} of the token's largest value")
-        if outcome.blind.any():
-            blind = ", ".join(str(p) for p in outcome.blind.nonzero()[0])
-            console.print(f"not judged to the end, behind a broken tie: positions {blind}")
-        console.print("\nThe traces [bold green]agree[/].")
+    style = {"agree": "bold green", "diverge": "bold red"}.get(verdict, "bold yellow")
+    console.print(Text(f"\nThe traces {verdict}." if verdict in ("agree", "diverge") else f"\n{verdict}.", style=style))
+
+
+def render_comparisons(outcomes: list[Comparison | str], console: Console) -> None:
+    """Print the comparisons of one operation."""
+    for outcome in outcomes:
+        if isinstance(outcome, str):
+            console.print(f"{outcome}: [yellow]not assessed[/]: the engine does not give it")
+        elif not outcome.passed:
+            _divergence(outcome, console, "Fails")
+        else:
+            off = "" if outcome.excess is None else f", at most {outcome.excess:.2g} of what is allowed"
+            console.print(f"{outcome.name}: [green]{outcome.outcome}[/], {outcome.compared} compared{off}")
 
 
 def render_inspection(facts: dict[str, Any], console: Console) -> None:

@@ -3,18 +3,18 @@
 The structures are msgspec's, so the JSON schema is made from them (``tritgold check --schema``) and cannot drift.
 """
 
-import platform
 from typing import Any, Literal
 
 import msgspec
 
+from tritgold_conformance.activation_statistics import Statistics
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.logits import LogitsVerdict
 from tritgold_conformance.speed import Speed
-from tritgold_conformance.statistics import Statistics
 from tritgold_conformance.ties import BrokenTie
 
 SCHEMA = "tritgold.report/1"
+LEVELS = ("operations", "vectors", "trace", "logits", "continued", "steps")
 Status = Literal["passed", "failed", "not assessed"]
 Verdict = Literal["conforms", "does not conform", "nothing was checked"]
 EXIT_CODES: dict[Verdict, int] = {"conforms": 0, "does not conform": 1, "nothing was checked": 5}
@@ -41,7 +41,8 @@ class Side(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
-    levels: ``operations`` (teacher-forced), ``trace`` (free-running), ``logits``, ``steps`` (token by token).
+    levels: ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``trace`` (free-running), ``logits``
+    (one prefill), ``continued`` (a prompt in pieces, then steps), ``steps`` (token by token).
     first_divergence: the first failing comparison in execution order. ties: broken ties of the trace.
     noise: largest float noise of the trace, relative to the token. reproduce: a command to paste.
     """
@@ -80,8 +81,3 @@ def to_json(report: Report) -> bytes:
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a report."""
     return msgspec.json.schema(Report)
-
-
-def machine() -> dict[str, str]:
-    """What a report says about where it was made."""
-    return {"system": platform.system(), "machine": platform.machine(), "python": platform.python_version()}

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from tritgold_conformance.engine import Candidate
 
 RUNS = 3
+ENOUGH = 15.0  # seconds: a run that takes longer is not repeated
 
 
 @dataclass(frozen=True)
 class Speed:
-    """tokens/s, medians of RUNS; decode is None for an engine without ``step``. tokens: length of the input."""
+    """tokens/s, medians of up to RUNS; decode is None for an engine without ``step``. tokens: length of the input."""
 
-    prefill: float
+    prefill: float | None
     decode: float | None
     tokens: int
 
@@ -35,20 +36,25 @@ def measure_speed(engine: Candidate, tokens: list[int], steps: int = 16) -> Spee
             engine.step(token)
 
     def begin() -> None:
-        engine.prefill(tokens[:1])
+        engine.reset()
+        engine.step(tokens[0])
 
-    rate = None
-    if engine.has("step") and steps > 0:
-        rate = steps / _median(decode, before=begin)
-    return Speed(len(tokens) / _median(prefill), rate, len(tokens))
+    reading = len(tokens) / _median(prefill, engine.reset) if engine.has("prefill") else None
+    writing = steps / _median(decode, begin) if engine.has("step") and steps > 0 else None
+    return Speed(reading, writing, len(tokens))
 
 
-def _median(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
-    """Median seconds of RUNS calls, after one that is not counted (compilation, first touch of memory)."""
-    seconds = []
+def _median(timed: Callable[[], None], before: Callable[[], None]) -> float:
+    """Median seconds of RUNS calls, after one that is not counted (compilation, first touch of memory).
+
+    An engine that needs more than ENOUGH for one call is timed once.
+    """
+    seconds: list[float] = []
     for _ in range(RUNS + 1):
         before()
         start = time.perf_counter()
         timed()
         seconds.append(time.perf_counter() - start)
+        if seconds[1:] and seconds[-1] > ENOUGH:
+            break
     return statistics.median(seconds[1:])

@@ -6,30 +6,57 @@ each operation judged on its own, so the first failing one in execution order is
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from tritgold.errors import EngineError
 from tritgold.graph import Operation
-from tritgold_conformance.compare import Comparison, compare
+from tritgold_conformance.compare import Comparison, Tolerance, compare, refused
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.tolerance import tolerances
 
 
-def judge_operations(golden: GoldenRun, engine: Candidate) -> Iterator[Comparison | str]:
+def judge_operations(golden: GoldenRun, engine: Candidate, only: str = "") -> Iterator[Comparison | str]:
     """Run every operation of the graph on the engine with golden inputs.
 
-    Yields a Comparison for each output, in execution order, or the name of an output that the engine does not
-    give: not assessed. Outputs of a wrong kind, shape or missing altogether fail.
+    only: the name of one operation, or of one of its outputs; the others are passed over. Yields a Comparison for
+    each output, in execution order, or the name of an output that the engine does not give: not assessed. An
+    exception of the engine's is a failure of that operation; the others are still judged.
     """
     config, weights = golden.checkpoint.config, golden.checkpoint.weights
     for operation, inputs in golden.operations():
+        if only in ("", operation.name, *operation.writes.values()):
+            expected = {role: golden.trace[name] for role, name in operation.writes.items()}
+            allowed = tolerances(operation, inputs, config, weights)
+            yield from judge_operation(engine, operation, inputs, expected, allowed)
+
+
+def judge_operation(
+    engine: Candidate,
+    operation: Operation,
+    inputs: dict[str, np.ndarray],
+    expected: dict[str, np.ndarray],
+    allowed: dict[str, Tolerance],
+    label: str = "",
+) -> Iterator[Comparison | str]:
+    """Run one operation. label: what stands behind the outputs' names, for inputs that are not the golden ones."""
+    raised = ""
+    outputs: dict[str, np.ndarray] | None = {}
+    try:
         outputs = engine.operation(operation.name, inputs)
-        allowed = tolerances(operation, inputs, config, weights)
-        for role, name in operation.writes.items():
-            if outputs is None or (role not in outputs and _partial(operation, outputs)):
-                yield name
-            else:
-                yield compare(name, golden.trace[name], outputs.get(role), allowed[role])
-
-
-def _partial(operation: Operation, outputs: dict[str, object]) -> bool:
-    """Whether an engine gave some of an operation's outputs: one that fuses scale into acc has no acc to show."""
-    return any(outputs.get(role) is not None for role in operation.writes)
+    except EngineError as error:
+        raised = error.message
+    for role, name in operation.writes.items():
+        shown = name + label
+        if raised:
+            yield refused(shown, expected[role], raised)
+        elif outputs is None:
+            yield shown
+        elif role in outputs:
+            yield compare(shown, expected[role], outputs[role], allowed[role])
+        elif outputs.keys() & operation.writes.keys():
+            yield shown  # part of the outputs: an engine that fuses the scale into the product has no acc to show
+        else:
+            given = ", ".join(map(repr, outputs)) or "nothing"
+            roles = " and ".join(map(repr, operation.writes))
+            yield refused(shown, expected[role], f"the engine returned {given}, expected {roles}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from tritgold.graph import Operation, operations
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.operations import Operations
+from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.compare import incomparable
@@ -43,10 +43,19 @@ class BrokenTie:
     from_tie: float
 
 
-def distance_from_tie(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """|x * s - nearest half-integer|, float64 of the shape of x [tokens, in]."""
+def distance_from_tie(x: np.ndarray, scale: np.ndarray, codes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How far x * s lies from the tie between two codes, float64 of the shape of x [tokens, in].
+
+    The tie between these two, not the nearest one: at 2.4999999 a 2 may become a 3, and never a 1.
+    """
     scaled = x.astype(np.float64) * scale[:, None]
-    return np.abs(np.abs(scaled - np.floor(scaled)) - 0.5)
+    return np.abs(scaled - (codes.astype(np.float64) + others) / 2)
+
+
+def other_codes(x: np.ndarray, scale: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """The code on the other side of the nearest tie, int64 of the shape of x."""
+    scaled = x.astype(np.float64) * scale[:, None]
+    return codes.astype(np.int64) + np.where(scaled >= codes, 1, -1)
 
 
 def _quantizers(golden: GoldenRun) -> Iterator[Operation]:
@@ -69,7 +78,7 @@ class _Quantizer:
         theirs = self._codes.get(name)
         if theirs is not None and not incomparable(codes, theirs):
             off = np.abs(np.asarray(theirs).astype(np.int64) - codes)
-            near = distance_from_tie(x, scale)
+            near = distance_from_tie(x, scale, codes, np.asarray(theirs))
             if ((off > 1) | ((off == 1) & (near > TIE))).any():
                 self._codes = {}  # a divergence: behind it the engine's codes are no longer ours to follow
                 return codes, scale
@@ -82,31 +91,46 @@ class _Quantizer:
                 codes[tie.position - self._first, tie.channel] = tie.code
         return codes, scale
 
-    def arithmetic(self) -> Operations:
+    def arithmetic(self) -> Arithmetic:
         return replace(self._arithmetic, quantize=self)
 
 
-def follow_ties(golden: GoldenRun, engine: Mapping[str, object]) -> tuple[Trace, list[BrokenTie]]:
+def follow_ties(
+    golden: GoldenRun, engine: Mapping[str, object], known: Sequence[BrokenTie] = ()
+) -> tuple[Trace, list[BrokenTie]]:
     """The golden trace with the engine's codes at ties, and which they were.
 
-    engine: its trace. Without a broken tie the golden trace itself is returned, and nothing is computed.
+    engine: its trace. known: ties found otherwise, for quantisers whose codes it does not show. Without a broken tie
+    the golden trace itself is returned, and nothing is computed.
     """
     shown = {name: codes for name, codes in engine.items() if name.endswith(".codes") and name in golden.trace}
-    if all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
+    known = [tie for tie in known if tie.name not in shown]
+    if not known and all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
         return golden.trace, []
-    quantizer = _Quantizer(golden, 0, shown, [])
+    quantizer = _Quantizer(golden, 0, shown, known)
     trace = Trace(model_hash=golden.trace.model_hash)
     c = golden.checkpoint
-    forward(golden.tokens, c.weights, c.config, trace=trace, operations=quantizer.arithmetic())
-    return trace, quantizer.broken
+    forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=quantizer.arithmetic())
+    return trace, [*quantizer.broken, *known]
+
+
+def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(codes' name, [position, channel] of each code within ``distance`` of a tie, the codes on the other side)."""
+    for operation in _quantizers(golden):
+        name = operation.writes["codes"]
+        x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
+        others = other_codes(x, scale, trace[name])
+        near = distance_from_tie(x, scale, trace[name], others) <= distance
+        yield name, np.argwhere(near), others
 
 
 @dataclass
 class Resolved:
-    """logits: golden, behind the ties that explain the engine's."""
+    """logits: golden, behind the ties that explain the engine's. complete: no row is off any more."""
 
     logits: np.ndarray
     ties: list[BrokenTie] = field(default_factory=list)
+    complete: bool = False
 
 
 def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolved:
@@ -118,9 +142,10 @@ def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolve
     """
     resolved = Resolved(golden.logits.copy())
     search = _Search(golden, engine, resolved)
-    position = _first_off(resolved.logits, engine, noise, 0)
+    position = first_off(resolved.logits, engine, noise, 0)
     while position is not None and search.explain(position, noise):
-        position = _first_off(resolved.logits, engine, noise, position + 1)
+        position = first_off(resolved.logits, engine, noise, position + 1)
+    resolved.complete = position is None
     return resolved
 
 
@@ -167,14 +192,12 @@ class _Search:
         of a group.
         """
         found: dict[tuple[str, float], list[BrokenTie]] = {}
-        for operation in _quantizers(self.golden):
-            name = operation.writes["codes"]
-            x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
-            near = distance_from_tie(x, scale)[0]
-            for channel in np.flatnonzero(near <= TIE).tolist():
-                scaled = float(x[0, channel]) * float(scale[0])
-                other = int(np.floor(scaled) + np.ceil(scaled)) - int(trace[name][0, channel])
-                tie = BrokenTie(name, position, channel, other, float(near[channel]))
+        sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in _quantizers(self.golden)}
+        for name, near, others in near_ties(self.golden, trace, TIE):
+            x, scale = (trace[source] for source in sources[name])
+            distance = distance_from_tie(x, scale, trace[name], others)[0]
+            for channel in near[:, 1].tolist():
+                tie = BrokenTie(name, position, channel, int(others[0, channel]), float(distance[channel]))
                 found.setdefault((name, float(x[0, channel])), []).append(tie)
         order = list(trace.arrays).index
         place = (order(last.name), last.channel) if last else (-1, -1)
@@ -183,7 +206,7 @@ class _Search:
     def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
         c, quantizer = self.golden.checkpoint, _Quantizer(self.golden, start, {}, ties)
         tokens = self.golden.tokens[start:stop]
-        return forward(tokens, c.weights, c.config, self.cache, trace, operations=quantizer.arithmetic())
+        return forward(tokens, c.weights, c.config, self.cache, trace, arithmetic=quantizer.arithmetic())
 
 
 def _off(golden: np.ndarray, engine: np.ndarray) -> float:
@@ -191,6 +214,6 @@ def _off(golden: np.ndarray, engine: np.ndarray) -> float:
     return float(np.abs(engine.astype(np.float64) - golden).max() / max(float(np.abs(golden).max()), 1e-30))
 
 
-def _first_off(golden: np.ndarray, engine: np.ndarray, noise: float, start: int) -> int | None:
+def first_off(golden: np.ndarray, engine: np.ndarray, noise: float, start: int) -> int | None:
     """The first position at or behind ``start`` whose rows differ by more than noise."""
     return next((p for p in range(start, len(golden)) if _off(golden[p], engine[p]) > noise), None)

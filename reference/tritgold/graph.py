@@ -8,11 +8,9 @@ Names: ``layers.<n>.<what>``. A linear ``q`` reads ``attn_in.codes`` and ``attn_
 (int32 accumulator) and ``q.out`` (float32).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
-
-from tritgold.config import ModelConfig
+from typing import Literal, Protocol
 
 Kind = Literal[
     "embedding",
@@ -38,8 +36,39 @@ class Operation:
     writes: dict[str, str]
 
 
-def operations(config: ModelConfig) -> Iterator[Operation]:
-    """All operations of a forward pass over ``config``, in execution order."""
+class GraphShape(Protocol):
+    """What decides the graph; a ModelConfig is one."""
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+
+    @property
+    def sub_norms(self) -> bool:
+        """RMSNorms before o and down."""
+
+
+@dataclass(frozen=True)
+class TracedShape:
+    """The graph that a trace shows, for whoever has the arrays and not the model."""
+
+    layers: int
+    sub_norms: bool
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "TracedShape":
+        """From the names of the arrays.
+
+        >>> TracedShape.of(["layers.0.q.out", "layers.1.attn_sub_norm", "logits"])
+        TracedShape(layers=2, sub_norms=True)
+        """
+        parts = [name.split(".") for name in names]
+        numbers = [int(p[1]) for p in parts if p[0] == "layers" and len(p) > 2 and p[1].isdecimal()]
+        return cls(max(numbers, default=-1) + 1, any(p[-1] in ("attn_sub_norm", "ffn_sub_norm") for p in parts))
+
+
+def operations(config: GraphShape) -> Iterator[Operation]:
+    """All operations of a forward pass, in execution order."""
     yield Operation("embedding", "embedding", {"tokens": "tokens"}, {"x": "embedding"})
     stream = "embedding"
     for index in range(config.layers):
@@ -93,6 +122,6 @@ def _linear(name: str, source: str) -> Operation:
     return Operation(name, "bit_linear", reads, {"acc": f"{name}.acc", "out": f"{name}.out"})
 
 
-def trace_names(config: ModelConfig) -> list[str]:
+def trace_names(config: GraphShape) -> list[str]:
     """Every traced name in execution order."""
     return [name for operation in operations(config) for name in operation.writes.values()]

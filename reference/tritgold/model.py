@@ -11,8 +11,8 @@ import numpy as np
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import NonFiniteError
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.operations import GOLDEN, Operations
-from tritgold.modes import GOLDEN as GOLDEN_MODE
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.modes import GOLDEN
 from tritgold.ternary import LinearWeight
 from tritgold.trace import Trace
 from tritgold.weights import LayerWeights, ModelWeights
@@ -25,26 +25,26 @@ def forward(
     cache: Float32Cache | None = None,
     trace: Trace | None = None,
     last_only: bool = False,
-    operations: Operations = GOLDEN,
+    arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
 ) -> np.ndarray:
     """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
     single steps give the same bits. trace: every activation is appended to it. last_only: logits of the last
-    token alone, [1, vocab]; the rest of the head's work is saved. operations: others than the golden ones.
+    token alone, [1, vocab]; the rest of the head's work is saved. arithmetic: another than the golden one.
 
     Raises ContextError, before any arithmetic, for no tokens, an id outside the vocabulary, or more positions
     than the model or the cache has; NonFiniteError when an activation is infinite or NaN.
     """
     cache = Float32Cache(config, len(tokens)) if cache is None else cache
     ids = check_tokens(tokens, config, cache.length)
-    run = _Pass(config, cache, trace, ids, operations)
-    x = run.record("embedding", operations.embed(ids, weights.embedding))
+    run = _Pass(config, cache, trace, ids, arithmetic)
+    x = run.record("embedding", arithmetic.embed(ids, weights.embedding))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
         x = run.norm("final_norm", x, weights.final_norm)
-        logits = operations.logits(x[-1:] if last_only else x, weights.head_or_embedding)
+        logits = arithmetic.logits(x[-1:] if last_only else x, weights.head_or_embedding)
     if not np.isfinite(logits).all():
         hint = "is the head or the embedding damaged?"
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)
@@ -53,17 +53,17 @@ def forward(
 
 
 class _Pass:
-    """What one forward pass carries along: configuration, cache, trace, operations, positions."""
+    """What one forward pass carries along: configuration, cache, trace, arithmetic, positions."""
 
     def __init__(
-        self, config: ModelConfig, cache: Float32Cache, trace: Trace | None, ids: np.ndarray, operations: Operations
+        self, config: ModelConfig, cache: Float32Cache, trace: Trace | None, ids: np.ndarray, arithmetic: Arithmetic
     ) -> None:
-        self.config, self.cache, self.trace, self.op = config, cache, trace, operations
+        self.config, self.cache, self.trace, self.op = config, cache, trace, arithmetic
         positions = cache.length + np.arange(len(ids))
-        self.rotation = operations.rotation_table(positions, config.head_dim, config.rope_theta)
+        self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
         if trace is not None:
             trace.tokens += ids.tolist()
-            trace.mode = GOLDEN_MODE.id if operations == GOLDEN else f"{GOLDEN_MODE.id}, altered"
+            trace.mode = GOLDEN.id if arithmetic == GOLDEN_ARITHMETIC else f"altered-{GOLDEN.id}"
             trace.engine = trace.engine or "tritgold"
 
     def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -75,6 +76,10 @@ def test_run_fills_the_context_exactly(model: Path) -> None:
     assert (len(result["ids"]), result["reason"]) in [(3, "context_full")] or result["reason"] == "stop"
 
 
+def test_a_tokenizer_that_is_not_there_is_never_ignored() -> None:
+    assert call("run", "--ids", "1", "--tokenizer", "/nope.json", "--max-tokens", 1).exit_code == 2
+
+
 def test_a_model_without_tokenizer_takes_ids_and_says_so(model: Path) -> None:
     (model / "tokenizer.json").unlink()
     assert call("run", model, "--ids", "1,2", "--max-tokens", 3).stdout.strip().count(",") == 2
@@ -130,6 +135,55 @@ def test_compare_refuses_traces_of_other_inputs_and_other_files(tmp_path: Path) 
     assert call("compare", first, tmp_path / "absent").exit_code == 3
 
 
+def with_a_broken_tie(golden: Path, position: int, target: Path) -> None:
+    """A golden trace whose tie nearest to breaking at this position went the other way, and garbage behind it."""
+    trace = Trace.load(golden)
+    x, scale, codes = (trace[f"layers.0.attn_{n}"] for n in ("norm", "in.scale", "in.codes"))
+    scaled = x[position].astype(np.float64) * scale[position]
+    channel = int(np.argmax(np.abs(scaled - np.rint(scaled))))
+    trace.arrays["layers.0.attn_norm"] = x.copy()
+    trace["layers.0.attn_norm"][position, channel] = (np.floor(scaled[channel]) + 0.5) / scale[position]
+    trace.save(golden)
+    trace.arrays["layers.0.attn_in.codes"] = codes.copy()
+    up = codes[position, channel] <= scaled[channel]
+    trace["layers.0.attn_in.codes"][position, channel] += 1 if up else -1
+    names = list(trace.arrays)
+    for name in names[names.index("layers.0.probs") :]:
+        if not name.endswith(".codes"):
+            trace.arrays[name] = trace[name].copy()
+            (trace[name].transpose(1, 0, 2) if name.endswith(".probs") else trace[name])[position:] *= 3
+    trace.save(target)
+
+
+@pytest.mark.parametrize(("position", "code"), [(0, 5), (2, 0)])
+def test_compare_says_how_far_it_could_judge(tmp_path: Path, position: int, code: int) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", "--ids", "256,72,101", "-o", first)
+    with_a_broken_tie(first, position, second)
+    result = call("compare", first, second)
+    assert result.exit_code == code, result.stdout
+    assert "not judged to the end, behind a broken tie: positions" in result.stdout
+
+
+def test_compare_with_the_model_follows_ties(tmp_path: Path, model: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", model, "--ids", "1,2,3", "-o", first)
+    call("trace", model, "--ids", "1,2,3", "--backend", "xla", "-o", second)
+    assert call("compare", first, second, "--model", model).exit_code == 0
+    refused = call("compare", second, first, "--model", model)
+    assert refused.exit_code == 3
+    assert "is not the golden trace of this model" in refused.stderr
+
+
+def test_a_partial_golden_trace_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    call("trace", "--ids", "256,72,101", "-o", second)
+    part = Trace.load(second)
+    part.arrays = {name: array for name, array in part.arrays.items() if name.endswith(".probs")}
+    part.save(first)
+    assert parsed(call("compare", first, second, "--json"))["compared"] == [f"layers.{n}.probs" for n in range(4)]
+
+
 def test_compare_of_nothing_is_not_a_pass(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     call("trace", "--ids", "256,72", "-o", first)
@@ -151,7 +205,46 @@ def test_check_of_a_faulty_engine_names_the_divergence_and_exits_1() -> None:
     assert result.exit_code == 1
     assert "First divergence: layers.0.q.out" in result.stdout
     assert "does not conform" in result.stdout
-    assert "tritgold check --engine faulty_engines:Faulty --ids" in result.stdout
+    assert "tritgold check --engine faulty_engines:Faulty --only layers.0.q.out --ids" in result.stdout
+
+
+def test_one_operation_alone() -> None:
+    good = call("check", "--engine", "reference", "--tokens", 4, "--only", "layers.0.rope")
+    assert good.exit_code == 0
+    assert "layers.0.q_rope: equal" in good.stdout
+    bad = call("check", "--engine", "faulty_engines:Faulty", "--tokens", 4, "--only", "layers.0.q.out", "--json")
+    assert bad.exit_code == 1
+    assert [o["outcome"] for o in parsed(bad)["outputs"]] == ["equal", "fails"]
+    absent = call("check", "--engine", "faulty_engines:LogitsOnly", "--tokens", 4, "--only", "layers.0.rope")
+    assert absent.exit_code == 5
+    assert call("check", "--engine", "reference", "--tokens", 4, "--only", "nonsense").exit_code == 3
+
+
+@pytest.mark.parametrize("engine", ["Exiting", "Crashing"])
+def test_an_engine_that_leaves_or_raises_is_never_a_verdict(engine: str) -> None:
+    result = call("check", "--engine", f"faulty_engines:{engine}", "--tokens", 4)
+    assert result.exit_code == 3
+    assert "prefill failed" in result.stderr
+    assert "faulty_engines.py" in result.stderr, "its developer sees where"
+
+
+def test_what_an_engine_prints_does_not_spoil_the_json() -> None:
+    result = call("check", "--engine", "faulty_engines:Talkative", "--tokens", 4, "--json")
+    assert parsed(result)["verdict"] == "conforms"
+    assert "loading kernels" in result.stderr
+
+
+def test_an_engine_that_knows_nothing_is_no_pass() -> None:
+    result = call("check", "--engine", "faulty_engines:Nothing", "--tokens", 4)
+    assert result.exit_code == 5
+    assert "nothing was checked" in result.stdout
+
+
+def test_a_bug_of_ours_is_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritgold_conformance.judge.judge", lambda *_: 1 / 0)
+    result = call("check", "--engine", "reference", "--tokens", 4)
+    assert result.exit_code == 3
+    assert "ZeroDivisionError" in result.stderr
 
 
 def test_check_of_a_crashing_engine_exits_3() -> None:
@@ -200,6 +293,10 @@ def test_options_reach_the_checkpoint(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({**config, "novelty": 1}))
     assert call("inspect", model).exit_code == 1
     assert call("inspect", model, "--linear-class", "autobitlinear").exit_code == 1
+    judged = call("check", "--engine", "reference", "--model", model, "--tokens", 2, "--no-speed",
+                  "--linear-class", "autobitlinear", "--ignore-key", "novelty", "--json")  # fmt: skip
+    assert judged.exit_code == 0
+    assert "--linear-class autobitlinear --ignore-key novelty" in parsed(judged)["reproduce"]
     done = call("inspect", model, "--linear-class", "autobitlinear", "--ignore-key", "novelty", "--json")
     assert done.exit_code == 0
     assert parsed(done)["config"]["scale_rule"] == "multiply"

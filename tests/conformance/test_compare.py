@@ -12,11 +12,11 @@ ANY = [Exact(), Ulp(1e9, "w"), Bound(np.array(1e9), "w"), TieAwareCodes(np.full(
 
 def test_exact_fails_on_one_unit_in_one_place() -> None:
     golden = np.arange(6, dtype=np.int32).reshape(2, 3)
-    assert compare("acc", golden, golden.copy(), Exact()).verdict == "equal"
+    assert compare("acc", golden, golden.copy(), Exact()).outcome == "equal"
     wrong = golden.copy()
     wrong[1, 2] += 1
     outcome = compare("acc", golden, wrong, Exact())
-    assert (outcome.verdict, outcome.worst, outcome.golden, outcome.engine) == ("fails", [1, 2], 5.0, 6.0)
+    assert (outcome.outcome, outcome.worst, outcome.golden, outcome.engine) == ("fails", [1, 2], 5.0, 6.0)
     assert outcome.differing == 1
 
 
@@ -27,10 +27,10 @@ def test_exact_takes_wider_integers_but_no_floats() -> None:
 
 
 def test_ulp_counts_units_of_the_golden_value() -> None:
-    assert compare("x", ONES, NEXT, Ulp(1, "w")).verdict == "within"
+    assert compare("x", ONES, NEXT, Ulp(1, "w")).outcome == "within"
     two = np.nextafter(NEXT, np.float32(2))
-    assert compare("x", ONES, two, Ulp(1, "w")).verdict == "fails"
-    assert compare("x", ONES, two, Ulp(2, "w")).verdict == "within"
+    assert compare("x", ONES, two, Ulp(1, "w")).outcome == "fails"
+    assert compare("x", ONES, two, Ulp(2, "w")).outcome == "within"
 
 
 def test_ulp_forgives_a_flushed_subnormal_and_nothing_larger() -> None:
@@ -44,17 +44,17 @@ def test_bound_is_per_element() -> None:
     nudged = ONES + np.float32(0.05)
     assert not compare("x", ONES, nudged, Bound(limit, "w")).passed
     nudged[0, 2] = 1
-    assert compare("x", ONES, nudged, Bound(limit, "w")).verdict == "within"
+    assert compare("x", ONES, nudged, Bound(limit, "w")).outcome == "within"
 
 
 def test_codes_may_differ_by_one_at_a_tie_and_nowhere_else() -> None:
     scaled = np.array([[2.5000001, 3.2, -1.4999999]])
     golden = np.array([[3, 3, -1]], np.int8)
     tolerance = TieAwareCodes(scaled, 1e-6, "w")
-    assert compare("c", golden, np.array([[2, 3, -2]], np.int8), tolerance).verdict == "ties"
+    assert compare("c", golden, np.array([[2, 3, -2]], np.int8), tolerance).outcome == "ties"
     assert not compare("c", golden, np.array([[3, 4, -1]], np.int8), tolerance).passed  # 3.2 is no tie
     assert not compare("c", golden, np.array([[1, 3, -1]], np.int8), tolerance).passed  # off by two
-    assert compare("c", golden, golden, tolerance).verdict == "equal"
+    assert compare("c", golden, golden, tolerance).outcome == "equal"
 
 
 @pytest.mark.parametrize("tolerance", ANY, ids=lambda t: type(t).__name__)

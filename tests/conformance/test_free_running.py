@@ -6,6 +6,7 @@ import pytest
 from tritgold_conformance.free_running import NOISE, compare_traces
 
 RNG = np.random.default_rng(0)
+TOKENS = 6
 
 
 def trace(tie_at: int | None = None) -> dict[str, np.ndarray]:
@@ -36,7 +37,7 @@ def copy(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def test_equal_traces_agree() -> None:
     golden = trace()
-    outcome = compare_traces(golden, copy(golden))
+    outcome = compare_traces(golden, copy(golden), TOKENS)
     assert outcome.divergence is None
     assert outcome.compared == list(golden)
     assert not outcome.blind.any()
@@ -46,11 +47,11 @@ def test_noise_is_measured_and_its_limit_holds() -> None:
     golden = trace()
     engine = copy(golden)
     engine["layers.0.q.out"] += np.float32(NOISE / 4) * np.abs(golden["layers.0.q.out"]).max(axis=1, keepdims=True)
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is None
     assert 0 < outcome.worst < NOISE
     engine["layers.0.q.out"][3, 2] += np.abs(golden["layers.0.q.out"][3]).max() * 4 * NOISE
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is not None
     assert outcome.divergence.name == "layers.0.q.out"
     assert outcome.divergence.worst == [3, 2]
@@ -58,7 +59,7 @@ def test_noise_is_measured_and_its_limit_holds() -> None:
 
 def diverges(golden: dict[str, np.ndarray], engine: dict[str, np.ndarray]) -> str:
     """Name of the first divergence; there must be one."""
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is not None
     return outcome.divergence.name
 
@@ -78,7 +79,7 @@ def test_a_broken_tie_is_named_and_what_sees_it_is_not_judged_further() -> None:
     engine = broken(golden, 2)
     engine["layers.0.probs"][:, 4, 2] *= 1.5  # token 4 reads the key of token 2: blind, neither passed nor failed
     engine["layers.0.attn_mix"][4] *= 2
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is None
     assert [(t.name, t.position, t.channel, t.code) for t in outcome.ties] == [("layers.0.attn_in.codes", 2, 0, 1)]
     assert outcome.ties[0].from_tie < 1e-6
@@ -90,7 +91,7 @@ def test_what_sees_a_tie_is_known_without_the_attention_weights() -> None:
     engine = broken(golden, 2)
     del engine["layers.0.probs"]
     engine["layers.0.attn_mix"][4] *= 2
-    assert compare_traces(golden, engine).divergence is None
+    assert compare_traces(golden, engine, TOKENS).divergence is None
     engine["layers.0.attn_mix"][1] *= 2
     assert diverges(golden, engine) == "layers.0.attn_mix"
 
@@ -99,7 +100,7 @@ def test_the_same_difference_away_from_a_tie_is_a_divergence() -> None:
     golden = trace(tie_at=None)
     golden["layers.0.attn_norm"][2, 0] = 0.4 / 31.75
     golden["layers.0.attn_in.codes"][2, 0] = 0
-    outcome = compare_traces(golden, broken(golden, 2))
+    outcome = compare_traces(golden, broken(golden, 2), TOKENS)
     assert outcome.divergence is not None
     assert outcome.divergence.name == "layers.0.attn_in.codes"
     assert outcome.divergence.worst == [2, 0]
@@ -119,7 +120,7 @@ def test_accumulators_must_be_equal_where_codes_are() -> None:
     golden = trace()
     engine = copy(golden)
     engine["layers.0.q.acc"][5, 7] -= 1
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is not None
     assert outcome.divergence.name == "layers.0.q.acc"
 
@@ -129,7 +130,7 @@ def test_non_finite_diverges(bad: float) -> None:
     golden = trace()
     engine = copy(golden)
     engine["layers.0.attn_mix"][0, 0] = bad
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is not None
     assert "non-finite" in outcome.divergence.what
 
@@ -138,13 +139,13 @@ def test_missing_arrays_are_counted_and_an_empty_comparison_says_so() -> None:
     golden = trace()
     engine = copy(golden)
     del engine["layers.0.q.acc"]
-    outcome = compare_traces(golden, engine)
+    outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.missing == ["layers.0.q.acc"]
-    assert compare_traces(golden, {}).compared == []
+    assert compare_traces(golden, {}, TOKENS).compared == []
 
 
 def test_a_tie_cannot_be_claimed_without_the_input_of_the_quantiser() -> None:
     golden = trace(tie_at=2)
     engine = broken(golden, 2)
     del golden["layers.0.attn_norm"]
-    assert compare_traces(golden, engine).divergence is not None
+    assert compare_traces(golden, engine, TOKENS).divergence is not None

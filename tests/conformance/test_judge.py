@@ -1,20 +1,39 @@
 """The judge on engines whose fault is known, and on engines that misbehave."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-from faulty_engines import FAULTS, Crashing, Faulty, FrozenRope, LogitsOnly, NotANumber, Silent
+from faulty_engines import (
+    FAULTS,
+    UNSEEN,
+    Crashing,
+    Faulty,
+    ForgetfulPrefill,
+    FrozenRope,
+    LogitsOnly,
+    NotANumber,
+    Nothing,
+    OperationsOnly,
+    ReusesItsBuffers,
+    Silent,
+    WithoutCodes,
+)
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden import embedded_model
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.engine import Candidate, load_engine
-from tritgold_conformance.golden import GoldenRun, golden_run, judging_tokens
+from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.report import Report, json_schema, to_json
+from tritgold_conformance.ties import distance_from_tie, other_codes
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +44,7 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def golden(model: Path) -> GoldenRun:
-    return golden_run(model, judging_tokens(12, 259, seed=3))
+    return GoldenRun.of(open_checkpoint(model), judging_tokens(12, 259, seed=3))
 
 
 def judged(golden: GoldenRun, engine: object) -> Report:
@@ -66,9 +85,9 @@ def test_what_logits_alone_can_see(golden: GoldenRun, model: Path, fault: tuple[
 
 
 def test_the_golden_model_conforms_exactly(golden: GoldenRun, model: Path) -> None:
-    report = judged(golden, load_engine("reference", model)._engine)
+    report = judge(golden, load_engine("reference", model, golden.checkpoint, 12), "embedded", with_speed=False)
     assert report.verdict == "conforms"
-    assert {c.verdict for c in report.operations} == {"equal"}
+    assert {c.outcome for c in report.operations} == {"equal"}
     assert report.noise == 0.0
 
 
@@ -86,17 +105,91 @@ def test_a_silent_engine_is_not_assessed_where_it_says_nothing(golden: GoldenRun
     assert report.levels["operations"].not_assessed == len(golden.trace.arrays)
 
 
-def test_an_engine_that_gives_nothing_at_all_has_no_verdict(golden: GoldenRun) -> None:
-    class Nothing:
-        name = "nothing"
-
-        def reset(self) -> None: ...
-
-        def prefill(self, tokens: list[int]) -> np.ndarray:
-            return np.zeros((0, 0), np.float32)
-
+def test_an_engine_that_gives_nothing_at_all_is_no_pass(golden: GoldenRun) -> None:
     report = judged(golden, Nothing())
-    assert report.exit_code == 1, "logits of another shape are a failure, not an absence"
+    assert report.verdict == "nothing was checked"
+    assert report.exit_code == 5
+    assert {level.status for level in report.levels.values()} == {"not assessed"}
+    assert report.noise is None
+
+
+def test_a_kernel_library_is_judged_on_its_operations(golden: GoldenRun, model: Path) -> None:
+    report = judged(golden, OperationsOnly(str(model)))
+    failed = {c.name: c.what for c in report.operations if not c.passed}
+    assert set(failed) == {"layers.1.probs", "layers.2.probs"}
+    assert "KeyError: 'no such kernel'" in failed["layers.1.probs"]
+    assert failed["layers.2.probs"] == "the engine returned 'y', expected 'x'"
+    assert report.levels["logits"].status == "not assessed"
+    assert "--only layers.1.probs" in report.reproduce
+
+
+@pytest.mark.parametrize("fault", UNSEEN)
+def test_faults_that_a_models_own_activations_do_not_show(golden: GoldenRun, model: Path, fault: str) -> None:
+    replaced, where = UNSEEN[fault]
+    engine = ReferenceEngine(golden.checkpoint, arithmetic=replace(GOLDEN_ARITHMETIC, **replaced))
+    report = judged(golden, engine)
+    assert report.levels["operations"].status == "passed", "on the model's own activations nothing shows"
+    assert report.levels["vectors"].status == "failed"
+    assert where in {c.name for c in report.operations if not c.passed}
+
+
+def test_a_prompt_in_pieces_is_judged_apart(golden: GoldenRun, model: Path) -> None:
+    report = judged(golden, ForgetfulPrefill(str(model)))
+    assert {n: v.status for n, v in report.levels.items() if v.status == "failed"} == {"continued": "failed"}
+
+
+def test_an_engine_may_use_its_buffers_again(golden: GoldenRun, model: Path) -> None:
+    assert judged(golden, ReusesItsBuffers(str(model))).verdict == "conforms"
+
+
+def breaks_ties(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every code near a tie, though not on it, goes to the other side: much noise, and right all the same."""
+    codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+    others = other_codes(x, scale, codes)
+    distance = distance_from_tie(x, scale, codes, others)
+    return np.where((distance > 0) & (distance < 3e-5), others, codes).astype(np.int8), scale
+
+
+def test_a_trace_without_codes_is_followed_by_the_ties_of_its_logits(golden: GoldenRun, model: Path) -> None:
+    report = judged(golden, WithoutCodes(str(model), breaks_ties))
+    assert report.ties, "a control: without a broken tie this would show nothing"
+    assert report.levels["trace"].status == "passed", report.levels["trace"].note
+    assert report.levels["trace"].not_assessed > 0
+
+
+def test_a_trace_without_codes_is_not_judged_behind_ties_that_cannot_be_searched(
+    golden: GoldenRun, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritgold_conformance.logits.SEARCHABLE", 0)
+    report = judged(golden, WithoutCodes(str(model), breaks_ties))
+    assert report.verdict != "does not conform", report.levels
+    assert report.levels["trace"].compared == 2, "embedding and layers.0.attn_norm"
+    assert "a broken tie and a bug look alike" in report.levels["trace"].note
+
+
+def test_the_first_divergence_is_the_first_in_execution_order(golden: GoldenRun, model: Path) -> None:
+    class Two(ReferenceEngine):
+        def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            factor = np.float32(2 if name == "logits" else 1)
+            return {role: array * factor for role, array in super().operation(name, inputs).items()}
+
+        def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
+            arrays = super().trace(tokens).arrays
+            return {**arrays, "layers.0.attn_norm": arrays["layers.0.attn_norm"] * np.float32(2)}
+
+    report = judged(golden, Two(golden.checkpoint))
+    assert report.first_divergence is not None
+    assert report.first_divergence.name == "layers.0.attn_norm"
+
+
+def test_names_that_are_not_ours_are_told(golden: GoldenRun, model: Path) -> None:
+    class Misspelt(LogitsOnly):
+        def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
+            return {"layer.0.q.out": np.zeros((12, 256)), "text": np.array(["a"])}
+
+    report = judged(golden, Misspelt(str(model)))
+    assert report.levels["trace"].status == "not assessed"
+    assert "unknown names: layer.0.q.out" in report.levels["trace"].note
 
 
 def test_nan_fails_every_operation(golden: GoldenRun, model: Path) -> None:
@@ -140,7 +233,7 @@ def test_statistics_stand_side_by_side(golden: GoldenRun, model: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["nonsense", "no_such_module:Class", "json:NoSuchClass", "json:JSONDecoder"])
-def test_an_engine_that_cannot_be_loaded_says_why(model: Path, spec: str) -> None:
+def test_an_engine_that_cannot_be_loaded_says_why(golden: GoldenRun, model: Path, spec: str) -> None:
     with pytest.raises(EngineError) as caught:
-        load_engine(spec, model)
+        load_engine(spec, model, golden.checkpoint, 12)
     assert spec in str(caught.value)

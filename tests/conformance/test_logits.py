@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import embedded_model
-from tritgold.layers.operations import GOLDEN
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.free_running import compare_traces
-from tritgold_conformance.golden import GoldenRun, golden_run, judging_tokens
-from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
-from tritgold_conformance.ties import TIE, TOGETHER, BrokenTie, distance_from_tie, follow_ties
+from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.logits import LOGIT_NOISE, Explained, judge_logits
+from tritgold_conformance.spread import allowed_by_spread
+from tritgold_conformance.ties import TIE, TOGETHER, BrokenTie, distance_from_tie, follow_ties, other_codes
 
 LAYER = "layers.1"
 QUANTIZERS = {"attn_in": "attn_norm", "o_in": "attn_sub_norm", "ffn_in": "ffn_norm", "down_in": "ffn_sub_norm"}
@@ -24,7 +26,7 @@ QUANTIZERS = {"attn_in": "attn_norm", "o_in": "attn_sub_norm", "ffn_in": "ffn_no
 @pytest.fixture(scope="module")
 def golden() -> Any:
     with embedded_model() as path:
-        yield golden_run(path, judging_tokens(16, 259, seed=4))
+        yield GoldenRun.of(open_checkpoint(path), judging_tokens(16, 259, seed=4))
 
 
 def codes(golden: GoldenRun, wanted: Callable[[np.ndarray], np.ndarray]) -> Iterator[BrokenTie]:
@@ -32,7 +34,8 @@ def codes(golden: GoldenRun, wanted: Callable[[np.ndarray], np.ndarray]) -> Iter
     for at in (f"layers.{n}.{q}" for n in range(4) for q in QUANTIZERS):
         layer, _, quantizer = at.rpartition(".")
         x, scale = golden.trace[f"{layer}.{QUANTIZERS[quantizer]}"], golden.trace[f"{at}.scale"]
-        near = distance_from_tie(x, scale)
+        others = other_codes(x, scale, golden.trace[f"{at}.codes"])
+        near = distance_from_tie(x, scale, golden.trace[f"{at}.codes"], others)
         for token, channel in np.argwhere(wanted(near)).tolist():
             scaled = float(x[token, channel]) * float(scale[token])
             other = int(np.floor(scaled) + np.ceil(scaled)) - int(golden.trace[f"{at}.codes"][token, channel])
@@ -50,7 +53,7 @@ def engine_with(golden: GoldenRun, *ties: BrokenTie) -> Trace:
     names = iter([name for name in golden.trace.arrays if name.endswith(".codes")])
 
     def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, scale = GOLDEN.quantize(x)
+        codes, scale = GOLDEN_ARITHMETIC.quantize(x)
         name = next(names)
         for tie in ties:
             if tie.name == name:
@@ -59,7 +62,7 @@ def engine_with(golden: GoldenRun, *ties: BrokenTie) -> Trace:
 
     trace = Trace()
     c = golden.checkpoint
-    forward(golden.tokens, c.weights, c.config, trace=trace, operations=replace(GOLDEN, quantize=quantize))
+    forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=replace(GOLDEN_ARITHMETIC, quantize=quantize))
     return trace
 
 
@@ -122,10 +125,11 @@ def test_with_a_trace_ties_are_followed_and_all_the_rest_is_strict(golden: Golde
     followed, ties = follow_ties(golden, engine.arrays)
     assert [(t.name, t.position, t.channel) for t in ties] == [(tie.name, tie.position, tie.channel)]
     assert followed.digest() == engine.digest()
-    assert compare_traces(golden.trace.arrays, engine.arrays).blind.any(), "unfollowed, the rest is not judged"
+    unfollowed = compare_traces(golden.trace.arrays, engine.arrays, len(golden.tokens))
+    assert unfollowed.blind.any(), "unfollowed, the rest is not judged"
     spoiled = dict(engine.arrays)
     spoiled["layers.3.up.out"] = spoiled["layers.3.up.out"] * np.float32(1.001)
-    divergence = compare_traces(followed.arrays, spoiled).divergence
+    divergence = compare_traces(followed.arrays, spoiled, len(golden.tokens)).divergence
     assert divergence is not None
     assert divergence.name == "layers.3.up.out"
 
@@ -136,7 +140,7 @@ def test_nothing_is_followed_behind_a_code_that_no_tie_explains(golden: GoldenRu
     followed, ties = follow_ties(golden, engine.arrays)
     assert ties == []
     assert followed.digest() == golden.trace.digest()
-    divergence = compare_traces(followed.arrays, engine.arrays).divergence
+    divergence = compare_traces(followed.arrays, engine.arrays, len(golden.tokens)).divergence
     assert divergence is not None
     assert (divergence.name, divergence.worst) == (wrong.name, [wrong.position, wrong.channel])
 
@@ -182,3 +186,55 @@ def test_a_near_tie_of_the_argmax_is_told_from_a_wrong_choice(golden: GoldenRun)
     assert position.argmax == (first, second)
     assert position.near_tie
     assert position.passed
+
+
+def test_an_explanation_from_the_trace_saves_the_search(golden: GoldenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_with(golden, code_at(golden, near_tie=True))
+    followed, ties = follow_ties(golden, engine.arrays)
+    monkeypatch.setattr("tritgold_conformance.logits.resolve_ties", None)
+    verdict = judge_logits("prefill", golden, engine["logits"], [Explained(followed["logits"], ties)])
+    assert verdict.passed
+    assert verdict.ties == ties
+
+
+def test_without_a_search_a_broken_tie_fails(golden: GoldenRun) -> None:
+    engine = engine_with(golden, code_at(golden, near_tie=True))
+    assert not judge_logits("prefill", golden, engine["logits"], search=False).passed
+
+
+def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
+    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritgold_conformance.logits.SEARCHABLE", 0)
+    engine = engine_with(golden, code_at(golden, True, position=2), code_at(golden, True, position=9))
+    verdict = judge_logits("prefill", golden, engine["logits"])
+    assert verdict.passed
+    assert verdict.ties == []
+    assert verdict.allowed is not None
+    assert 1e-4 < verdict.allowed < 0.2
+    coarse = golden.logits * np.float32(1 + 2 * verdict.allowed)
+    failed = judge_logits("prefill", golden, coarse)
+    assert not failed.passed
+    assert "constant ratio" in failed.problem
+    assert "broken ties move the golden logits" in failed.problem
+
+
+def test_the_spread_is_the_same_each_time_and_none_where_nothing_lies_near_a_tie(
+    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert allowed_by_spread(golden) == allowed_by_spread(golden) > 0
+    monkeypatch.setattr("tritgold_conformance.spread.REACH", 0.0)
+    assert allowed_by_spread(golden) == 0.0
+
+
+def test_a_failure_names_its_class_and_the_tokens(golden: GoldenRun) -> None:
+    problem = judge_logits("prefill", golden, golden.logits * np.float32(1.5)).problem
+    assert "a constant ratio of 1.5" in problem
+    best = int(golden.logits[0].argmax())
+    assert f"token {best} for {best}" in problem
+
+
+def test_logits_beyond_float32_are_refused_not_made_into_null(golden: GoldenRun) -> None:
+    huge = golden.logits.astype(np.float64)
+    huge[3, 3] = 1.7e308
+    assert "non-finite" in judge_logits("prefill", golden, huge).problem

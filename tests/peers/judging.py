@@ -8,12 +8,13 @@ from typing import Any
 
 from peer_trace import Peer, recorded
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.graph import trace_names
 from tritgold.trace import Trace
 from tritgold.trace_names import counterpart
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.free_running import FreeRunning, compare_traces
-from tritgold_conformance.golden import GoldenRun, golden_run
+from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LogitsVerdict, judge_logits
 from tritgold_conformance.ties import BrokenTie, follow_ties
 
@@ -48,16 +49,17 @@ def judge(folder: Path) -> Judged:
     """Open the checkpoint in ``folder``, run the peer's tokens, judge."""
     peer = Peer.load(folder / "peer.safetensors")
     provenance = json.loads((folder / "provenance.json").read_text())
-    return judge_peer(golden_run(folder / "checkpoint", peer.tokens.tolist()), peer, provenance)
+    return judge_peer(GoldenRun.of(open_checkpoint(folder / "checkpoint"), peer.tokens.tolist()), peer, provenance)
 
 
 def judge_peer(golden: GoldenRun, peer: Peer, provenance: dict[str, Any]) -> Judged:
     """The same with a golden run and a peer at hand, either of which may be wrong."""
     followed, ties = follow_ties(golden, peer.whole)
     kept = {name: array[peer.rows] for name, array in followed.arrays.items() if name in peer.floats}
-    walks = compare_traces(followed.arrays, peer.whole), compare_traces(kept, peer.floats)
+    whole = compare_traces(followed.arrays, peer.whole, len(peer.tokens))
+    floats = compare_traces(kept, peer.floats, len(peer.rows))
     by_search = judge_logits("prefill", golden, peer.logits)
-    return Judged(golden, peer, provenance, followed, ties, *walks, by_search)
+    return Judged(golden, peer, provenance, followed, ties, whole, floats, by_search)
 
 
 def assert_agrees(judged: Judged) -> None:

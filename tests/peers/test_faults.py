@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from judging import assert_agrees, judge, judge_peer
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.formats.stored_weights import PackedWeight
-from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.ternary import InMemoryTernary, LinearWeight, TernaryTensor
 from tritgold.weights import LINEARS
-from tritgold_conformance.golden import GoldenRun, golden_run
+from tritgold_conformance.golden import GoldenRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir())
@@ -25,7 +26,7 @@ TIED = "bitnet-auto-online-untied"
 # A fault takes the right golden run and returns a wrong one.
 
 
-def _again(golden: GoldenRun, arithmetic: Operations = GOLDEN, **changes: Any) -> GoldenRun:
+def _again(golden: GoldenRun, arithmetic: Arithmetic = GOLDEN_ARITHMETIC, **changes: Any) -> GoldenRun:
     return GoldenRun.of(replace(golden.checkpoint, **changes), golden.tokens, arithmetic)
 
 
@@ -86,9 +87,9 @@ def _norm_dropped(golden: GoldenRun, name: str) -> GoldenRun:
     dropped = getattr(golden.checkpoint.weights.layers[0], name)
 
     def norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
-        return x if gain is dropped else GOLDEN.rms_norm(x, gain, eps)
+        return x if gain is dropped else GOLDEN_ARITHMETIC.rms_norm(x, gain, eps)
 
-    return _again(golden, replace(GOLDEN, rms_norm=norm))
+    return _again(golden, replace(GOLDEN_ARITHMETIC, rms_norm=norm))
 
 
 def attn_sub_norm_dropped(golden: GoldenRun) -> GoldenRun:
@@ -107,10 +108,10 @@ def all_sub_norms_dropped(golden: GoldenRun) -> GoldenRun:
 
 def truncated_codes(golden: GoldenRun) -> GoldenRun:
     def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        scale = GOLDEN.quantize(x)[1]
+        scale = GOLDEN_ARITHMETIC.quantize(x)[1]
         return np.trunc(x * scale[:, None]).astype(np.int8), scale
 
-    return _again(golden, replace(GOLDEN, quantize=quantize))
+    return _again(golden, replace(GOLDEN_ARITHMETIC, quantize=quantize))
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,6 @@ def test_another_linear_class_in_the_config_is_a_wrong_result_and_no_error(case:
             assert old in text
             text = text.replace(old, new)
         (tmp_path / file.name).write_bytes(text)
-    wrong = golden_run(tmp_path, right.golden.tokens)
+    wrong = GoldenRun.of(open_checkpoint(tmp_path), right.golden.tokens)
     with pytest.raises(AssertionError, match=r"^layers\.0\.q\.out: "):
         assert_agrees(judge_peer(wrong, right.peer, right.provenance))

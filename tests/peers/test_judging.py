@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from judging import Judged, assert_agrees, judge, judge_peer
 
-from tritgold.layers.operations import GOLDEN
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.free_running import compare_traces
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import judge_logits
-from tritgold_conformance.ties import distance_from_tie, follow_ties
+from tritgold_conformance.ties import distance_from_tie, follow_ties, other_codes
 
 FIXTURES = Path(__file__).parent / "fixtures"
 Arrays = dict[str, np.ndarray]
@@ -85,7 +85,7 @@ def test_a_code_at_a_tie_is_followed_and_no_other(tied: Judged) -> None:
 
 
 def test_a_tie_that_was_not_followed(tied: Judged) -> None:
-    walk = compare_traces(tied.golden.trace.arrays, tied.peer.whole)
+    walk = compare_traces(tied.golden.trace.arrays, tied.peer.whole, len(tied.peer.tokens))
     with pytest.raises(AssertionError, match=r"^layers.*: differs at ties that were not followed"):
         assert_agrees(replace(tied, whole=walk))
 
@@ -99,10 +99,10 @@ def test_too_many_ties(plain: Judged) -> None:
     """A quantiser that is off by so little that every difference is within TIE of a tie."""
 
     def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        scale = GOLDEN.quantize(x)[1]
+        scale = GOLDEN_ARITHMETIC.quantize(x)[1]
         return np.rint(x * scale[:, None] + np.float32(5e-4)).astype(np.int8), scale
 
-    wrong = GoldenRun.of(plain.golden.checkpoint, plain.golden.tokens, replace(GOLDEN, quantize=quantize))
+    wrong = GoldenRun.of(plain.golden.checkpoint, plain.golden.tokens, replace(GOLDEN_ARITHMETIC, quantize=quantize))
     judged = judge_peer(wrong, plain.peer, plain.provenance)
     assert judged.first_wrong is None
     with pytest.raises(AssertionError, match=r"^ties: in .* of 320 quantised rows"):
@@ -114,12 +114,11 @@ def test_every_exact_tie_broken_the_other_way_is_found_from_logits_alone() -> No
     golden = judge(FIXTURES / "llama-bitlinear-head-dim").golden
 
     def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, scale = GOLDEN.quantize(x)
-        scaled = x.astype(np.float64) * scale[:, None]
-        other = (np.floor(scaled) + np.ceil(scaled) - codes).astype(np.int8)
-        return np.where(distance_from_tie(x, scale) < 1e-5, other, codes), scale
+        codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+        other = other_codes(x, scale, codes).astype(np.int8)
+        return np.where(distance_from_tie(x, scale, codes, other) < 1e-5, other, codes), scale
 
-    engine = GoldenRun.of(golden.checkpoint, golden.tokens, replace(GOLDEN, quantize=quantize))
+    engine = GoldenRun.of(golden.checkpoint, golden.tokens, replace(GOLDEN_ARITHMETIC, quantize=quantize))
     verdict = judge_logits("prefill", golden, engine.logits)
     assert verdict.passed
     assert set(verdict.ties) == set(follow_ties(golden, engine.trace.arrays)[1])

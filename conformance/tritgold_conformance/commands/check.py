@@ -1,10 +1,14 @@
 """tritgold check: judge an engine against the golden model."""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tritgold_conformance.commands import common
+
+if TYPE_CHECKING:
+    from tritgold_conformance.compare import Comparison
 
 
 @click.command()
@@ -13,8 +17,10 @@ from tritgold_conformance.commands import common
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
 @click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
+@click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
+@common.model_options
 @common.json_option
 def check(
     spec: str,
@@ -22,8 +28,11 @@ def check(
     count: int,
     seed: int,
     ids: list[int] | None,
+    only: str,
     speed: bool,
     schema: bool,
+    linear_class: str | None,
+    ignore_keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Judge an engine against the golden model.
@@ -39,13 +48,20 @@ def check(
         common.print_json(report.json_schema())
         return
     from tritgold_conformance.engine import load_engine
-    from tritgold_conformance.golden import golden_run, judging_tokens, vocabulary_of
-    from tritgold_conformance.judge import judge
+    from tritgold_conformance.golden import GoldenRun, judging_tokens
+    from tritgold_conformance.judge import judge, judge_alone
 
-    with common.errors(as_json), common.model_path(model) as path:
-        tokens = ids if ids is not None else judging_tokens(count, vocabulary_of(path), seed)
-        golden = golden_run(path, tokens)
-        verdict = judge(golden, load_engine(spec, path), model or common.EMBEDDED, speed)
+    options = (*(("--linear-class", linear_class) if linear_class else ()),)
+    options += tuple(word for key in ignore_keys for word in ("--ignore-key", key))
+    with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
+        checkpoint = common.open_model(path, linear_class, ignore_keys)
+        tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
+        say("golden model")
+        golden = GoldenRun.of(checkpoint, tokens)
+        engine = load_engine(spec, path, checkpoint, len(tokens))
+        if only:
+            sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
+        verdict = judge(golden, engine, model or common.EMBEDDED, speed, options, say)
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:
@@ -53,3 +69,23 @@ def check(
 
         render(verdict, common.console())
     sys.exit(verdict.exit_code)
+
+
+def _show_alone(outcomes: "list[Comparison | str]", only: str, as_json: bool) -> int:
+    """Print the comparisons of one operation; returns the exit code."""
+    from dataclasses import asdict
+
+    from tritgold.errors import EngineError
+    from tritgold_conformance.render import render_comparisons
+
+    if not outcomes:
+        hint = "tritgold trace ... --json lists the outputs of all operations"
+        raise EngineError("no such operation in this model", kind="operation-name", thing=only, hint=hint)
+    compared = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+    code = 5 if not compared else 0 if all(c.passed for c in compared) else 1
+    if as_json:
+        shown: list[Any] = [asdict(c) for c in compared]
+        common.print_json({"schema": "tritgold.operation/1", "operation": only, "exit_code": code, "outputs": shown})
+    else:
+        render_comparisons(outcomes, common.console())
+    return code

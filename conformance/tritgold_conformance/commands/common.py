@@ -2,10 +2,11 @@
 
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -87,7 +88,9 @@ def open_model(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...
 
 
 def tokenizer_path(model: Path, given: Path | None) -> Path:
-    """The tokenizer of a model: the one given, or tokenizer.json in its folder."""
+    """The tokenizer of a model: the one given, which must be there, or tokenizer.json in its folder."""
+    if given is not None and not given.is_file():
+        raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
     return given or (model if model.is_dir() else model.parent) / "tokenizer.json"
 
 
@@ -116,12 +119,23 @@ def print_json(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def console(stderr: bool = False) -> "Console":
+def console() -> "Console":
     """A rich console: as wide as the terminal, 120 columns where there is none."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120
-    return Console(stderr=stderr, width=width, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is being done, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("...") as status:
+        yield status.update
 
 
 @contextmanager
@@ -132,8 +146,24 @@ def errors(as_json: bool) -> Iterator[None]:
     try:
         yield
     except TritgoldError as error:
-        if as_json:
-            print_json({"schema": "tritgold.error/1", **error.as_dict()})
-        else:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-        sys.exit(COULD_NOT_JUDGE)
+        if error.__cause__ is not None:  # somebody else's exception: its developer wants to see where
+            traceback.print_exception(error.__cause__)
+        _fail(f"{type(error).__name__}: {error}", error.as_dict(), as_json)
+    except (click.ClickException, click.Abort):
+        raise  # click's own: usage
+    except MemoryError:
+        fields = {"error": "MemoryError", "kind": "memory", "message": "not enough memory"}
+        _fail("MemoryError: not enough memory for this model and context", fields, as_json)
+    except Exception as error:
+        # A bug of ours, or input that should have been refused by name. Never exit code 1: that is a verdict.
+        traceback.print_exception(error)
+        fields = {"error": type(error).__name__, "kind": "unexpected", "message": str(error)}
+        _fail("This is a bug in tritgold: please report the lines above.", fields, as_json)
+
+
+def _fail(text: str, fields: dict[str, Any], as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({"schema": "tritgold.error/1", **fields})
+    else:
+        click.echo(text, err=True)
+    sys.exit(COULD_NOT_JUDGE)

@@ -10,48 +10,90 @@ from tritgold_conformance.commands import common
 
 if TYPE_CHECKING:
     from tritgold.trace import Trace
+    from tritgold_conformance.free_running import FreeRunning
+
+VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 
 
 @click.command()
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="The model of both: broken ties are then followed.")
+@common.model_options
 @common.json_option
-def compare(golden: Path, candidate: Path, as_json: bool) -> None:
+def compare(
+    golden: Path,
+    candidate: Path,
+    model: Path | None,
+    linear_class: str | None,
+    ignore_keys: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Name the first divergence between two traces.
 
-    Compares CANDIDATE with GOLDEN, array by array in execution order.
+    Compares CANDIDATE with GOLDEN, array by array in execution order. Where float noise has broken a rounding tie,
+    the golden model goes on from there if --model is given; without it, positions that see the tie are not judged
+    further, and the output says which.
 
     Exit code 0: they agree up to float32 noise and rounding ties. 1: they diverge; the first array that does is
-    named. 3: they are not of one input, model and mode. 5: they have no array in common.
+    named. 3: they are not of one input, model and mode. 5: no position was judged to the end.
     """
     from dataclasses import asdict
 
     from tritgold.trace import Trace
-    from tritgold_conformance.free_running import compare_traces
 
     with common.errors(as_json):
         first, second = Trace.load(golden), Trace.load(candidate)
         _require_same_run(first, second, candidate)
-        outcome = compare_traces(first.arrays, second.arrays)
-    code = 1 if outcome.divergence else 0 if outcome.compared else 5
+        outcome = _walk(first, second, model, linear_class, ignore_keys, golden)
+    judged = bool(outcome.compared) and not outcome.blind.all()
+    code = 1 if outcome.divergence else 0 if judged else 5
     if as_json:
         common.print_json(
             {
                 "schema": "tritgold.comparison/1",
-                "verdict": {0: "agree", 1: "diverge", 5: "nothing was compared"}[code],
+                "verdict": VERDICTS[code],
                 "compared": outcome.compared,
                 "missing": outcome.missing,
                 "first_divergence": asdict(outcome.divergence) if outcome.divergence else None,
                 "ties": [asdict(tie) for tie in outcome.ties],
                 "positions_not_judged_to_the_end": [int(p) for p in outcome.blind.nonzero()[0]],
-                "noise": outcome.worst,
+                "noise": outcome.worst if outcome.compared else None,
             }
         )
     else:
         from tritgold_conformance.render import render_comparison
 
-        render_comparison(outcome, common.console())
+        render_comparison(outcome, VERDICTS[code], common.console())
     sys.exit(code)
+
+
+def _walk(
+    first: "Trace",
+    second: "Trace",
+    model: Path | None,
+    linear_class: str | None,
+    ignore_keys: tuple[str, ...],
+    file: Path,
+) -> "FreeRunning":
+    from tritgold_conformance.free_running import compare_traces
+
+    tokens = len(first.tokens)
+    if model is None:
+        return compare_traces(first.arrays, second.arrays, tokens)
+    from tritgold.errors import TraceError
+    from tritgold_conformance.golden import GoldenRun
+    from tritgold_conformance.ties import follow_ties
+
+    golden = GoldenRun.of(common.open_model(model, linear_class, ignore_keys), first.tokens)
+    if golden.trace.digest() != first.digest():
+        expected = golden.trace.digest()
+        what = "is not the golden trace of this model"
+        raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
+    followed, ties = follow_ties(golden, second.arrays)
+    outcome = compare_traces(followed.arrays, second.arrays, tokens)
+    outcome.ties = ties + outcome.ties
+    return outcome
 
 
 def _require_same_run(first: "Trace", second: "Trace", file: Path) -> None:

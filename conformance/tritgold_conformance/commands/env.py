@@ -34,11 +34,15 @@ def env(as_json: bool) -> None:
     for section, values in facts.items():
         click.echo(f"{section}:")
         for name, value in values.items():
-            click.echo(f"  {name:24} {value}")
+            lines = value if isinstance(value, list) else [value]
+            for line in lines:
+                click.echo(f"  {name:24} {line}")
 
 
 def environment() -> dict[str, dict[str, Any]]:
     """Facts by section; a package that is not installed is null."""
+    from tritgold.modes import GOLDEN
+
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "machine": {
@@ -48,6 +52,7 @@ def environment() -> dict[str, dict[str, Any]]:
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
         "numpy": _numpy(),
+        "modes": {mode.id: list(mode.rounds) for mode in (GOLDEN,)},
         "variables": {name: os.environ.get(name) for name in VARIABLES},
     }
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -94,7 +94,7 @@ def next_logits(checkpoint: "Checkpoint", backend: str, capacity: int) -> "Calla
         from tritgold.decode.autoregressive import reference_logits
 
         return reference_logits(checkpoint.weights, checkpoint.config, capacity)
-    from tritgold_xla.engine import XlaEngine
+    from tritgold_conformance.engines.xla import open_engine
 
-    engine: Any = XlaEngine(checkpoint.config, checkpoint.weights, min(capacity, checkpoint.config.context))
+    engine = open_engine(checkpoint, capacity)
     return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.prefill(tokens)[-1]

@@ -70,8 +70,8 @@ def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Tr
         made = Trace()
         forward(tokens, checkpoint.weights, checkpoint.config, trace=made)
     else:
-        from tritgold_xla.engine import XlaEngine
+        from tritgold_conformance.engines.xla import open_engine
 
-        made = XlaEngine(checkpoint.config, checkpoint.weights, len(tokens)).trace(tokens)
+        made = open_engine(checkpoint, len(tokens)).trace(tokens)
     made.model_hash = checkpoint.model_hash()
     return made

@@ -1,26 +1,27 @@
 """The golden model as an engine: judged against itself it must be equal, which proves the judge's own tables."""
 
-from pathlib import Path
-
 import numpy as np
 
 from tritgold import graph
-from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.checkpoint import Checkpoint
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace, versions
 
 
 class ReferenceEngine:
-    """tritgold itself; with other ``operations``, tritgold with a deliberate fault."""
+    """tritgold itself; with another ``arithmetic``, tritgold with a deliberate fault."""
 
     name = "reference"
 
-    def __init__(self, checkpoint: Checkpoint, operations: Operations = GOLDEN) -> None:
-        self._config, self._weights, self._op = checkpoint.config, checkpoint.weights, operations
+    def __init__(
+        self, checkpoint: Checkpoint, capacity: int | None = None, arithmetic: Arithmetic = GOLDEN_ARITHMETIC
+    ) -> None:
+        self._capacity = checkpoint.config.context if capacity is None else capacity
+        self._config, self._weights, self._op = checkpoint.config, checkpoint.weights, arithmetic
         self._kinds = {operation.name: operation.kind for operation in graph.operations(self._config)}
-        self.reset()
+        self._cache = Float32Cache(self._config, self._capacity)
 
     def versions(self) -> dict[str, str]:
         """Python, NumPy and the machine."""
@@ -28,20 +29,20 @@ class ReferenceEngine:
 
     def reset(self) -> None:
         """Forget every token."""
-        self._cache = Float32Cache(self._config, self._config.context)
+        self._cache.truncate(0)
 
     def prefill(self, tokens: list[int]) -> np.ndarray:
         """float32 [tokens, vocab]."""
-        return forward(tokens, self._weights, self._config, self._cache, operations=self._op)
+        return forward(tokens, self._weights, self._config, self._cache, arithmetic=self._op)
 
     def step(self, token: int) -> np.ndarray:
         """float32 [vocab]."""
-        return forward([token], self._weights, self._config, self._cache, operations=self._op)[0]
+        return forward([token], self._weights, self._config, self._cache, arithmetic=self._op)[0]
 
     def trace(self, tokens: list[int]) -> Trace:
         """Every activation of a fresh prefill."""
         trace = Trace()
-        forward(tokens, self._weights, self._config, trace=trace, operations=self._op)
+        forward(tokens, self._weights, self._config, trace=trace, arithmetic=self._op)
         return trace
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -80,6 +81,6 @@ class ReferenceEngine:
                 return {"x": op.logits(inputs["x"], w.head_or_embedding)}
 
 
-def open_engine(path: Path) -> ReferenceEngine:
-    """The golden model on a checkpoint."""
-    return ReferenceEngine(open_checkpoint(path))
+def open_engine(checkpoint: Checkpoint, capacity: int) -> ReferenceEngine:
+    """The golden model on a checkpoint, with room for ``capacity`` positions."""
+    return ReferenceEngine(checkpoint, capacity)

@@ -1,14 +1,18 @@
-"""The JAX engine as the judge sees it. The only module here that imports ``tritgold_xla``, and only when asked."""
+"""The JAX engine. The only module here that imports ``tritgold_xla``, and only when asked."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tritgold.checkpoint import open_checkpoint
-from tritgold_conformance.engine import Engine
+from tritgold.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from tritgold_xla import XlaEngine
 
 
-def open_engine(path: Path) -> Engine:
-    """The XLA engine on a checkpoint. Raises MissingDependencyError without JAX."""
-    from tritgold_xla.engine import XlaEngine
+def open_engine(checkpoint: Checkpoint, capacity: int) -> "XlaEngine":
+    """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
-    checkpoint = open_checkpoint(path)
-    return XlaEngine(checkpoint.config, checkpoint.weights)
+    Raises MissingDependencyError without JAX.
+    """
+    from tritgold_xla import XlaEngine
+
+    return XlaEngine(checkpoint.config, checkpoint.weights, min(capacity, checkpoint.config.context))

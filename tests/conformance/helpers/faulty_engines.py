@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.layers.operations import GOLDEN, Operations
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.layers.rotary import rotation_table
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, ModelWeights
@@ -55,6 +55,22 @@ def per_tensor(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def truncating(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scale = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
     return np.trunc(x * scale[:, None]).astype(np.int8), scale
+
+
+def half_away(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
+    scaled = x * scale[:, None]
+    return (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int8), scale
+
+
+def no_floor(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    absmax = np.abs(x).max(axis=1)
+    scale = np.where(absmax > 0, np.float32(127) / np.maximum(absmax, np.float32(1e-30)), np.float32(1))
+    return np.rint(x * scale[:, None]).astype(np.int8), scale.astype(np.float32)
+
+
+def int16_sums(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
+    return (codes.astype(np.int32) @ trits.astype(np.int32).T).astype(np.int16).astype(np.int32)
 
 
 def every_eighth_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
@@ -112,10 +128,18 @@ def faulty(model: str, fault: str) -> ReferenceEngine:
     """The golden model with one fault of the table."""
     change, replaced, *_ = FAULTS[fault]
     checkpoint = open_checkpoint(Path(model))
-    operations: Operations = replace(GOLDEN, **replaced)
-    engine = ReferenceEngine(change(checkpoint) if change else checkpoint, operations)
+    arithmetic: Arithmetic = replace(GOLDEN_ARITHMETIC, **replaced)
+    engine = ReferenceEngine(change(checkpoint) if change else checkpoint, arithmetic=arithmetic)
     engine.name = f"faulty: {fault}"
     return engine
+
+
+# Faults that a model's own activations do not show: name -> (replaced operation, what shows it).
+UNSEEN: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
+    "half away": ({"quantize": half_away}, "layers.0.attn_in.codes [ties, zeros, tiny]"),
+    "no floor": ({"quantize": no_floor}, "layers.0.attn_in.codes [ties, zeros, tiny]"),
+    "int16 sums": ({"accumulate": int16_sums}, "layers.0.down.acc [extreme sums]"),
+}
 
 
 def Faulty(model: str, fault: str = "scale divided") -> ReferenceEngine:  # noqa: N802 - named as an engine's class
@@ -176,3 +200,106 @@ class NotANumber(LogitsOnly):
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs = ReferenceEngine.operation(self._inner, name, inputs)
         return {role: np.full(array.shape, np.nan, np.float32) for role, array in outputs.items()}
+
+
+class ForgetfulPrefill(ReferenceEngine):
+    """Right in one prefill and in steps; a prefill leaves nothing behind it."""
+
+    name = "forgetful prefill"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(open_checkpoint(Path(model)))
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        length = self._cache.length
+        logits = super().prefill(tokens)
+        self._cache.truncate(length)
+        return logits
+
+
+class ReusesItsBuffers(ReferenceEngine):
+    """Right, but every answer lies in the same memory as the one before."""
+
+    name = "reuses its buffers"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(open_checkpoint(Path(model)))
+        self._rows = np.zeros((512, self._config.vocab), np.float32)
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        logits = super().prefill(tokens)
+        self._rows[: len(logits)] = logits
+        return self._rows[: len(logits)]
+
+    def step(self, token: int) -> np.ndarray:
+        return self.prefill([token])[0]
+
+
+class WithoutCodes(ReferenceEngine):
+    """Shows its floats and neither codes, scales nor accumulators, as most engines' hooks do."""
+
+    name = "without codes"
+
+    def __init__(self, model: str, quantize: Callable[..., Any] = GOLDEN_ARITHMETIC.quantize) -> None:
+        super().__init__(open_checkpoint(Path(model)), arithmetic=replace(GOLDEN_ARITHMETIC, quantize=quantize))
+
+    def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
+        arrays = super().trace(tokens).arrays
+        return {n: a for n, a in arrays.items() if not n.endswith((".codes", ".scale", ".acc"))}
+
+
+class Talkative(LogitsOnly):
+    """Prints where it should not."""
+
+    name = "talkative"
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        print("loading kernels ...")
+        return super().prefill(tokens)
+
+
+class Exiting(LogitsOnly):
+    """Leaves the process with a code of success."""
+
+    name = "exiting"
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        raise SystemExit(0)
+
+
+class OperationsOnly:
+    """A library of kernels: no model, no logits."""
+
+    name = "operations only"
+
+    def __init__(self, model: str) -> None:
+        self._inner = ReferenceEngine(open_checkpoint(Path(model)))
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if name == "layers.1.probs":
+            raise KeyError("no such kernel")
+        if name == "layers.2.probs":
+            return {"y": inputs["q"]}
+        return self._inner.operation(name, inputs)
+
+
+class Nothing:
+    """Has every method and knows nothing."""
+
+    name = "nothing"
+
+    def __init__(self, model: str = "") -> None: ...
+
+    def reset(self) -> None: ...
+
+    def prefill(self, tokens: list[int]) -> None:
+        raise NotImplementedError
+
+    def step(self, token: int) -> None: ...
+
+    def trace(self, tokens: list[int]) -> None: ...
+
+    def versions(self) -> None: ...
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> None:
+        raise NotImplementedError

@@ -1,7 +1,8 @@
-"""Operations: the functions that a forward pass is made of, as one value.
+"""Arithmetic: the functions that a forward pass is made of, as one value.
 
-The golden model is ``GOLDEN``. Replacing one function gives a model that differs in exactly that: a deliberate
-fault, another arithmetic, or the golden model with an engine's codes at rounding ties. There is no copy of the graph.
+The golden model is ``GOLDEN_ARITHMETIC``. Replacing one function gives a model that differs in exactly that: a
+deliberate fault, another arithmetic, or the golden model with an engine's codes at rounding ties. There is no
+copy of the graph.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Operations:
+class Arithmetic:
     """Signatures and shapes are those of the functions that stand here as defaults."""
 
     embed: Callable[..., Array] = embed
@@ -39,4 +40,4 @@ class Operations:
     logits: Callable[..., Array] = logits
 
 
-GOLDEN = Operations()
+GOLDEN_ARITHMETIC = Arithmetic()

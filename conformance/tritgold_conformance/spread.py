@@ -1,0 +1,59 @@
+"""How far the golden model is from itself when rounding ties break at random: what logits alone can be held to.
+
+A model of 2B parameters has some 900 codes a position within reach of a tie; which of them an engine broke cannot be
+searched for. What can be measured is how far breaking them moves the logits. An engine that gives nothing but logits
+is held to a multiple of that: weaker than following ties, and the report says so and by how much.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold.model import forward
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.ties import distance_from_tie, other_codes
+
+RUNS = 2
+# Every second code within the largest noise that was measured (tests/peers/survey.py): more than an engine breaks.
+REACH = 2.5e-4
+FACTOR = 2.0
+
+
+def allowed_by_spread(golden: GoldenRun) -> float:
+    """FACTOR x the largest root mean square by which broken ties move a position's logits, relative to the logits'.
+
+    Costs RUNS golden passes. The coins are a hash of run, position and channel: the same model gives the same figure.
+    """
+    worst = 0.0
+    for run in range(RUNS):
+        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=_Coin(run))
+        c = golden.checkpoint
+        moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
+        worst = max(worst, float(relative_rms(golden.logits, moved).max()))
+    return FACTOR * worst
+
+
+def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Root mean square of the difference over that of the golden row, float64 [tokens]."""
+    g, difference = golden.astype(np.float64), other.astype(np.float64) - golden
+    size = np.sqrt((g * g).mean(axis=1))
+    return np.sqrt((difference * difference).mean(axis=1)) / np.maximum(size, np.finfo(np.float32).tiny)
+
+
+class _Coin:
+    """The golden quantiser, in which every second code near a tie goes to the other side."""
+
+    def __init__(self, run: int) -> None:
+        self._calls = 1000 * run
+
+    def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+        self._calls += 1
+        others = other_codes(x, scale, codes)
+        near = distance_from_tie(x, scale, codes, others) <= REACH
+        rows, channels = np.nonzero(near)
+        lots = (rows * 2_654_435_761 + channels * 40_503 + self._calls * 69_069) >> 7
+        turned = lots % 2 == 0
+        codes[rows[turned], channels[turned]] = np.clip(others[rows[turned], channels[turned]], -128, 127)
+        return codes, scale

@@ -1,0 +1,75 @@
+"""Inputs that show what a model's own activations do not: exact ties, zero tokens, tiny tokens, extreme sums.
+
+Half away from zero equals half to even on random activations, an int16 accumulator never overflows on them, and a
+missing eps floor divides by nothing but zeros. These inputs go through the operations of layer 0; what is right is
+what the golden model makes of them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tritgold.graph import Operation, operations
+from tritgold_conformance.compare import Comparison, Exact, Tolerance
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.teacher_forced import judge_operation
+from tritgold_conformance.tolerance import tolerances
+
+
+def judge_vectors(golden: GoldenRun, engine: Candidate) -> Iterator[Comparison | str]:
+    """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
+    reference = ReferenceEngine(golden.checkpoint, capacity=1)
+    config, weights = golden.checkpoint.config, golden.checkpoint.weights
+    for operation in operations(config):
+        for label, inputs in _inputs(operation, golden):
+            expected = reference.operation(operation.name, inputs)
+            allowed: dict[str, Tolerance] = tolerances(operation, inputs, config, weights)
+            if operation.kind == "quantize":
+                allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
+            yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+
+
+def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    if operation.name == "layers.0.attn_in":
+        yield "ties, zeros, tiny", {"x": ties_zeros_tiny(golden.checkpoint.config.hidden)}
+    if operation.kind == "bit_linear" and operation.name.startswith("layers.0."):
+        trits = golden.checkpoint.weights.layers[0].linear(operation.name.rpartition(".")[2]).ternary().trits
+        yield "extreme sums", extreme_sums(trits)
+    if operation.name == "layers.0.ffn_act":
+        yield "signs and 300", gates(golden.checkpoint.config.inter)
+
+
+def ties_zeros_tiny(width: int) -> np.ndarray:
+    """float32 [4, width]: exact ties at s = 1; a zero token; a token below the floor of 1e-5; one outlier.
+
+    >>> ties_zeros_tiny(6)[0].tolist()
+    [127.0, 0.5, 1.5, 2.5, -0.5, -1.5]
+    """
+    x = np.zeros((4, width), np.float32)
+    halves = np.arange(width) % 6
+    x[0] = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], np.float32)[(halves - 1) % 6]
+    x[0, 0] = 127
+    x[2] = np.float32(1e-6) * np.where(halves % 2 == 0, 1, -2)
+    x[3, width // 2] = -1000
+    return x
+
+
+def extreme_sums(trits: np.ndarray) -> dict[str, np.ndarray]:
+    """Codes and scales for a matrix of trits [out, in]: all +127; all -127; zeros; aligned with the densest row.
+
+    The last makes a sum of 127 x its non-zero trits, beyond int16 from 259 of them on.
+    """
+    codes = np.zeros((4, trits.shape[1]), np.int8)
+    codes[0], codes[1] = 127, -127
+    codes[3] = trits[np.argmax(np.abs(trits).sum(axis=1))] * np.int8(127)
+    return {"codes": codes, "scale": np.array([1.0, 31.75, 1.27e7, 0.37], np.float32)}
+
+
+def gates(width: int) -> dict[str, np.ndarray]:
+    """Gates of both signs, zero, and 300, whose square overflows float16; up is 1, then -2."""
+    gate = np.resize(np.array([-1, 0.5, 2, 0, 300, -300], np.float32), (2, width))
+    up = np.ones((2, width), np.float32)
+    up[1] = -2
+    return {"gate": gate, "up": up}
