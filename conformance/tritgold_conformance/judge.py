@@ -14,6 +14,7 @@ from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.free_running import FreeRunning, compare_traces
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
+from tritgold_conformance.notes import logits_note, operations_note, trace_note
 from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
 from tritgold_conformance.teacher_forced import judge_operations
@@ -110,7 +111,7 @@ class _Judgement:
                 compared=len(comparisons),
                 failed=failed,
                 not_assessed=len(absent),
-                note=_operations_note(comparisons),
+                note=operations_note(comparisons),
             )
             self.comparisons += comparisons
             self.not_assessed += absent
@@ -135,7 +136,7 @@ class _Judgement:
             compared=len(free.compared),
             failed=int(free.divergence is not None),
             not_assessed=len(free.missing),
-            note=_trace_note(free, unknown, "" if strict else hidden),
+            note=trace_note(free, unknown, "" if strict else hidden),
         )
         self.free = free
 
@@ -184,7 +185,7 @@ class _Judgement:
             status="passed" if verdict.passed else "failed",
             compared=len(verdict.positions),
             failed=sum(not p.passed for p in verdict.positions) or int(not verdict.passed),
-            note=verdict.problem or _logits_note(verdict),
+            note=verdict.problem or logits_note(verdict),
         )
 
     def first_divergence(self) -> Comparison | None:
@@ -237,44 +238,6 @@ def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explaine
         return same or Explained(golden.logits)
     followed, ties = follow_ties(golden, {}, verdict.ties)
     return Explained(followed["logits"], ties)
-
-
-def _operations_note(comparisons: list[Comparison]) -> str:
-    failed = [c for c in comparisons if not c.passed]
-    if failed:
-        return f"first: {failed[0].name}: {failed[0].what}"
-    counts = {v: sum(c.outcome == v for c in comparisons) for v in ("equal", "within", "ties")}
-    return ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
-
-
-def _trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
-    if free.divergence:
-        return f"first divergence: {free.divergence.name}: {free.divergence.what}"
-    notes = []
-    if free.compared:
-        notes.append(f"float noise at most {free.worst:.1e} of the token's largest value")
-    if free.ties:
-        notes.append(f"{len(free.ties)} broken ties followed")
-    if hidden:
-        notes.append(f"from {hidden} on a broken tie and a bug look alike: the trace shows no codes")
-    if unknown:
-        notes.append(f"unknown names: {', '.join(unknown[:3])}{' ...' if len(unknown) > 3 else ''}")
-    return "; ".join(notes)
-
-
-def _logits_note(verdict: LogitsVerdict) -> str:
-    positions = verdict.positions
-    equal = sum(p.argmax[0] == p.argmax[1] for p in positions)
-    near = sum(p.near_tie for p in positions)
-    if verdict.allowed is not None:
-        note = f"at most {max(p.relative for p in positions):.1e} of the largest logit; ties too many to search, "
-        note += f"held to the golden model's own spread of {verdict.allowed:.1e}"
-    else:
-        note = f"at most {max(p.explained for p in positions):.1e} of the largest logit"
-    if verdict.ties:
-        note += f"; {len(verdict.ties)} broken ties followed"
-    note += f"; argmax equal at {equal} of {len(positions)}" + (f" ({near} near ties)" if near else "")
-    return f"{note}, KL at most {max(p.kl for p in positions):.1e}"
 
 
 def _verdict(levels: dict[str, Level]) -> Verdict:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritgold.formats.packing import Packing
+from tritgold.formats.packing_base import Packing
 
 
 class HfPacked(Packing):

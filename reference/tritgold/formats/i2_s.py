@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packing import Bytes, Packing
+from tritgold.formats.packing_base import Bytes, Packing
 
 TRAILER = 32
 

@@ -1,0 +1,46 @@
+"""What stands beside a level in the report: its figures in one line."""
+
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.free_running import FreeRunning
+from tritgold_conformance.logits import LogitsVerdict
+
+
+def operations_note(comparisons: list[Comparison]) -> str:
+    """The first failure, or how many were equal, within, at ties."""
+    failed = [c for c in comparisons if not c.passed]
+    if failed:
+        return f"first: {failed[0].name}: {failed[0].what}"
+    counts = {v: sum(c.outcome == v for c in comparisons) for v in ("equal", "within", "ties")}
+    return ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
+
+
+def trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
+    """The divergence, or the noise. hidden: the quantiser behind which nothing was judged."""
+    if free.divergence:
+        return f"first divergence: {free.divergence.name}: {free.divergence.what}"
+    notes = []
+    if free.compared:
+        notes.append(f"float noise at most {free.worst:.1e} of the token's largest value")
+    if free.ties:
+        notes.append(f"{len(free.ties)} broken ties followed")
+    if hidden:
+        notes.append(f"from {hidden} on a broken tie and a bug look alike: the trace shows no codes")
+    if unknown:
+        notes.append(f"unknown names: {', '.join(unknown[:3])}{' ...' if len(unknown) > 3 else ''}")
+    return "; ".join(notes)
+
+
+def logits_note(verdict: LogitsVerdict) -> str:
+    """How far, at most, and what a reader of the text would notice."""
+    positions = verdict.positions
+    equal = sum(p.argmax[0] == p.argmax[1] for p in positions)
+    near = sum(p.near_tie for p in positions)
+    if verdict.allowed is not None:
+        note = f"at most {max(p.relative for p in positions):.1e} of the largest logit; ties too many to search, "
+        note += f"held to the golden model's own spread of {verdict.allowed:.1e}"
+    else:
+        note = f"at most {max(p.explained for p in positions):.1e} of the largest logit"
+    if verdict.ties:
+        note += f"; {len(verdict.ties)} broken ties followed"
+    note += f"; argmax equal at {equal} of {len(positions)}" + (f" ({near} near ties)" if near else "")
+    return f"{note}, KL at most {max(p.kl for p in positions):.1e}"
