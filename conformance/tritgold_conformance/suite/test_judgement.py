@@ -1,26 +1,14 @@
 """One test a level and a kind of operation, each over inputs of several lengths."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 import pytest
 
 from tritgold.config import ModelConfig
-from tritgold.graph import Operation, operations
+from tritgold.graph import Kind, Operation, operations
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.report import Report
-
-KINDS = (
-    "embedding",
-    "rms_norm",
-    "quantize",
-    "bit_linear",
-    "rope",
-    "softmax",
-    "mix",
-    "ffn_activation",
-    "add",
-    "lm_head",
-)
 
 
 def outputs(report: Report, kind: str) -> set[str]:
@@ -42,7 +30,7 @@ def describe(comparison: Comparison) -> str:
     return f"{comparison.name}: {comparison.what}; {values}; allowed: {comparison.why}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_operation_on_golden_inputs(tritgold_report: Report, kind: str) -> None:
     """Each operation, given golden inputs, gives the golden output: integers exactly, floats within bounds."""
     require(tritgold_report, "operations")
