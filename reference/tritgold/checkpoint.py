@@ -29,6 +29,8 @@ from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
 from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
 
+NOT_ARITHMETIC = ("context", "bos", "eos", "mask", "block")
+
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
@@ -43,10 +45,10 @@ class Checkpoint:
         """SHA-256 of whatever the arithmetic uses: configuration, trits, scales, floats.
 
         Equal for one model in two formats that apply their scales alike; a dividing checkpoint and a GGUF of it hold
-        other scales, and round differently. Context, BOS and EOS do not count. Reads every tensor once; seconds for
-        a 2B model.
+        other scales, and round differently. Context, special tokens and diffusion block do not count. Reads every
+        tensor once; seconds for a 2B model.
         """
-        used = {k: v for k, v in self.config.as_dict().items() if k not in ("context", "bos", "eos")}
+        used = {k: v for k, v in self.config.as_dict().items() if k not in NOT_ARITHMETIC}
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()

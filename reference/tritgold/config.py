@@ -30,6 +30,8 @@ class ModelConfig:
     tied_head: logits come from the embedding matrix.
     scale_rule: how a weight scale is applied, ``multiply`` (autobitlinear, GGUF) or ``divide`` (bitlinear).
     bos, eos: token ids, where the checkpoint names them; eos may be several.
+    mask, block: of a block-diffusion model, the id that stands for a token not yet decided and the tokens of a block;
+        both or neither. They decide how one decodes and change no arithmetic.
     """
 
     vocab: int
@@ -48,6 +50,8 @@ class ModelConfig:
     scale_rule: ScaleRule
     bos: int | None = None
     eos: tuple[int, ...] = ()
+    mask: int | None = None
+    block: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab", "hidden", "inter", "layers", "heads", "kv_heads", "head_dim", "context"):
@@ -75,7 +79,13 @@ class ModelConfig:
             raise _bad("activation", self.activation, "relu2 or silu")
         if self.scale_rule not in ("multiply", "divide"):
             raise _bad("scale_rule", self.scale_rule, "multiply or divide")
-        for name, token in [("bos", self.bos), *(("eos", e) for e in self.eos)]:
+        if (self.mask is None) is not (self.block is None):
+            raise _bad("mask, block", f"{self.mask}, {self.block}", "both, or neither")
+        if self.block is not None and (type(self.block) is not int or self.block < 1):
+            raise _bad("block", self.block, "a positive integer")
+        if self.mask in self.eos:
+            raise _bad("mask", self.mask, "no end-of-sequence token")
+        for name, token in [("bos", self.bos), ("mask", self.mask), *(("eos", e) for e in self.eos)]:
             if token is not None and (type(token) is not int or not 0 <= token < self.vocab):
                 raise _bad(name, token, f"a token id below vocab = {self.vocab}")
 

@@ -5,11 +5,12 @@ model costs its packed bytes plus the float32 image of its largest matrix.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
-from tritgold.errors import NonFiniteError
+from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.modes import GOLDEN
@@ -26,19 +27,24 @@ def forward(
     trace: Trace | None = None,
     last_only: bool = False,
     arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
+    block: int = 1,
 ) -> np.ndarray:
     """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
     single steps give the same bits. trace: every activation is appended to it. last_only: logits of the last
     token alone, [1, vocab]; the rest of the head's work is saved. arithmetic: another than the golden one.
+    block: tokens see one another inside blocks of as many positions, as block-diffusion models are trained to; 1 is
+    causal. With more than 1, chunks must end where blocks do to give the bits of the whole.
 
-    Raises ContextError, before any arithmetic, for no tokens, an id outside the vocabulary, or more positions
-    than the model or the cache has; NonFiniteError when an activation is infinite or NaN.
+    Raises ContextError, before any arithmetic, for no tokens, an id outside the vocabulary, more positions than the
+    model or the cache has, or a block below 1; NonFiniteError when an activation is infinite or NaN.
     """
+    if block < 1:
+        raise ContextError("is not usable", kind="attention-block", thing="block", got=block, expected="at least 1")
     cache = Float32Cache(config, len(tokens)) if cache is None else cache
     ids = check_tokens(tokens, config, cache.length)
-    run = _Pass(config, cache, trace, ids, arithmetic)
+    run = _Pass(config, cache, trace, ids, arithmetic, block)
     x = run.record("embedding", arithmetic.embed(ids, weights.embedding))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
@@ -56,14 +62,23 @@ class _Pass:
     """What one forward pass carries along: configuration, cache, trace, arithmetic, positions."""
 
     def __init__(
-        self, config: ModelConfig, cache: Float32Cache, trace: Trace | None, ids: np.ndarray, arithmetic: Arithmetic
+        self,
+        config: ModelConfig,
+        cache: Float32Cache,
+        trace: Trace | None,
+        ids: np.ndarray,
+        arithmetic: Arithmetic,
+        block: int,
     ) -> None:
         self.config, self.cache, self.trace, self.op = config, cache, trace, arithmetic
+        # A replacement of the softmax that knows causal attention only stays usable for it.
+        self.softmax = arithmetic.softmax_weights if block == 1 else partial(arithmetic.softmax_weights, block=block)
         positions = cache.length + np.arange(len(ids))
         self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
         if trace is not None:
             trace.tokens += ids.tolist()
-            trace.mode = GOLDEN.id if arithmetic == GOLDEN_ARITHMETIC else f"altered-{GOLDEN.id}"
+            golden = GOLDEN.id if block == 1 else f"blocks-of-{block}-{GOLDEN.id}"
+            trace.mode = golden if arithmetic == GOLDEN_ARITHMETIC else f"altered-{golden}"
             trace.engine = trace.engine or "tritgold"
 
     def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:
@@ -80,7 +95,7 @@ class _Pass:
         q = self.record(f"{at}.q_rope", self.op.rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
         k = self.record(f"{at}.k_rope", self.op.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
-        probs = self.record(f"{at}.probs", self.op.softmax_weights(q, keys, self.cache.length), token_axis=1)
+        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length), token_axis=1)
         a = self.record(f"{at}.attn_mix", self.op.mix_values(probs, values))
         if w.attn_sub_norm is not None:
             a = self.norm(f"{at}.attn_sub_norm", a, w.attn_sub_norm)

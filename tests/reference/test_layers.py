@@ -120,12 +120,36 @@ def test_keys_behind_a_token_change_no_bit_of_its_weights() -> None:
     assert not softmax_weights(q, k, start=10)[:, :, 13:].any()
 
 
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 8, 100])
+@pytest.mark.parametrize("start", [0, 1, 5, 8])
+def test_a_token_sees_its_block_of_absolute_positions_and_those_before(block: int, start: int) -> None:
+    """Against the rule position by position; each row is bit for bit that of a lone last token with these keys."""
+    tokens, keys = 7, start + 9  # two keys behind the last token
+    q, k = f32(tokens, 2, 8), f32(keys, 1, 8)
+    got = softmax_weights(q, k, start, block)
+    for token in range(tokens):
+        seen = [key for key in range(keys) if (start + token) // block >= key // block]
+        assert np.flatnonzero(got[0, token]).tolist() == np.flatnonzero(got[1, token]).tolist() == seen
+        alone = softmax_weights(q[token : token + 1], k[seen], start=len(seen) - 1)
+        assert np.array_equal(got[:, token : token + 1, seen], alone)
+
+
+def test_block_attention_equals_the_plain_formula() -> None:
+    q, k = f32(8, 2, 8), f32(8, 2, 8)
+    scores = np.einsum("thd,shd->hts", q.astype(np.float64), k) / np.sqrt(8)
+    scores[:, :4, 4:] = -np.inf
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    close(softmax_weights(q, k, start=0, block=4), weights / weights.sum(axis=2, keepdims=True))
+
+
 def test_long_attention_is_cut_into_pieces_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = f32(9, 2, 8), f32(9, 1, 8), f32(9, 1, 8)
     weights = softmax_weights(q, k, start=0)
+    blocks = softmax_weights(q, k, start=0, block=4)
     mixed = mix_values(weights, v)
     monkeypatch.setattr("tritgold.layers.attention._SCRATCH", 1)  # one token at a time
     assert np.array_equal(softmax_weights(q, k, start=0), weights)
+    assert np.array_equal(softmax_weights(q, k, start=0, block=4), blocks)
     assert np.array_equal(mix_values(weights, v), mixed)
 
 

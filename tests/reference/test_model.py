@@ -18,6 +18,8 @@ from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.graph import trace_names
 from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.layers.arithmetic import Arithmetic
+from tritgold.layers.attention import softmax_weights
 from tritgold.model import forward
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.trace import Trace
@@ -69,11 +71,13 @@ def llama(seed: int = 0) -> tuple[ModelConfig, ModelWeights]:
     return config, ModelWeights(embedding, layers, gain(24), head)
 
 
-def in_pieces(tokens: list[int], pieces: list[int], weights: ModelWeights, config: ModelConfig) -> Trace:
+def in_pieces(
+    tokens: list[int], pieces: list[int], weights: ModelWeights, config: ModelConfig, block: int = 1
+) -> Trace:
     trace, cache = Trace(), Float32Cache(config, len(tokens))
     start = 0
     for size in pieces:
-        forward(tokens[start : start + size], weights, config, cache, trace)
+        forward(tokens[start : start + size], weights, config, cache, trace, block=block)
         start += size
     return trace
 
@@ -105,6 +109,36 @@ def test_a_token_never_depends_on_what_follows(checkpoint: Checkpoint) -> None:
     whole = forward([5, 6, 7, 8], w, c)
     assert np.array_equal(forward([5, 6, 200, 201], w, c)[:2], whole[:2])
     assert not np.array_equal(forward([9, 6, 7, 8], w, c)[1:], whole[1:]), "and it does depend on what precedes"
+
+
+@pytest.mark.parametrize("pieces", [[4, 4, 4, 2], [8, 6], [4, 10], [12, 2]])
+def test_blocks_one_by_one_and_in_one_go_give_the_same_bits(checkpoint: Checkpoint, pieces: list[int]) -> None:
+    """The last block may be short; a cut inside a block hides its later tokens from the earlier ones."""
+    c, w, tokens = checkpoint.config, checkpoint.weights, list(range(40, 54))
+    whole = in_pieces(tokens, [14], w, c, block=4)
+    assert in_pieces(tokens, pieces, w, c, block=4).digest() == whole.digest()
+    assert whole.mode != in_pieces(tokens, [14], w, c).mode == "golden/1"
+    cut = in_pieces(tokens, [2, 12], w, c, block=4)
+    assert not np.array_equal(cut["logits"][:2], whole["logits"][:2])
+
+
+@pytest.mark.parametrize(("block", "changed"), [(1, [3]), (2, [2, 3]), (3, [3]), (4, [0, 1, 2, 3]), (99, [0, 1, 2, 3])])
+def test_the_last_token_reaches_its_block_and_nothing_before(
+    checkpoint: Checkpoint, block: int, changed: list[int]
+) -> None:
+    """Causal for 1, full attention from as many positions as tokens on."""
+    one, other = (forward([5, 6, 7, last], checkpoint.weights, checkpoint.config, block=block) for last in (8, 200))
+    assert np.flatnonzero((one != other).any(axis=1)).tolist() == changed
+
+
+def test_a_causal_replacement_of_the_softmax_serves_a_causal_pass(checkpoint: Checkpoint) -> None:
+    def causal(q: np.ndarray, k: np.ndarray, start: int) -> np.ndarray:
+        return softmax_weights(q, k, start)
+
+    c, w = checkpoint.config, checkpoint.weights
+    assert np.array_equal(forward([1, 2], w, c, arithmetic=Arithmetic(softmax_weights=causal)), forward([1, 2], w, c))
+    with pytest.raises(TypeError, match="block"):
+        forward([1, 2], w, c, arithmetic=Arithmetic(softmax_weights=causal), block=2)
 
 
 def test_the_trace_is_the_graph_in_both_families(checkpoint: Checkpoint) -> None:

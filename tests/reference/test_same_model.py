@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_models import TINY, WIDE, GgufModel, HfModel, as_gguf, llama_like, payload, seeded
 
-from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.checkpoint import NOT_ARITHMETIC, Checkpoint, open_checkpoint
 from tritgold.formats.hf_writer import bf16_entry, packed_entries
 from tritgold.formats.linear_readers import interleaved_rows
 from tritgold.model import forward
@@ -98,8 +98,17 @@ def test_the_model_hash_sees_every_change(tmp_path: Path, change: object) -> Non
 def test_the_model_hash_leaves_out_what_no_arithmetic_uses(tmp_path: Path) -> None:
     model = seeded(tmp_path)
     before = open_checkpoint(model.write(tmp_path / "hf")).model_hash()
-    model.config.update(eos_token_id=[257, 258], bos_token_id=3, max_position_embeddings=77)
-    assert open_checkpoint(model.write(tmp_path / "hf")).model_hash() == before
+    model.config.update(eos_token_id=[256, 257], bos_token_id=3, max_position_embeddings=77)
+    model.config.update(bd_size=8, mask_token_id=258)
+    opened = open_checkpoint(model.write(tmp_path / "hf"))
+    assert opened.model_hash() == before
+    assert {name: getattr(opened.config, name) for name in NOT_ARITHMETIC} == {
+        "context": 77,
+        "bos": 3,
+        "eos": (256, 257),
+        "mask": 258,
+        "block": 8,
+    }
 
 
 # ---- q and k rows, bug case B41 ----------------------------------------------------------------------------------

@@ -132,6 +132,12 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
         keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
     fields["bos"] = next(iter(_inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
     fields["eos"] = _inside(path, "eos_token_id", eos, fields["vocab"])
+    # Fast-dLLM v2's name of the block; its mask id stands in its code, here it is a key.
+    fields["block"] = keys.take("bd_size", int, None)
+    fields["mask"] = keys.take("mask_token_id", int, None)
+    if (fields["block"] is None) is not (fields["mask"] is None):
+        names = ("bd_size", "mask_token_id") if fields["block"] is None else ("mask_token_id", "bd_size")
+        keys.refuse(f"is missing beside {names[1]}", "config-missing", names[0])
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:

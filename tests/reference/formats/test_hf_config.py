@@ -1,6 +1,7 @@
 """config.json: what is understood, what is refused, and that nothing is passed over."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,16 @@ def test_bookkeeping_changes_nothing(tmp_path: Path, key: str) -> None:
 
 
 def test_an_unknown_key_can_be_passed_over_by_name(tmp_path: Path) -> None:
-    assert refusal(lambda: read(tmp_path, changes={"bd_size": 32}, ignore_keys=("other",))).kind == "config-unknown-key"
-    assert read(tmp_path, changes={"bd_size": 32}, ignore_keys=("bd_size",)).model == read(tmp_path).model
+    changes = {"unheard_of": 32}
+    assert refusal(lambda: read(tmp_path, changes=changes, ignore_keys=("other",))).kind == "config-unknown-key"
+    assert read(tmp_path, changes=changes, ignore_keys=("unheard_of",)).model == read(tmp_path).model
+
+
+def test_block_and_mask_make_a_model_one_of_block_diffusion(tmp_path: Path) -> None:
+    model = read(tmp_path, changes={"bd_size": 8, "mask_token_id": 258}).model
+    assert (model.block, model.mask) == (8, 258)
+    for changes in ({}, {"bd_size": None, "mask_token_id": None}):
+        assert read(tmp_path, changes=changes).model == replace(model, block=None, mask=None)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +226,10 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-type", "eos_token_id", {"eos_token_id": [257.0]}),
     ("config-type", "eos_token_id", {"eos_token_id": [[257]]}),
     ("config-type", "eos_token_id", {"eos_token_id": [None]}),
+    ("config-type", "bd_size", {"bd_size": 8.0, "mask_token_id": 258}),
+    ("config-type", "bd_size", {"bd_size": True, "mask_token_id": 258}),
+    ("config-type", "mask_token_id", {"bd_size": 8, "mask_token_id": "258"}),
+    ("config-type", "mask_token_id", {"bd_size": 8, "mask_token_id": [258]}),
     # values
     ("config-value", "hidden", {"hidden_size": 0}),
     ("config-value", "hidden", {"hidden_size": -16}),
@@ -233,6 +246,13 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "rope_theta", {"rope_theta": float("inf")}),
     ("config-value", "rope_theta", {"rope_theta": 10**400}),
     ("config-value", "rope_theta", {"rope_parameters": {"rope_theta": 10**400}, "rope_theta": ABSENT}),
+    ("config-missing", "key 'mask_token_id': is missing beside bd_size", {"bd_size": 8}),
+    ("config-missing", "key 'bd_size': is missing beside mask_token_id", {"mask_token_id": 258}),
+    ("config-value", "block is not usable: found 0", {"bd_size": 0, "mask_token_id": 258}),
+    ("config-value", "block is not usable: found -8", {"bd_size": -8, "mask_token_id": 258}),
+    ("config-value", "mask is not usable: found 257, expected no end", {"bd_size": 8, "mask_token_id": 257}),
+    ("config-value", "mask is not usable: found 259", {"bd_size": 8, "mask_token_id": 259}),
+    ("config-value", "mask is not usable: found -1", {"bd_size": 8, "mask_token_id": -1}),
 ]  # fmt: skip
 
 

@@ -1,0 +1,276 @@
+"""Block diffusion: which row decides which token and when, every end of the text, and the golden model doing it."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from refusals import refusal
+
+from tritgold.config import ModelConfig
+from tritgold.decode.block_diffusion import Diffused, block_diffusion
+
+EOS, MASK, M = 62, 63, 63
+CONFIG = ModelConfig(
+    vocab=64, hidden=8, inter=12, layers=1, heads=2, kv_heads=1, head_dim=4, context=16, norm_eps=1e-5,
+    rope_theta=1e4, activation="relu2", sub_norms=True, tied_head=True, scale_rule="multiply", eos=(EOS,),
+    mask=MASK, block=4,
+)  # fmt: skip
+
+
+class Call(NamedTuple):
+    """What the model was given. start: how many tokens it had kept before."""
+
+    start: int
+    tokens: list[int]
+    keep: bool
+
+
+class Scripted:
+    """A model that says a token for each position, in the row before it; remembers what it was given to read.
+
+    At position p it says 10 + p, and 40 + p in a pass that keeps: so a token shows the row and the pass it is from.
+    script: position -> (token, n) says another, as likely as the n - 1 ids behind it: its probability is 1 / n,
+    exactly for n = 1, 2 and 4. The mask is likelier than all of them, everywhere.
+    """
+
+    def __init__(self, script: dict[int, tuple[int, int]] | None = None) -> None:
+        self.script, self.kept, self.calls = script or {}, 0, list[Call]()
+
+    def __call__(self, tokens: list[int], keep: bool) -> np.ndarray:
+        self.calls.append(Call(self.kept, list(tokens), keep))
+        logits = np.full((len(tokens), 64), -1e4, np.float32)
+        for row in range(len(tokens)):
+            at = self.kept + row + 1
+            token, equals = self.script.get(at, (at + (40 if keep else 10), 1))
+            logits[row, token : token + equals] = 5
+        logits[:, MASK] = 9
+        self.kept += len(tokens) if keep else 0
+        return logits
+
+
+def diffuse(
+    model: Scripted,
+    prompt: list[int],
+    max_tokens: int,
+    threshold: float = 0.9,
+    sub_block: int = 4,
+    config: ModelConfig = CONFIG,
+) -> Diffused:
+    """Decode, and check what holds of every run."""
+    done = block_diffusion(prompt, config, model, max_tokens, threshold, sub_block)
+    passes = model.calls[len(prompt) // 4 :]  # without the prefill
+    assert done.forwards == len(passes)
+    assert len(done.order) == len(done.tokens) <= max_tokens
+    assert all(-1 <= number < done.forwards for number in done.order)
+    assert MASK not in done.tokens
+    text = prompt + done.tokens
+    for call in passes:
+        assert (call.start % 4, len(call.tokens)) == (0, 4)
+        assert all(given in (MASK, final) for given, final in zip(call.tokens, text[call.start :], strict=False))
+    assert [token for call in model.calls if call.keep for token in call.tokens] == text[: model.kept]
+    return done
+
+
+# ---- rows and passes ---------------------------------------------------------------------------------------------
+
+
+def test_a_token_comes_from_the_row_before_it_and_the_first_of_a_block_from_the_keeping_pass() -> None:
+    model = Scripted()
+    done = diffuse(model, [1, 2], 8, threshold=0, sub_block=2)
+    assert done == Diffused([12, 13, 44, 15, 16, 17, 48, 19], 6, [0, 0, 1, 2, 3, 3, 4, 5], "length")
+    assert model.calls == [
+        (0, [1, 2, M, M], False),
+        (0, [1, 2, 12, 13], True),
+        (4, [44, M, M, M], False),
+        (4, [44, 15, M, M], False),
+        (4, [44, 15, 16, 17], True),
+        (8, [48, M, M, M], False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        (1, [(0, [1, M, M, M], False)]),
+        (3, [(0, [1, 1, 1, M], False)]),
+        (4, [(0, [1, 1, 1, 1], True), (4, [44, M, M, M], False)]),  # the released program loses this prompt
+        (5, [(0, [1, 1, 1, 1], True), (4, [1, M, M, M], False)]),
+        (8, [(0, [1] * 4, True), (4, [1] * 4, True), (8, [48, M, M, M], False)]),
+        (10, [(0, [1] * 4, True), (4, [1] * 4, True), (8, [1, 1, M, M], False)]),
+    ],
+)
+def test_whole_blocks_of_the_prompt_are_kept_and_its_tail_heads_a_block(
+    prompt: int, first: list[tuple[int, list[int], bool]]
+) -> None:
+    model = Scripted()
+    diffuse(model, [1] * prompt, 3)
+    assert model.calls[: len(first)] == first
+
+
+@pytest.mark.parametrize("sub_block", [1, 2, 4])
+@pytest.mark.parametrize("prompt", range(1, 13))
+def test_every_length_within_the_context(prompt: int, sub_block: int) -> None:
+    """At threshold 0 a pass fills a sub-block and one more ends the block; at 1 a pass decides one token."""
+    for end in range(prompt + 1, 17):
+        new = range(prompt, end)
+        tokens = [at + (10 if at % 4 else 40) for at in new]
+        masked, kept = [at for at in new if at % 4], [at for at in new if at % 4 == 0 and at > prompt]
+
+        done = diffuse(Scripted(), [1] * prompt, end - prompt, 0, sub_block)
+        assert (done.tokens, done.reason) == (tokens, "length")
+        assert done.forwards == len({at // sub_block for at in masked}) + len(kept)
+
+        done = diffuse(Scripted(), [1] * prompt, end - prompt, 1, sub_block)
+        assert (done.tokens, done.reason) == (tokens, "length")
+        assert done.forwards == len(masked) + len(kept)
+        assert done.order == [at - prompt - (prompt % 4 == 0) for at in new]
+
+
+def test_no_pass_is_made_for_what_nobody_reads() -> None:
+    """Neither the rest of a block behind max_tokens, nor its keeping when the text ends with it."""
+    assert diffuse(Scripted(), [1], 1, threshold=1).forwards == 1
+    assert diffuse(Scripted(), [1] * 4, 1) == Diffused([44], 0, [-1], "length")
+    model = Scripted()
+    diffuse(model, [1], 3)
+    assert [call.keep for call in model.calls] == [False]
+
+
+# ---- which tokens a pass decides ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threshold", "order"),
+    [
+        (0.5, [0, 1, 2]),  # exactly the threshold is not above it
+        (np.nextafter(0.5, 0), [0, 0, 0]),
+        (0, [0, 0, 0]),
+        (1, [0, 1, 2]),
+        (1.5, [0, 1, 2]),
+    ],
+)
+def test_the_threshold_is_strict_and_ties_go_to_the_lowest_id_and_the_first_position(
+    threshold: float, order: list[int]
+) -> None:
+    done = diffuse(Scripted({1: (20, 2), 2: (30, 2), 3: (20, 2)}), [1], 3, threshold)
+    assert (done.tokens, done.order) == ([20, 30, 20], order)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "order"), [(0.9, [2, 1, 0]), (0.5, [2, 1, 0]), (0.4, [1, 0, 0]), (0.25, [1, 0, 0]), (0.2, [0, 0, 0])]
+)
+def test_the_likeliest_is_decided_whatever_its_probability(threshold: float, order: list[int]) -> None:
+    done = diffuse(Scripted({1: (20, 4), 2: (30, 2)}), [1], 3, threshold)
+    assert (done.tokens, done.order) == ([20, 30, 13], order)
+
+
+def test_certainty_itself_is_not_above_1() -> None:
+    """The ids beside the best have a probability of exactly 0 here: 1 > 1 is false."""
+    assert diffuse(Scripted(), [1], 3, threshold=1).forwards == 3
+    assert diffuse(Scripted(), [1], 3, threshold=np.nextafter(1, 0)).forwards == 1
+
+
+@pytest.mark.parametrize(("sub_block", "order"), [(4, [1, 0, 0]), (2, [0, 1, 1]), (1, [0, 1, 2])])
+def test_sub_blocks_are_filled_left_to_right(sub_block: int, order: list[int]) -> None:
+    """Position 1 is the least certain, and waits only for those of its own sub-block."""
+    model = Scripted({1: (20, 4)})
+    assert diffuse(model, [1], 3, sub_block=sub_block).order == order
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_mask_is_never_predicted_and_the_models_array_is_left_alone(kind: type) -> None:
+    given = []
+
+    def only_the_mask(tokens: list[int], keep: bool) -> np.ndarray:
+        given.append(np.zeros((len(tokens), 64), kind))
+        given[-1][:, MASK] = 1000
+        return given[-1]
+
+    done = block_diffusion([1], CONFIG, only_the_mask, 6, threshold=0.01, sub_block=4)
+    assert done.tokens == [0] * 6
+    assert done.forwards == 3, "1 in 63, not e**-1000, is the probability of the others"
+    assert all((logits[:, MASK] == 1000).all() for logits in given)
+
+
+# ---- where the text ends -----------------------------------------------------------------------------------------
+
+
+def test_end_of_sequence_waits_for_the_masks_before_it_and_not_for_those_behind() -> None:
+    done = diffuse(Scripted({1: (20, 4), 2: (EOS, 1), 3: (30, 2)}), [1], 9)
+    assert done == Diffused([20, EOS], 3, [2, 0], "stop")  # pass 1 decided position 3, which is cut off
+    model = Scripted({1: (EOS, 1), 2: (20, 4), 3: (30, 4)})
+    assert diffuse(model, [1], 9) == Diffused([EOS], 1, [0], "stop")
+    assert model.calls == [(0, [1, M, M, M], False)]
+
+
+def test_the_first_of_several_ends_counts_also_when_it_is_decided_last() -> None:
+    assert diffuse(Scripted({1: (EOS, 1), 2: (EOS, 1)}), [1], 9).tokens == [EOS]
+    config = replace(CONFIG, eos=(EOS, 20))
+    done = diffuse(Scripted({1: (20, 4), 3: (EOS, 1)}), [1], 9, config=config)
+    assert done == Diffused([20], 2, [1], "stop")
+
+
+@pytest.mark.parametrize(("prompt", "forwards"), [([1, 1, 1, 1], 0), ([1, 1, 1], 2)])
+def test_end_of_sequence_from_a_keeping_pass(prompt: list[int], forwards: int) -> None:
+    done = diffuse(Scripted({4: (EOS, 1)}), prompt, 9)
+    assert (done.tokens[-1], done.forwards, done.reason) == (EOS, forwards, "stop")
+    assert len(prompt + done.tokens) == 5
+
+
+def test_end_of_sequence_in_the_prompt_does_not_stop() -> None:
+    assert diffuse(Scripted(), [EOS, 1], 3).tokens == [12, 13, 44]
+    assert diffuse(Scripted(), [1, 1, 1, EOS], 3).tokens == [44, 15, 16]
+
+
+def test_at_the_limit_the_end_of_sequence_is_a_stop_and_behind_it_nothing() -> None:
+    script = {2: (EOS, 1)}
+    assert diffuse(Scripted(script), [1], 2) == Diffused([11, EOS], 1, [0, 0], "stop")
+    assert diffuse(Scripted(script), [1], 1) == Diffused([11], 1, [0], "length")
+
+
+@pytest.mark.parametrize(
+    ("context", "prompt", "tokens"),
+    [
+        (8, 5, [15, 16, 17, 48]),  # the keeping pass says one more, as the last step of greedy decoding does
+        (8, 7, [17, 48]),
+        (8, 8, [48]),
+        (10, 5, [15, 16, 17, 48]),
+        (10, 8, [48]),
+    ],
+)
+def test_context_full_when_there_is_no_room_for_a_block(context: int, prompt: int, tokens: list[int]) -> None:
+    config = replace(CONFIG, context=context)
+    done = diffuse(Scripted(), [1] * prompt, 100, config=config)
+    assert (done.tokens, done.reason) == (tokens, "context_full")
+    assert diffuse(Scripted(), [1] * prompt, len(tokens), config=config).reason == "length"
+    model = Scripted({prompt + len(tokens) - 1: (EOS, 1)})
+    assert diffuse(model, [1] * prompt, 100, config=config).reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "prompt", "options"),
+    [
+        ("no-diffusion", {"mask": None, "block": None}, [1], {}),
+        ("sub-block", {}, [1], {"sub_block": 3}),
+        ("sub-block", {}, [1], {"sub_block": 8}),
+        ("sub-block", {}, [1], {"sub_block": 0}),
+        ("sub-block", {}, [1], {"sub_block": -2}),
+        ("mask-in-prompt", {}, [1, MASK], {}),
+        ("no-tokens", {}, [], {}),
+        ("token-id", {}, [64], {}),
+        ("context-length", {}, [1] * 17, {}),
+        ("context-length", {"context": 10}, [1] * 9, {}),  # no room for the block that the prompt's tail begins
+        ("context-length", {"context": 3}, [1] * 2, {}),
+        ("threshold", {}, [1], {"threshold": float("nan")}),
+        ("threshold", {}, [1], {"threshold": -0.1}),
+        ("max-tokens", {}, [1] * 4, {"max_tokens": 0}),
+        ("max-tokens", {}, [1] * 4, {"max_tokens": -1}),
+    ],
+)
+def test_refusals_come_before_any_call(
+    kind: str, changed: dict[str, Any], prompt: list[int], options: dict[str, Any]
+) -> None:
+    model, options = Scripted(), {"max_tokens": 5, "sub_block": 4, **options}
+    error = refusal(lambda: block_diffusion(prompt, replace(CONFIG, **changed), model, **options))
+    assert error.kind == kind
+    assert model.calls == []
