@@ -1,0 +1,67 @@
+"""The corpus: the King James Bible as Debian's ``bible-kjv`` prints it, verified by hash, cut into chapters.
+
+The text is in the public domain (the package states that its copyright has expired) and is not committed. Fetch and
+print it on Debian, without installing anything:
+
+    apt-get download bible-kjv bible-kjv-text
+    for file in bible-kjv*.deb; do dpkg-deb -x $file kjv; done
+    echo Gen1:1-Rev22:21 | kjv/usr/bin/bible -f -d kjv/usr/lib/bible.data > kjv.txt
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritgold.errors import FormatError
+
+SHA256 = "ae271ac43fb594ac9f4aecb1fce69ba2e0ce2b19985ab055493d6c585d4a28b3"
+HELD_OUT_EVERY = 20  # chapters: spread over the whole text, so that it is the same kind of text
+_VERSE = re.compile(r"(\d?[A-Z][A-Za-z]*)(\d+):(\d+) (.*)")
+_RECIPE = "python -m tritgold_xla.training --help says how to fetch it"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Chapters in order, a verse a line. held_out is every HELD_OUT_EVERY-th of them; train the others."""
+
+    train: list[str]
+    held_out: list[str]
+
+
+def read_corpus(path: Path) -> Corpus:
+    """Read the printed text. Raises FormatError where the file is missing or is not exactly that text."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error}", kind="corpus-missing", file=path, hint=_RECIPE) from error
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != SHA256:
+        what = "is not the text that the models are trained on"
+        raise FormatError(what, kind="corpus-hash", file=path, got=digest, expected=SHA256, hint=_RECIPE)
+    return split(chapters(raw.decode("ascii")))
+
+
+def chapters(printed: str) -> list[str]:
+    r"""What ``bible -f`` prints, banner and prompt included -> the text of each chapter, references left out.
+
+    >>> chapters("Hit '?' for help.\nGe1:1 In the beginning.\nGe1:2 And the earth.\nGe2:1 Thus.")
+    ['In the beginning.\nAnd the earth.', 'Thus.']
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    seen = set()
+    for line in printed.splitlines():
+        verse = _VERSE.fullmatch(line)
+        if verse and verse.groups()[:3] not in seen:  # the banner shows Genesis 1:1 once more
+            seen.add(verse.groups()[:3])
+            found.setdefault((verse.group(1), verse.group(2)), []).append(verse.group(4).strip())
+    return ["\n".join(verses) for verses in found.values()]
+
+
+def split(texts: list[str]) -> Corpus:
+    """Every HELD_OUT_EVERY-th chapter is held out, from the middle of the first HELD_OUT_EVERY on."""
+    held = set(range(HELD_OUT_EVERY // 2, len(texts), HELD_OUT_EVERY))
+    return Corpus(
+        train=[text for i, text in enumerate(texts) if i not in held],
+        held_out=[text for i, text in enumerate(texts) if i in held],
+    )

@@ -1,0 +1,67 @@
+"""training.json: what a model card states of each run, written beside the models and never typed by hand."""
+
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.errors import FormatError
+from tritgold_xla.training.corpus import HELD_OUT_EVERY, SHA256
+from tritgold_xla.training.run_state import Run
+from tritgold_xla.training.tokens import Stream
+
+FILE, CURVE_EVERY = "training.json", 25
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "tokenizers")
+
+
+def corpus_facts(train: Stream, held_out: Stream, five_gram: float) -> dict[str, Any]:
+    """Text, split and baseline."""
+    return {
+        "sha256": SHA256,
+        "held_out": f"every {HELD_OUT_EVERY}th chapter",
+        "train": {"tokens": len(train.ids), "bytes": train.bytes},
+        "held-out": {"tokens": len(held_out.ids), "bytes": held_out.bytes},
+        "five_gram_bits_per_byte": round(five_gram, 4),
+    }
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """Recipe, machine, time and curve of one run. curve: (step, mean loss in nats a token of the steps up to it)."""
+    losses = np.array(run.losses)
+    ends = [*range(CURVE_EVERY, len(losses), CURVE_EVERY), len(losses)]
+    curve = [[end, round(float(losses[max(end - CURVE_EVERY, 0) : end].mean()), 4)] for end in ends]
+    return {
+        "recipe": run.recipe.as_dict(),
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "seconds": round(run.seconds),
+        "curve": curve,
+        "held_out_bits_per_byte": [[step, round(bits, 4)] for step, bits in run.held_out],
+    }
+
+
+def record(folder: Path, name: str, facts: dict[str, Any]) -> None:
+    """Put ``facts`` under ``name`` into the folder's training.json; what else it holds stays."""
+    path = folder / FILE
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        hint = "remove it; the runs write it anew"
+        raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error
+    scratch = path.with_name(path.name + ".part")
+    scratch.write_text(json.dumps({**known, name: facts}, indent=1) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

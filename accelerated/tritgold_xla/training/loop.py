@@ -1,0 +1,87 @@
+"""The loop: each step decided by seed and number alone, so that stopping and resuming changes nothing."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from tritgold.errors import NonFiniteError
+from tritgold_xla.training import objective, run_state
+from tritgold_xla.training.optimiser import optimiser
+from tritgold_xla.training.qat import Parameters
+from tritgold_xla.training.recipe import Recipe
+from tritgold_xla.training.run_state import Run
+
+
+def train(
+    run: Run,
+    ids: np.ndarray,
+    path: Path,
+    *,
+    evaluate: Callable[[Parameters], float],
+    progress: Callable[[Run], None] = lambda run: None,
+    save_every: int = 50,
+    evaluate_every: int = 250,
+) -> Run:
+    """Train ``run`` to its last step and return it.
+
+    ids: int32 [tokens], the training stream. path: the state's file, replaced whole every ``save_every`` steps, at
+    the end, and when interrupted (KeyboardInterrupt is raised again after that), so that nothing is lost.
+    evaluate: masters -> held-out bits a byte. progress: called after every step.
+    """
+    recipe = run.recipe
+    update = jax.jit(partial(_update, recipe))
+    try:
+        while run.step < recipe.steps:
+            began = time.perf_counter()
+            batch = objective.batch_of(ids, recipe, run.step)
+            diffuse = recipe.objective == "block diffusion"  # else sequences need not hold whole blocks
+            noise = objective.noise_of(recipe, run.step) if diffuse else np.zeros((recipe.batch, recipe.length), bool)
+            parameters, moments, loss = update(run.parameters, run.moments, batch, noise)
+            if not isfinite(float(loss)):
+                run_state.save(run, path)
+                raise _diverged(path, step=run.step + 1)
+            losses = (*run.losses, float(loss))
+            seconds = run.seconds + time.perf_counter() - began
+            step = run.step + 1
+            held_out = run.held_out
+            if step % evaluate_every == 0 or step == recipe.steps:
+                held_out = (*held_out, (step, evaluate(parameters)))
+            # One assignment: an interrupt falls before a step or after it.
+            run = replace(
+                run,
+                parameters=parameters,
+                moments=moments,
+                step=step,
+                losses=losses,
+                held_out=held_out,
+                seconds=seconds,
+            )
+            if step % save_every == 0 or step == recipe.steps:
+                run_state.save(run, path)
+            progress(run)
+    except KeyboardInterrupt:
+        run_state.save(run, path)
+        raise
+    return run
+
+
+def _diverged(path: Path, step: int) -> NonFiniteError:
+    what = "the loss is not finite"
+    hint = "the state before it is kept; a lower learning rate needs another recipe"
+    return NonFiniteError(what, kind="training-diverged", file=path, thing=f"step {step}", hint=hint)
+
+
+def _update(
+    recipe: Recipe, parameters: Parameters, moments: optax.OptState, batch: jax.Array, noise: jax.Array
+) -> tuple[Parameters, optax.OptState, jax.Array]:
+    """(masters, moments, loss) after one step. batch: int [batch, length + 1]; noise: bool [batch, length]."""
+    loss, gradients = jax.value_and_grad(objective.loss)(parameters, batch, noise, recipe)
+    updates, moments = optimiser(recipe).update(gradients, moments, parameters)
+    return optax.apply_updates(parameters, updates), moments, loss

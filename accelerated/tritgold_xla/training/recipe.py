@@ -1,0 +1,115 @@
+"""Recipe: everything that decides a training run, as data; the runs that made the embedded models."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from tritgold.config import ModelConfig
+from tritgold.errors import ConfigError
+
+Objective = Literal["autoregressive", "block diffusion"]
+MIN_VOCAB = 260
+PACKING_BLOCK = 256  # TQ1_0 and TQ2_0 hold rows of whole blocks: every packing of the project fits the model
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run.
+
+    ternary: False trains the same network in float32 throughout. start: the run whose master weights this one
+    continues from. steps, batch, length: updates, sequences an update, tokens a sequence. peak: learning rate of the
+    matrices (Muon); small: of embedding and gains (Adam). decay: weight decay of the first half, then none. block:
+    tokens a block of the diffusion objective.
+    """
+
+    name: str
+    ternary: bool = True
+    objective: Objective = "autoregressive"
+    start: str | None = None
+    seed: int = 1611
+    steps: int = 1100
+    batch: int = 8
+    length: int = 256
+    warmup: int = 60
+    peak: float = 0.02
+    small: float = 3e-3
+    decay: float = 0.1
+    vocab: int = 2048
+    hidden: int = 256
+    inter: int = 768
+    layers: int = 6
+    heads: int = 4
+    kv_heads: int = 2
+    context: int = 1024
+    norm_eps: float = 1e-5
+    rope_theta: float = 10_000.0
+    block: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "length", "block"):
+            if getattr(self, name) < 1:
+                raise _bad(name, getattr(self, name), "at least 1")
+        for name, width in (("hidden", self.hidden), ("inter", self.inter)):
+            if width % PACKING_BLOCK:
+                raise _bad(name, width, f"a multiple of {PACKING_BLOCK}, the block of TQ1_0 and TQ2_0")
+        if self.heads < 1 or self.hidden % self.heads:
+            raise _bad("heads", self.heads, f"a divisor of hidden = {self.hidden}")
+        if self.length < 2:
+            raise _bad("length", self.length, "at least 2")
+        if not 0 <= self.warmup <= self.steps // 2:
+            raise _bad("warmup", self.warmup, f"0 to half of steps = {self.steps}")
+        if self.vocab < MIN_VOCAB:
+            raise _bad("vocab", self.vocab, f"at least {MIN_VOCAB}: the bytes and the special tokens")
+        if self.length > self.context:
+            raise _bad("length", self.length, f"at most the context, {self.context}")
+        if self.objective == "block diffusion" and self.length % self.block:
+            raise _bad("length", self.length, f"a multiple of the block, {self.block}")
+        self.config()  # refuses what the model cannot be
+
+    def config(self) -> ModelConfig:
+        """The model that comes out."""
+        return ModelConfig(
+            vocab=self.vocab,
+            hidden=self.hidden,
+            inter=self.inter,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.hidden // self.heads,
+            context=self.context,
+            norm_eps=self.norm_eps,
+            rope_theta=self.rope_theta,
+            activation="relu2",
+            sub_norms=True,
+            tied_head=True,
+            scale_rule="multiply",
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for the model card and the checkpoint."""
+        return asdict(self)
+
+
+AR = Recipe("kjv-ar")
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        AR,
+        replace(AR, name="kjv-ar-float", ternary=False),
+        replace(AR, name="short", steps=30, batch=4, warmup=5),  # a minute, to see that all is in place
+        replace(
+            AR,
+            name="kjv-dlm",
+            objective="block diffusion",
+            start="kjv-ar",
+            steps=300,
+            batch=4,
+            warmup=30,
+            peak=0.008,
+            small=1e-3,
+        ),
+    )
+}
+
+
+def _bad(name: str, got: object, expected: str) -> ConfigError:
+    return ConfigError("is not usable", kind="recipe", thing=name, got=got, expected=expected)

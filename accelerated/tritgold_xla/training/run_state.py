@@ -1,0 +1,120 @@
+"""The state of a training run, and the one file that holds it: masters, moments, and where the run stands."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax  # type: ignore[import-untyped]
+
+from tritgold.errors import ConfigError, FormatError
+from tritgold.formats.safetensors_file import Entry, SafetensorsFile, write_safetensors
+from tritgold_xla.training.optimiser import optimiser
+from tritgold_xla.training.qat import Parameters, initial_parameters
+from tritgold_xla.training.recipe import Recipe
+
+_KEY, _DTYPES = "tritgold.training", {"F32": np.float32, "I32": np.int32}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Where a run stands. losses: nats a token, one for each step; held_out: (step, bits a byte); seconds: training."""
+
+    recipe: Recipe
+    parameters: Parameters
+    moments: optax.OptState
+    step: int = 0
+    losses: tuple[float, ...] = ()
+    held_out: tuple[tuple[int, float], ...] = ()
+    seconds: float = 0.0
+
+
+def begin(recipe: Recipe, start: Parameters | None = None) -> Run:
+    """A run at step 0: from the seed, or from the masters of an earlier run."""
+    parameters = jax.tree.map(jnp.asarray, initial_parameters(recipe) if start is None else start)
+    return Run(recipe, parameters, optimiser(recipe).init(parameters))
+
+
+def save(run: Run, path: Path) -> None:
+    """Write the state; the file appears whole, or the one before it stays."""
+    named = ((_name(at), np.asarray(leaf)) for at, leaf in jax.tree.leaves_with_path(_arrays(run)))
+    codes = {dtype: code for code, dtype in _DTYPES.items()}
+    entries = {name: Entry(codes[a.dtype.type], a.shape, a.tobytes()) for name, a in named}
+    facts = {
+        "recipe": run.recipe.as_dict(),
+        "step": run.step,
+        "losses": run.losses,
+        "held_out": run.held_out,
+        "seconds": run.seconds,
+    }
+    write_safetensors(path, entries, {_KEY: json.dumps(facts)})
+
+
+def load(recipe: Recipe, path: Path) -> Run:
+    """The run that ``path`` holds.
+
+    Raises FormatError where it is damaged or holds something else, ConfigError where it is of another recipe.
+    """
+    file = SafetensorsFile(path)
+    try:
+        facts: dict[str, Any] = json.loads(file.metadata[_KEY])
+        found = Recipe(**facts["recipe"])
+        held_out = tuple((int(step), float(bits)) for step, bits in facts["held_out"])
+        step, losses, seconds = int(facts["step"]), tuple(map(float, facts["losses"])), float(facts["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        hint = "give another folder, or remove the file to begin anew"
+        raise FormatError("holds no training run", kind="training-state", file=path, hint=hint) from error
+    if found != recipe:
+        raise _another(path, found, recipe)
+    empty = begin(recipe)
+    leaves, structure = jax.tree.flatten_with_path(_arrays(empty))
+    arrays = [_read(file, _name(at), leaf) for at, leaf in leaves]
+    parameters, moments = jax.tree.unflatten(structure, arrays)
+    return replace(
+        empty,
+        parameters=parameters,
+        moments=moments,
+        step=step,
+        losses=losses,
+        held_out=held_out,
+        seconds=seconds,
+    )
+
+
+def _arrays(run: Run) -> tuple[Parameters, optax.OptState]:
+    return run.parameters, run.moments
+
+
+def _name(at: Any) -> str:
+    return jax.tree_util.keystr(at, simple=True, separator=".")
+
+
+def _read(file: SafetensorsFile, name: str, like: jax.Array) -> jax.Array:
+    stored = file.tensors.get(name)
+    if stored is None or stored.shape != like.shape or _DTYPES.get(stored.dtype) != like.dtype.type:
+        raise FormatError(
+            "is not the tensor that this version of the training keeps",
+            kind="training-state",
+            file=file.path,
+            thing=f"tensor {name!r}",
+            got=None if stored is None else f"{stored.dtype} {list(stored.shape)}",
+            expected=f"{like.dtype} {list(like.shape)}",
+            hint="remove the file to begin anew",
+        )
+    return jnp.asarray(np.frombuffer(stored.data.tobytes(), _DTYPES[stored.dtype]).reshape(stored.shape))
+
+
+def _another(path: Path, found: Recipe, recipe: Recipe) -> ConfigError:
+    ours, theirs = recipe.as_dict(), found.as_dict()
+    changed = sorted(name for name in ours if ours[name] != theirs[name])
+    return ConfigError(
+        "holds a run of another recipe",
+        kind="recipe-changed",
+        file=path,
+        got={name: theirs[name] for name in changed},
+        expected={name: ours[name] for name in changed},
+        hint="give another folder, or remove the file to begin anew",
+    )

@@ -1,0 +1,156 @@
+"""The objectives: batches and noise by seed and step alone, the mask of Fast-dLLM v2, each token learnt once a pair."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from tiny_training import DIFFUSION, TINY, varied
+
+from tritgold_xla.training import objective, qat
+from tritgold_xla.training.recipe import Recipe
+from tritgold_xla.training.tokens import MASK
+
+COUNTING = np.arange(1000, dtype=np.int32)
+
+
+def test_a_batch_is_decided_by_seed_and_step_alone():
+    first = objective.batch_of(COUNTING, TINY, 3)
+    objective.batch_of(COUNTING, TINY, 4)  # leaves nothing behind
+    np.testing.assert_array_equal(objective.batch_of(COUNTING, TINY, 3), first)
+    others = [objective.batch_of(COUNTING, TINY, 4), objective.batch_of(COUNTING, replace(TINY, seed=1), 3)]
+    assert not any(np.array_equal(first, other) for other in others)
+
+
+def test_a_batch_is_made_of_crops_from_everywhere():
+    batches = np.concatenate([objective.batch_of(COUNTING[:40], TINY, step) for step in range(200)])
+    assert batches.shape == (200 * TINY.batch, TINY.length + 1)
+    assert (np.diff(batches) == 1).all()
+    assert set(batches[:, 0].tolist()) == set(range(40 - TINY.length))  # the last of them ends with the stream
+
+
+def test_noise_is_decided_by_seed_and_step_alone():
+    first = objective.noise_of(DIFFUSION, 3)
+    assert (first.shape, first.dtype) == ((DIFFUSION.batch, DIFFUSION.length), bool)
+    objective.noise_of(DIFFUSION, 4)
+    np.testing.assert_array_equal(objective.noise_of(DIFFUSION, 3), first)
+    others = [objective.noise_of(DIFFUSION, 4), objective.noise_of(replace(DIFFUSION, seed=1), 3)]
+    assert not any(np.array_equal(first, other) for other in others)
+
+
+def test_each_block_is_masked_at_a_rate_of_its_own():
+    wide = replace(DIFFUSION, context=4096, length=4096, block=1024)
+    noise = np.concatenate([objective.noise_of(wide, step) for step in range(50)])
+    rates = np.sort(noise.reshape(-1, 1024).mean(axis=1))
+    # Uniform between the bounds: 400 rates, each known to about a hundredth.
+    np.testing.assert_allclose(rates, np.linspace(objective.MIN_RATE, 1, len(rates)), atol=0.1)
+    assert rates[0] < 0.03
+    assert rates[-1] > 0.97
+    # The eight blocks of a step have nothing to do with one another: chance stays below a half in 50 steps.
+    together = np.corrcoef(noise.reshape(50, 8, 1024).mean(axis=2), rowvar=False)
+    assert np.abs(together - np.eye(8)).max() < 0.6
+
+
+def test_a_rate_is_never_below_its_least(monkeypatch):
+    monkeypatch.setattr(objective, "MIN_RATE", 0.9)
+    wide = replace(DIFFUSION, context=4096, length=4096, block=1024)
+    rates = objective.noise_of(wide, 0).reshape(-1, 1024).mean(axis=1)
+    assert rates.min() > 0.85
+
+
+@pytest.mark.parametrize(("length", "block"), [(8, 4), (6, 2), (4, 1), (4, 4)])
+def test_the_diffusion_mask_follows_the_rule(length, block):
+    mask = objective.diffusion_mask(length, block)
+    assert mask.shape == (2 * length, 2 * length)
+    for query in range(2 * length):
+        for key in range(2 * length):
+            own, other = query % length // block, key % length // block
+            match query < length, key < length:
+                case True, True:
+                    sees = other == own  # both ways
+                case True, False:
+                    sees = other < own
+                case False, False:
+                    sees = other <= own
+                case False, True:
+                    sees = False
+            assert mask[query, key] == sees, (query, key)
+
+
+class Scripted:
+    """In place of the network: hidden states that are drawn once, and a record of what was asked."""
+
+    VOCAB = 11
+
+    def __init__(self, batch, tokens):
+        self.states = np.random.default_rng(0).normal(0, 2, (batch, tokens, self.VOCAB)).astype(np.float32)
+        self.parameters = {"embedding": np.eye(self.VOCAB, dtype=np.float32)}  # the states are the logits
+
+    def __call__(self, parameters, tokens, recipe, positions, mask):
+        self.tokens, self.positions, self.mask = np.asarray(tokens), positions, mask
+        return jax.numpy.asarray(self.states)
+
+    def nats(self, row, at, target):
+        logits = self.states[row, at].astype(float)
+        return np.log(np.exp(logits).sum()) - logits[target]
+
+
+def scripted_recipe(objective_name):
+    return Recipe("scripted", objective=objective_name, batch=2, length=6, block=3, vocab=Scripted.VOCAB)
+
+
+def test_the_next_token_is_predicted_from_those_before_it(monkeypatch):
+    network = Scripted(2, 6)
+    monkeypatch.setattr(objective, "hidden_states", network)
+    batch = np.random.default_rng(1).integers(0, network.VOCAB, (2, 7))
+    got = objective.loss(network.parameters, batch, None, scripted_recipe("autoregressive"))
+    expected = np.mean([network.nats(row, at, batch[row, at + 1]) for row in range(2) for at in range(6)])
+    assert float(got) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_array_equal(network.tokens, batch[:, :-1])
+    np.testing.assert_array_equal(network.positions, np.arange(6))
+    np.testing.assert_array_equal(network.mask, np.tril(np.ones((6, 6), bool)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_every_token_but_the_first_is_learnt_once_a_pair(monkeypatch, share):
+    network = Scripted(4, 12)
+    monkeypatch.setattr(objective, "hidden_states", network)
+    rng = np.random.default_rng(2)
+    batch, masked = rng.integers(4, network.VOCAB, (2, 7)), rng.random((2, 6)) < share
+    got = objective.loss(network.parameters, batch, masked, scripted_recipe("block diffusion"))
+    # The copy in which token `at` is masked predicts it, by the state before it.
+    nats = [
+        network.nats(row if masked[row, at] else row + 2, at - 1, batch[row, at])
+        for row in range(2)
+        for at in range(1, 6)
+    ]
+    assert float(got) == pytest.approx(np.mean(nats), rel=1e-5)
+    clean = batch[:, :-1]
+    np.testing.assert_array_equal(network.tokens[:2, :6], np.where(masked, MASK, clean))
+    np.testing.assert_array_equal(network.tokens[2:, :6], np.where(masked, clean, MASK))
+    np.testing.assert_array_equal(network.tokens[:, 6:], np.concatenate([clean, clean]))
+    np.testing.assert_array_equal(network.positions, [*range(6), *range(6)])
+    np.testing.assert_array_equal(network.mask, objective.diffusion_mask(6, 3))
+
+
+@pytest.fixture(scope="module")
+def states():
+    """Tokens [24] of one doubled sequence of three blocks -> its hidden states, of a float32 network."""
+    recipe = replace(DIFFUSION, ternary=False, length=12, block=4)
+    parameters = varied(recipe)
+    positions, mask = np.tile(np.arange(12), 2), objective.diffusion_mask(12, 4)
+    compiled = jax.jit(lambda tokens: qat.hidden_states(parameters, tokens[None], recipe, positions, mask)[0])
+    return lambda tokens: np.asarray(compiled(tokens))
+
+
+@pytest.mark.parametrize("at", [0, 5, 11, 12, 17, 23])
+def test_a_token_reaches_what_may_see_it_and_nothing_else(states, at):
+    # The prediction of a masked token, by the state before it, must not know the token: a leak would be learnt at once.
+    tokens = np.random.default_rng(3).integers(4, 300, 24)
+    before = states(tokens)
+    tokens[at] += 1 if tokens[at] < 299 else -1
+    changed = (states(tokens) != before).any(axis=1)
+    block = np.arange(24) % 12 // 4
+    own, noisy = block[at], np.arange(24) < 12
+    expected = noisy & (block == own) if at < 12 else (noisy & (block > own)) | (~noisy & (block >= own))
+    np.testing.assert_array_equal(changed, expected)
