@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
 
 from tritgold.errors import ConfigError, TritgoldError
 from tritgold_xla.training import evaluate, export, facts, loop, run_state
-from tritgold_xla.training.corpus import read_corpus
+from tritgold_xla.training.corpus import Corpus, read_corpus
 from tritgold_xla.training.recipe import RECIPES
 from tritgold_xla.training.run_state import Run
 from tritgold_xla.training.tokens import Stream, streams, train_tokenizer
@@ -29,30 +30,33 @@ def main(text: Path, folder: Path, only: tuple[str, ...]) -> None:
         for file in bible-kjv*.deb; do dpkg-deb -x $file kjv; done
         echo Gen1:1-Rev22:21 | kjv/usr/bin/bible -f -d kjv/usr/lib/bible.data > kjv.txt
 
-    FOLDER receives the state of each run (NAME.safetensors), each model in Hugging Face layout (NAME/), and
-    training.json. Interrupted, the same command goes on from the last finished step, to the same result.
+    FOLDER receives the tokenizer, the state of each run (NAME.safetensors), each model in Hugging Face layout (NAME/),
+    and training.json. Interrupted, the same command goes on from the last finished step; killed, from the last of
+    every 50; to the same result.
     """
     try:
         _train(text, folder, only or EMBEDDED)
     except TritgoldError as error:
         click.echo(f"{type(error).__name__}: {error}", err=True)
         sys.exit(3)
+    except OSError as error:
+        click.echo(f"{folder}: {error}", err=True)
+        sys.exit(3)
     except KeyboardInterrupt:
-        click.echo("interrupted; the state is saved, and the same command goes on from here", err=True)
+        click.echo("interrupted; the steps made are saved, and the same command goes on from here", err=True)
         sys.exit(130)
 
 
 def _train(text: Path, folder: Path, names: tuple[str, ...]) -> None:
     corpus = read_corpus(text)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(corpus.train, RECIPES[names[0]].vocab)
+    tokenizer = _tokenizer(folder / "tokenizer.json", corpus)
     train, held_out = streams(tokenizer, corpus)
-    five_gram = evaluate.ngram_bits_per_byte(train, held_out, RECIPES[names[0]].vocab)
+    five_gram = evaluate.ngram_bits_per_byte(train, held_out, tokenizer.get_vocab_size())
     facts.record(folder, "corpus", facts.corpus_facts(train, held_out, five_gram))
     click.echo(f"{len(train.ids)} tokens to learn, {len(held_out.ids)} held out; 5-gram {five_gram:.3f} bits a byte")
     for name in names:
         run = _run(name, folder, train, held_out)
-        facts.record(folder, name, facts.run_facts(run))
         if run.recipe.ternary:
             export.export(run, tokenizer, folder / name)
         click.echo(f"{name}: {run.held_out[-1][1]:.3f} held-out bits a byte after {run.step} steps")
@@ -79,7 +83,17 @@ def _run(name: str, folder: Path, train: Stream, held_out: Stream) -> Run:
             bar.update(task, completed=run.step, loss=f"{run.losses[-1]:.3f} nats a token")
 
         bits = evaluate.held_out_bits(recipe, held_out)
-        return loop.train(run, train.ids, path, evaluate=bits, progress=show)
+        done = loop.train(run, train.ids, path, evaluate=bits, progress=show)
+    if done is not run or not facts.recorded(folder, name):  # whoever only looks again is not where it was trained
+        facts.record(folder, name, facts.run_facts(done))
+    return done
+
+
+def _tokenizer(path: Path, corpus: Corpus) -> Tokenizer:
+    """The folder's tokenizer, made by the first call: another version of the library might make another one."""
+    if not path.exists():
+        train_tokenizer(corpus.train, RECIPES[EMBEDDED[0]].vocab).save(str(path), pretty=False)
+    return Tokenizer.from_file(str(path))
 
 
 def _finished(name: str, folder: Path) -> Run:

@@ -75,7 +75,7 @@ def diffusion_bits_per_byte(
     count = (len(held_out.ids) - 1) // length
     tokens = held_out.ids[: count * length].reshape(count, length)[::every]
     tokens = tokens[: max(len(tokens) // batch, 1) * batch]
-    share = tokens.size / len(held_out.ids)
+    share = tokens[:, 1:].size / (len(held_out.ids) - 1)  # the first token of a window is not predicted
     place = np.arange(length) % block
     mask, positions = diffusion_mask(length, block), np.tile(np.arange(length), 2)
 

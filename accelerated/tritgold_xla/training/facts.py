@@ -44,17 +44,26 @@ def run_facts(run: Run) -> dict[str, Any]:
     }
 
 
+def recorded(folder: Path, name: str) -> bool:
+    """Whether the folder's training.json has ``name``."""
+    return name in _read(folder / FILE)
+
+
 def record(folder: Path, name: str, facts: dict[str, Any]) -> None:
     """Put ``facts`` under ``name`` into the folder's training.json; what else it holds stays."""
     path = folder / FILE
-    try:
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        hint = "remove it; the runs write it anew"
-        raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error
+    known = _read(path)
     scratch = path.with_name(path.name + ".part")
     scratch.write_text(json.dumps({**known, name: facts}, indent=1) + "\n", encoding="utf-8")
     scratch.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
+        hint = "remove it; the runs write it anew"
+        raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error
 
 
 def _processor() -> str:

@@ -45,8 +45,7 @@ def train(
             noise = objective.noise_of(recipe, run.step) if diffuse else np.zeros((recipe.batch, recipe.length), bool)
             parameters, moments, loss = update(run.parameters, run.moments, batch, noise)
             if not isfinite(float(loss)):
-                run_state.save(run, path)
-                raise _diverged(path, step=run.step + 1)
+                raise _diverged(path, run.step + 1)
             losses = (*run.losses, float(loss))
             seconds = run.seconds + time.perf_counter() - began
             step = run.step + 1
@@ -74,7 +73,7 @@ def train(
 
 def _diverged(path: Path, step: int) -> NonFiniteError:
     what = "the loss is not finite"
-    hint = "the state before it is kept; a lower learning rate needs another recipe"
+    hint = "the file holds the last sound state; a lower learning rate needs another recipe"
     return NonFiniteError(what, kind="training-diverged", file=path, thing=f"step {step}", hint=hint)
 
 

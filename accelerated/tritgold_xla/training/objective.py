@@ -19,8 +19,13 @@ MIN_RATE = 1e-3  # every block keeps a chance of a masked token
 
 def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
     """int32 [batch, length + 1]: crops at random places, decided by seed and step alone, so that resuming is exact."""
-    rng = np.random.Generator(np.random.Philox(key=recipe.seed, counter=[step, 0, 0, 0]))
-    starts = rng.integers(0, len(ids) - recipe.length, recipe.batch)
+    places = len(ids) - recipe.length
+    # Eight starts use up one value of the counter, so each eight have a counter of their own.
+    eights = [
+        _draws(recipe, step, first // 8, 0).integers(0, places, min(8, recipe.batch - first))
+        for first in range(0, recipe.batch, 8)
+    ]
+    starts = np.concatenate(eights)
     return ids[starts[:, None] + np.arange(recipe.length + 1)]
 
 
@@ -47,10 +52,15 @@ def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
 
 def noise_of(recipe: Recipe, step: int) -> np.ndarray:
     """bool [batch, length]: which tokens are masked; a rate for each block, uniform between MIN_RATE and 1."""
-    rng = np.random.Generator(np.random.Philox(key=recipe.seed, counter=[step, 1, 0, 0]))
+    rng = _draws(recipe, 0, step, 1)
     blocks = recipe.length // recipe.block
     rate = MIN_RATE + (1 - MIN_RATE) * rng.random((recipe.batch, blocks, 1))
     return (rng.random((recipe.batch, blocks, recipe.block)) < rate).reshape(recipe.batch, recipe.length)
+
+
+def _draws(recipe: Recipe, *counter: int) -> np.random.Generator:
+    """Random numbers of the recipe's seed, from a place of their own: the first word counts on, the others do not."""
+    return np.random.Generator(np.random.Philox(key=recipe.seed, counter=[*counter, 0]))
 
 
 def diffusion_mask(length: int, block: int) -> np.ndarray:

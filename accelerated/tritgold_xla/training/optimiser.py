@@ -1,12 +1,11 @@
 """The update: Muon for the ternary matrices, Adam for embedding and gains, the two-stage schedule of BitNet.
 
-Schedule and weight decay follow "The Era of 1-bit LLMs: Training Tips, Code and FAQ" (Ma et al., 2024) and the BitNet
-b1.58 2B4T report (arXiv 2504.12285): a high learning rate that falls linearly in the first half, then a step down
-and on to zero; weight decay in the first half and none in the second, so that the masters near a threshold settle.
-There the first stage falls from 1.5e-3 to 8e-4 and the second from 5e-4 to 0: the same ratios stand here.
+Two stages, as "The Era of 1-bit LLMs: Training Tips, Code and FAQ" (Ma et al., 2024) and the BitNet b1.58 2B4T report
+(arXiv 2504.12285) have them: a high learning rate that falls in the first half, then a step down and on to zero; weight
+decay in the first half and none in the second, so that the masters near a threshold settle. The ratios are of 1.5e-3
+to 8e-4, then 5e-4 to 0; both falls are linear here, and the decay of the first half is constant.
 
-Muon (Jordan et al., 2024) orthogonalises the momentum of each matrix: with so few updates it learns about twice as much
-from each as Adam (measured; see the model card).
+Muon (Jordan et al., 2024) orthogonalises the momentum of each matrix, so that a step moves all its directions alike.
 """
 
 from collections.abc import Callable

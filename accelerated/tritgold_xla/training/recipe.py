@@ -15,10 +15,10 @@ PACKING_BLOCK = 256  # TQ1_0 and TQ2_0 hold rows of whole blocks: every packing 
 class Recipe:
     """A training run.
 
-    ternary: False trains the same network in float32 throughout. start: the run whose master weights this one
-    continues from. steps, batch, length: updates, sequences an update, tokens a sequence. peak: learning rate of the
-    matrices (Muon); small: of embedding and gains (Adam). decay: weight decay of the first half, then none. block:
-    tokens a block of the diffusion objective.
+    ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
+    rounded to bf16 all the same). start: the run whose master weights this one continues from. steps, batch, length:
+    updates, sequences an update, tokens a sequence. peak: learning rate of the matrices (Muon); small: of embedding
+    and gains (Adam). decay: weight decay of the first half, then none. block: tokens a block of diffusion.
     """
 
     name: str
@@ -101,7 +101,7 @@ RECIPES = {
             name="kjv-dlm",
             objective="block diffusion",
             start="kjv-ar",
-            steps=300,
+            steps=240,
             batch=4,
             warmup=30,
             peak=0.008,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from tritgold.errors import ConfigError, FormatError
+from tritgold.errors import ConfigError, FormatError, NonFiniteError
 from tritgold.formats.safetensors_file import Entry, SafetensorsFile, write_safetensors
 from tritgold_xla.training.optimiser import optimiser
 from tritgold_xla.training.qat import Parameters, initial_parameters
@@ -39,8 +39,15 @@ def begin(recipe: Recipe, start: Parameters | None = None) -> Run:
 
 
 def save(run: Run, path: Path) -> None:
-    """Write the state; the file appears whole, or the one before it stays."""
-    named = ((_name(at), np.asarray(leaf)) for at, leaf in jax.tree.leaves_with_path(_arrays(run)))
+    """Write the state; the file appears whole, or the one before it stays.
+
+    Raises NonFiniteError for a state with infinity or NaN: it would replace one that is worth something.
+    """
+    named = [(_name(at), np.asarray(leaf)) for at, leaf in jax.tree.leaves_with_path(_arrays(run))]
+    for name, array in named:
+        if not np.isfinite(array).all():
+            thing = f"tensor {name!r} after step {run.step}"
+            raise NonFiniteError("is not finite", kind="training-diverged", file=path, thing=thing)
     codes = {dtype: code for code, dtype in _DTYPES.items()}
     entries = {name: Entry(codes[a.dtype.type], a.shape, a.tobytes()) for name, a in named}
     facts = {

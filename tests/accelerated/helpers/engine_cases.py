@@ -146,7 +146,7 @@ class Cases:
         return self._made[name]
 
     def _seeded(self) -> Case:
-        with embedded_model() as path:
+        with embedded_model("seeded") as path:
             checkpoint = open_checkpoint(path)
         config = replace(checkpoint.config, context=48)
         return Case(config, checkpoint.weights, _tokens(config, 30))

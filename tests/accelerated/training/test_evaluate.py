@@ -6,11 +6,12 @@ from math import log, log2
 import jax
 import numpy as np
 import pytest
-from tiny_training import TINY, corpus_stream, varied
+from tiny_training import DIFFUSION, TINY, corpus_stream, varied
 
 from tritgold_xla.training import objective
-from tritgold_xla.training.evaluate import bits_per_byte, ngram_bits_per_byte, windows
-from tritgold_xla.training.tokens import Stream
+from tritgold_xla.training.evaluate import bits_per_byte, diffusion_bits_per_byte, ngram_bits_per_byte, windows
+from tritgold_xla.training.qat import hidden_states, logits
+from tritgold_xla.training.tokens import MASK, Stream
 
 IDS = corpus_stream().ids
 
@@ -38,6 +39,30 @@ def test_a_model_that_knows_nothing_needs_log2_of_the_vocabulary_for_each_token(
     parameters["embedding"][:] = 0
     got = bits_per_byte(TINY, Stream(IDS[:count], 77))(parameters)
     assert got == pytest.approx((count - 1) * log2(TINY.vocab) / 77, rel=1e-6)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_block_diffusion_that_knows_nothing_needs_as_much(every):
+    parameters = varied(DIFFUSION)
+    parameters["embedding"][:] = 0
+    held_out = Stream(IDS[:400], 77)
+    got = diffusion_bits_per_byte(DIFFUSION, held_out, every, batch=2)(parameters)
+    assert got == pytest.approx(399 * log2(DIFFUSION.vocab) / 77, rel=1e-6)
+
+
+def test_block_diffusion_reads_what_decoding_reads():
+    """One window, token by token: those before a token are known, those behind it in its block are masks."""
+    recipe, parameters = replace(DIFFUSION, ternary=False), varied(DIFFUSION)
+    ids, nats = IDS[: DIFFUSION.length + 1], 0.0
+    positions = np.arange(recipe.length)
+    both_ways = positions[:, None] // recipe.block >= positions[None, :] // recipe.block
+    for at in range(1, recipe.length):
+        known = np.where(positions < at, ids[:-1], MASK)
+        states = hidden_states(parameters, known[None], recipe, positions, both_ways)
+        nats += float(objective.cross_entropy(logits(parameters, states[0, at - 1]), ids[at]))
+    got = diffusion_bits_per_byte(recipe, Stream(ids, 77), every=1, batch=1)(parameters)
+    share = (recipe.length - 1) / recipe.length
+    assert got == pytest.approx(nats / log(2) / 77 / share, rel=1e-4)
 
 
 def test_bits_are_those_of_the_training_loss_where_one_window_holds_all():

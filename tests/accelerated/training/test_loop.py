@@ -142,10 +142,24 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_state_before_it(tmp
         return {**parameters, "embedding": parameters["embedding"] + 1}, moments, batch.mean() * np.nan
 
     monkeypatch.setattr(loop, "_update", step)
-    path, recipe = tmp_path / "run.safetensors", replace(TINY, name="diverges")
-    begun = run_state.begin(recipe)
+    path = tmp_path / "run.safetensors"
+    begun = run_state.begin(replace(TINY, name="diverges"))
+    run_state.save(begun, path)
+    before = path.read_bytes()
     error = refusal(lambda: train(begun, path))
     assert (error.kind, error.file, error.thing) == ("training-diverged", str(path), "step 1")
-    kept = run_state.load(recipe, path)
-    assert kept.step == 0
-    assert np.array_equal(kept.parameters["embedding"], begun.parameters["embedding"])
+    assert path.read_bytes() == before
+
+
+def test_masters_that_are_no_numbers_never_replace_a_state(tmp_path, monkeypatch):
+    def step(recipe, parameters, moments, batch, noise):
+        return {**parameters, "embedding": parameters["embedding"] * np.nan}, moments, batch.mean()
+
+    monkeypatch.setattr(loop, "_update", step)
+    path = tmp_path / "run.safetensors"
+    begun = run_state.begin(replace(TINY, name="poisoned"))
+    run_state.save(begun, path)
+    before = path.read_bytes()
+    error = refusal(lambda: train(begun, path, save_every=1))
+    assert (error.kind, error.thing) == ("training-diverged", "tensor '0.embedding' after step 1")
+    assert path.read_bytes() == before
