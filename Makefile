@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check stability peers fixtures clean
+.PHONY: help run test check stability peers fixtures models golden clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -40,6 +40,18 @@ peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, run live in a
 fixtures: $(PEERS)/.ready ## make the checked-in fixtures of tests/peers anew
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
 
+models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
+	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
+	$(BIN)/python -m tritgold_xla.training "$(TEXT)" training
+	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
+	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
+	$(MAKE) golden
+
+golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
+	$(BIN)/python -m tritgold_conformance.golden_outputs
+	$(BIN)/python -m tritgold_conformance.model_card
+	$(BIN)/python plots/training_curves.py
+
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 with venv found; on Debian: apt install python3 python3-venv" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
@@ -49,7 +61,7 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[xla,dev]'
+	$(BIN)/pip install --quiet --editable '.[xla,train,dev]'
 	touch $@ $(VENV)/.run
 
 # The oldest NumPy this interpreter has wheels for, beside the environment's own: tests put it in front of the path.

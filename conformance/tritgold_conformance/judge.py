@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tritgold.golden import DEFAULT
 from tritgold.modes import GOLDEN
 from tritgold.trace import Trace, versions
 from tritgold_conformance.activation_statistics import side_by_side
@@ -203,7 +204,7 @@ class _Judgement:
         return Side(name=engine.name, versions=engine.versions(), speed=speed)
 
     def command(self, model: str, options: tuple[str, ...], first: Comparison | None) -> str:
-        where = () if model == "embedded" else ("--model", model)
+        where = () if model == DEFAULT else ("--model", model)
         only: tuple[str, ...] = ()
         if first is not None and any(first is c for c in self.comparisons) and " [" not in first.name:
             only = ("--only", first.name)

@@ -22,7 +22,7 @@ def trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
     if free.compared:
         notes.append(f"float noise at most {free.worst:.1e} of the token's largest value")
     if free.ties:
-        notes.append(f"{len(free.ties)} broken ties followed")
+        notes.append(f"broken ties followed: {len(free.ties)}")
     if hidden:
         notes.append(f"from {hidden} on a broken tie and a bug look alike: the trace shows no codes")
     if unknown:
@@ -41,6 +41,6 @@ def logits_note(verdict: LogitsVerdict) -> str:
     else:
         note = f"at most {max(p.explained for p in positions):.1e} of the largest logit"
     if verdict.ties:
-        note += f"; {len(verdict.ties)} broken ties followed"
+        note += f"; broken ties followed: {len(verdict.ties)}"
     note += f"; argmax equal at {equal} of {len(positions)}" + (f" ({near} near ties)" if near else "")
     return f"{note}, KL at most {max(p.kl for p in positions):.1e}"

@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options."""
     group = parser.getgroup("tritgold", "judging an engine against the golden model")
     group.addoption("--tritgold-engine", default="xla", help="xla, reference, or module:Class (default: xla)")
-    group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded model)")
+    group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
@@ -65,6 +65,7 @@ def tritgold_report(
     request: pytest.FixtureRequest, tritgold_checkpoint: "Checkpoint", tritgold_engine: "Candidate"
 ) -> "Report":
     """The judgement over an input of each length; speed is not measured in tests."""
+    from tritgold_conformance.commands.common import model_name
     from tritgold_conformance.golden import GoldenRun, judging_tokens
     from tritgold_conformance.judge import judge
 
@@ -72,7 +73,7 @@ def tritgold_report(
     if request.param > config.context:
         pytest.skip(f"not assessed: the model has {config.context} positions")
     tokens = judging_tokens(request.param, config.vocab, seed=1)
-    name = request.config.getoption("--tritgold-model") or "embedded"
+    name = model_name(request.config.getoption("--tritgold-model"))
     report = judge(GoldenRun.of(tritgold_checkpoint, tokens), tritgold_engine, name, with_speed=False)
     request.config.stash[_REPORTS].append(report)
     return report

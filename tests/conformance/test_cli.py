@@ -34,8 +34,10 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_run_generates_the_same_from_text_and_from_ids() -> None:
-    by_text = parsed(call("run", "--prompt", "Hello", "--max-tokens", 5, "--json"))
-    by_ids = parsed(call("run", "--ids", ",".join(map(str, by_text["prompt_ids"])), "--max-tokens", 5, "--json"))
+    by_text = parsed(call("run", "seeded", "--prompt", "Hello", "--max-tokens", 5, "--json"))
+    by_ids = parsed(
+        call("run", "seeded", "--ids", ",".join(map(str, by_text["prompt_ids"])), "--max-tokens", 5, "--json")
+    )
     assert by_text["prompt_ids"] == [256, *b"Hello"]
     assert by_text["ids"] == by_ids["ids"]
     assert len(by_text["ids"]) == 5
@@ -44,7 +46,7 @@ def test_run_generates_the_same_from_text_and_from_ids() -> None:
 
 
 def test_run_prints_text_on_stdout_and_the_reason_on_stderr() -> None:
-    result = call("run", "--prompt", "Hello", "--max-tokens", 3)
+    result = call("run", "seeded", "--prompt", "Hello", "--max-tokens", 3)
     assert result.exit_code == 0
     assert "length: 3 tokens" in result.stderr
     assert "length" not in result.stdout
@@ -60,13 +62,13 @@ def test_run_without_a_usable_input_is_a_usage_error(arguments: list[str]) -> No
     [("1,999", 4, "token-id"), (",", 4, "no-tokens"), ("1," * 600, 4, "context-length"), ("1", 0, "max-tokens")],
 )
 def test_run_refuses_bad_tokens_before_computing(ids: str, tokens: int, kind: str) -> None:
-    result = call("run", "--ids", ids, "--max-tokens", tokens, "--json")
+    result = call("run", "seeded", "--ids", ids, "--max-tokens", tokens, "--json")
     assert result.exit_code == 3
     assert parsed(result)["kind"] == kind
 
 
 def test_a_second_bos_is_refused() -> None:
-    assert parsed(call("run", "--prompt", "<bos>Hi", "--max-tokens", 1, "--json"))["kind"] == "two-bos"
+    assert parsed(call("run", "seeded", "--prompt", "<bos>Hi", "--max-tokens", 1, "--json"))["kind"] == "two-bos"
 
 
 def test_run_fills_the_context_exactly(model: Path) -> None:
@@ -77,7 +79,7 @@ def test_run_fills_the_context_exactly(model: Path) -> None:
 
 
 def test_a_tokenizer_that_is_not_there_is_never_ignored() -> None:
-    assert call("run", "--ids", "1", "--tokenizer", "/nope.json", "--max-tokens", 1).exit_code == 2
+    assert call("run", "seeded", "--ids", "1", "--tokenizer", "/nope.json", "--max-tokens", 1).exit_code == 2
 
 
 def test_a_model_without_tokenizer_takes_ids_and_says_so(model: Path) -> None:
@@ -90,8 +92,8 @@ def test_a_model_without_tokenizer_takes_ids_and_says_so(model: Path) -> None:
 
 def test_trace_and_compare_agree(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    assert call("trace", "--ids", "256,72,101", "-o", first).exit_code == 0
-    summary = parsed(call("trace", "--ids", "256,72,101", "-o", second, "--json"))
+    assert call("trace", "seeded", "--ids", "256,72,101", "-o", first).exit_code == 0
+    summary = parsed(call("trace", "seeded", "--ids", "256,72,101", "-o", second, "--json"))
     assert summary["digest"] == Trace.load(first).digest()
     assert summary["arrays"]["logits"] == {"dtype": "float32", "shape": [3, 259]}
     result = call("compare", first, second)
@@ -101,8 +103,8 @@ def test_trace_and_compare_agree(tmp_path: Path) -> None:
 
 def test_the_jax_engine_is_compared_across_backends_and_modes_are_told_apart(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72,101", "-o", first)
-    assert call("trace", "--ids", "256,72,101", "--backend", "xla", "-o", second).exit_code == 0
+    call("trace", "seeded", "--ids", "256,72,101", "-o", first)
+    assert call("trace", "seeded", "--ids", "256,72,101", "--backend", "xla", "-o", second).exit_code == 0
     result = parsed(call("compare", first, second, "--json"))
     assert result["verdict"] == "agree"
     assert 0 < result["noise"] < 1e-5
@@ -114,7 +116,7 @@ def test_the_jax_engine_is_compared_across_backends_and_modes_are_told_apart(tmp
 
 def test_compare_finds_the_first_divergence(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72,101", "-o", first)
+    call("trace", "seeded", "--ids", "256,72,101", "-o", first)
     spoiled = Trace.load(first)
     spoiled.arrays["layers.2.up.acc"] = spoiled["layers.2.up.acc"].copy()
     spoiled.arrays["layers.2.up.acc"][1, 5] += 1
@@ -127,8 +129,8 @@ def test_compare_finds_the_first_divergence(tmp_path: Path) -> None:
 
 def test_compare_refuses_traces_of_other_inputs_and_other_files(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72", "-o", first)
-    call("trace", "--ids", "256,73", "-o", second)
+    call("trace", "seeded", "--ids", "256,72", "-o", first)
+    call("trace", "seeded", "--ids", "256,73", "-o", second)
     result = call("compare", first, second)
     assert result.exit_code == 3
     assert "of another input" in result.stderr
@@ -158,7 +160,7 @@ def with_a_broken_tie(golden: Path, position: int, target: Path) -> None:
 @pytest.mark.parametrize(("position", "code"), [(0, 5), (2, 0)])
 def test_compare_says_how_far_it_could_judge(tmp_path: Path, position: int, code: int) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72,101", "-o", first)
+    call("trace", "seeded", "--ids", "256,72,101", "-o", first)
     with_a_broken_tie(first, position, second)
     result = call("compare", first, second)
     assert result.exit_code == code, result.stdout
@@ -177,7 +179,7 @@ def test_compare_with_the_model_follows_ties(tmp_path: Path, model: Path) -> Non
 
 def test_a_partial_golden_trace_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72,101", "-o", second)
+    call("trace", "seeded", "--ids", "256,72,101", "-o", second)
     part = Trace.load(second)
     part.arrays = {name: array for name, array in part.arrays.items() if name.endswith(".probs")}
     part.save(first)
@@ -186,7 +188,7 @@ def test_a_partial_golden_trace_is_compared_as_far_as_it_goes(tmp_path: Path) ->
 
 def test_compare_of_nothing_is_not_a_pass(tmp_path: Path) -> None:
     first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    call("trace", "--ids", "256,72", "-o", first)
+    call("trace", "seeded", "--ids", "256,72", "-o", first)
     empty = Trace.load(first)
     empty.arrays = {}
     empty.save(second)
@@ -194,7 +196,7 @@ def test_compare_of_nothing_is_not_a_pass(tmp_path: Path) -> None:
 
 
 def test_check_prints_a_verdict_table_and_exits_0() -> None:
-    result = call("check", "--engine", "reference", "--tokens", 4)
+    result = call("check", "--model", "seeded", "--engine", "reference", "--tokens", 4)
     assert result.exit_code == 0
     for words in ("each operation on golden inputs", "Tokens per second, prefill of 4", "reference conforms."):
         assert words in result.stdout
@@ -242,7 +244,7 @@ def test_an_engine_that_knows_nothing_is_no_pass() -> None:
 
 def test_a_bug_of_ours_is_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritgold_conformance.judge.judge", lambda *_: 1 / 0)
-    result = call("check", "--engine", "reference", "--tokens", 4)
+    result = call("check", "--model", "seeded", "--engine", "reference", "--tokens", 4)
     assert result.exit_code == 3
     assert "ZeroDivisionError" in result.stderr
 
@@ -314,3 +316,48 @@ def test_help_imports_neither_numpy_nor_jax() -> None:
     code = "import sys, tritgold_conformance.cli; print([m for m in ('numpy', 'jax', 'rich') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_embedded_model_is_meant_by_its_name_whatever_lies_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("kjv-ar", "seeded"):
+        (tmp_path / name).mkdir()
+    default = parsed(call("inspect", "--json"))
+    assert default["model"] == "kjv-ar"
+    assert default == parsed(call("inspect", "kjv-ar", "--json"))
+    assert parsed(call("inspect", "seeded", "--json"))["problem"] is None
+    assert call("inspect", "./kjv-ar").exit_code != 0
+
+
+def test_without_a_model_the_trained_one_writes() -> None:
+    result = parsed(call("run", "--prompt", "In the beginning God created", "--max-tokens", 4, "--json"))
+    assert result["model"] == "kjv-ar"
+    assert result["text"].strip().split()[0] == "the"
+
+
+def test_block_diffusion_says_how_many_passes_it_took() -> None:
+    arguments = ("run", "kjv-dlm", "--prompt", "And it came to pass", "--max-tokens", 8)
+    single = parsed(call(*arguments, "--threshold", 1, "--json"))
+    fewer = parsed(call(*arguments, "--threshold", 0, "--json"))
+    assert single["threshold"] == 1
+    assert single["forwards"] >= len(single["ids"]) == len(single["order"]) == 8
+    assert fewer["forwards"] < single["forwards"]
+    text = call(*arguments)
+    assert text.exit_code == 0
+    assert "passes, reference]" in text.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("kjv-dlm", "--backend", "xla"), ("kjv-ar", "--threshold", 0.9), ("kjv-dlm", "--threshold", -1)]
+)
+def test_what_block_diffusion_cannot_do_is_a_usage_error(arguments: tuple[object, ...]) -> None:
+    assert call("run", *arguments, "--ids", "1,5").exit_code == 2
+
+
+@pytest.mark.parametrize("tokens", [0, -100])
+@pytest.mark.parametrize("model", ["kjv-ar", "kjv-dlm"])
+def test_a_budget_of_nothing_is_refused(model: str, tokens: int) -> None:
+    result = call("run", model, "--ids", "0,5", "--max-tokens", tokens, "--json")
+    assert (result.exit_code, parsed(result)["kind"]) == (3, "max-tokens")

@@ -38,7 +38,7 @@ from tritgold_conformance.ties import distance_from_tie, other_codes
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    with embedded_model() as path:
+    with embedded_model("seeded") as path:
         yield path
 
 
@@ -48,7 +48,7 @@ def golden(model: Path) -> GoldenRun:
 
 
 def judged(golden: GoldenRun, engine: object) -> Report:
-    return judge(golden, Candidate(engine), "embedded", with_speed=False)  # type: ignore[arg-type]
+    return judge(golden, Candidate(engine), "seeded", with_speed=False)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", params=FAULTS)
@@ -85,7 +85,7 @@ def test_what_logits_alone_can_see(golden: GoldenRun, model: Path, fault: tuple[
 
 
 def test_the_golden_model_conforms_exactly(golden: GoldenRun, model: Path) -> None:
-    report = judge(golden, load_engine("reference", model, golden.checkpoint, 12), "embedded", with_speed=False)
+    report = judge(golden, load_engine("reference", model, golden.checkpoint, 12), "seeded", with_speed=False)
     assert report.verdict == "conforms"
     assert {c.outcome for c in report.operations} == {"equal"}
     assert report.noise == 0.0

@@ -25,7 +25,7 @@ QUANTIZERS = {"attn_in": "attn_norm", "o_in": "attn_sub_norm", "ffn_in": "ffn_no
 
 @pytest.fixture(scope="module")
 def golden() -> Any:
-    with embedded_model() as path:
+    with embedded_model("seeded") as path:
         yield GoldenRun.of(open_checkpoint(path), judging_tokens(16, 259, seed=4))
 
 

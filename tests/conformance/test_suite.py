@@ -23,7 +23,7 @@ def run_suite(engine: str, tmp_path: Path, *arguments: str) -> subprocess.Comple
         "no:cacheprovider",
     ]
     return subprocess.run(
-        [*command, "--tritgold-engine", engine, *arguments],
+        [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *arguments],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": str(HELPERS)},
         capture_output=True,

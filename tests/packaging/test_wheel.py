@@ -57,6 +57,8 @@ def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
     for folder in ("reference", "accelerated", "conformance"):
         for path in (ROOT / folder).rglob("*.py"):
             assert str(path.relative_to(ROOT / folder)) in held
+    for path in (ROOT / "reference/tritgold/golden").rglob("*.*"):
+        assert path.suffix == ".pyc" or str(path.relative_to(ROOT / "reference")) in held
 
 
 def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:

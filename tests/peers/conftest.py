@@ -1,4 +1,4 @@
 """What pytest must leave alone here."""
 
-# Runs in the peers' environment; collecting it for doctests would import torch.
-collect_ignore = ["make_fixtures.py"]
+# These run in the peers' environment; collecting them for doctests would import torch.
+collect_ignore = ["make_fixtures.py", "peer_logits.py"]

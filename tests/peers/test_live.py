@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 from judging import assert_agrees, judge
 from peer_trace import Peer
+from safetensors.numpy import load_file
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.golden import TRAINED, trained_model
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.golden_outputs import FILE
+from tritgold_conformance.logits import judge_logits
 
 HERE = Path(__file__).parent
 FIXTURES = HERE / "fixtures"
@@ -71,3 +77,18 @@ def test_makes_the_checked_in_logits_again(made: Path, case: str) -> None:
     difference = np.abs(recorded.logits - fresh.logits).max(axis=1) / np.abs(recorded.logits).max()
     assert (difference[same] <= 1e-6).all()
     assert_agrees(judge(made / case))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_transformers_opens_the_embedded_models_and_writes_on_alike(name: str, tmp_path: Path) -> None:
+    """Causally: transformers knows nothing of kjv-dlm's blocks. The ids are those of its own tokenizer."""
+    folder, out = trained_model(name), tmp_path / "out.safetensors"
+    (known, *_) = [c for c in json.loads((folder / FILE).read_text())["continuations"] if c["block"] == 1]
+    command = [str(PYTHON), str(HERE / "peer_logits.py"), str(folder), known["prompt"], "32", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peer = load_file(out)
+    assert peer["tokens"].tolist() == known["ids"]
+    verdict = judge_logits("prefill", GoldenRun.of(open_checkpoint(folder), known["ids"]), peer["logits"])
+    assert verdict.passed, verdict.problem
+    assert peer["generated"].tolist() == known["generated"]

@@ -16,6 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from tritgold.checkpoint import open_checkpoint
+from tritgold.golden import trained_model
 from tritgold.golden.seeded import SHAPES, Shape, write_seeded_model
 from tritgold.model import forward
 from tritgold.trace import Trace
@@ -35,6 +36,13 @@ def seeded(shape: Shape, count: int) -> str:
         trace = Trace()
         forward(tokens(count, shape.vocab), checkpoint.weights, checkpoint.config, trace=trace)
         return trace.digest()
+
+
+def trained(block: int) -> str:
+    """The embedded model, causal or with the attention of block diffusion."""
+    checkpoint, trace = open_checkpoint(trained_model("kjv-dlm")), Trace()
+    forward(tokens(40, checkpoint.config.vocab), checkpoint.weights, checkpoint.config, trace=trace, block=block)
+    return trace.digest()
 
 
 def silu_and_division() -> str:
@@ -71,6 +79,8 @@ if __name__ == "__main__":
                         Shape(seed=3, hidden=120, inter=204, layers=3, heads=6, kv_heads=3), 70
                     ),
                     "silu and division, 24 tokens": silu_and_division(),
+                    "kjv-dlm, 40 tokens": trained(1),
+                    "kjv-dlm, 40 tokens in blocks of 32": trained(32),
                 },
                 "control": control(),
             }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
-@click.option("--model", help="A checkpoint folder or GGUF file; without it, the embedded model.")
+@click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
 @click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
@@ -61,7 +61,7 @@ def check(
         engine = load_engine(spec, path, checkpoint, len(tokens))
         if only:
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
-        verdict = judge(golden, engine, model or common.EMBEDDED, speed, options, say)
+        verdict = judge(golden, engine, common.model_name(model), speed, options, say)
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 COULD_NOT_JUDGE = 3
-EMBEDDED = "embedded"
 
 
 def json_option(function: F) -> F:
@@ -70,14 +69,25 @@ class Ids(click.ParamType[list[int]]):
 
 @contextmanager
 def model_path(model: str | None) -> Iterator[Path]:
-    """The checkpoint to use: the path given, or the embedded model for the duration of the block."""
-    if model is not None and (model != EMBEDDED or Path(model).exists()):
-        yield Path(model)
-        return
-    from tritgold.golden import embedded_model
+    """The checkpoint to use: the path given, or an embedded model for the duration of the block.
 
-    with embedded_model() as path:
+    The name of an embedded model is always that model; a folder of the same name is written ``./kjv-ar``.
+    """
+    from tritgold.golden import MODELS, embedded_model
+
+    name = model_name(model)
+    if name not in MODELS:
+        yield Path(name)
+        return
+    with embedded_model(name) as path:
         yield path
+
+
+def model_name(model: str | None) -> str:
+    """What a report calls the model: as it was asked for, or the name of the embedded one."""
+    from tritgold.golden import DEFAULT
+
+    return DEFAULT if model is None else model
 
 
 def open_model(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...]) -> "Checkpoint":

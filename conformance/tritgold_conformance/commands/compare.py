@@ -18,13 +18,13 @@ VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 @click.command()
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@click.option("--model", type=click.Path(path_type=Path), help="The model of both: broken ties are then followed.")
+@click.option("--model", help="The model of both: broken ties are then followed.")
 @common.model_options
 @common.json_option
 def compare(
     golden: Path,
     candidate: Path,
-    model: Path | None,
+    model: str | None,
     linear_class: str | None,
     ignore_keys: tuple[str, ...],
     as_json: bool,
@@ -71,7 +71,7 @@ def compare(
 def _walk(
     first: "Trace",
     second: "Trace",
-    model: Path | None,
+    model: str | None,
     linear_class: str | None,
     ignore_keys: tuple[str, ...],
     file: Path,
@@ -85,12 +85,13 @@ def _walk(
     from tritgold_conformance.golden import GoldenRun
     from tritgold_conformance.ties import follow_ties
 
-    golden = GoldenRun.of(common.open_model(model, linear_class, ignore_keys), first.tokens)
-    if golden.trace.digest() != first.digest():
-        expected = golden.trace.digest()
-        what = "is not the golden trace of this model"
-        raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
-    followed, ties = follow_ties(golden, second.arrays)
+    with common.model_path(model) as path:
+        golden = GoldenRun.of(common.open_model(path, linear_class, ignore_keys), first.tokens)
+        if golden.trace.digest() != first.digest():
+            expected = golden.trace.digest()
+            what = "is not the golden trace of this model"
+            raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
+        followed, ties = follow_ties(golden, second.arrays)
     outcome = compare_traces(followed.arrays, second.arrays, tokens)
     outcome.ties = ties + outcome.ties
     return outcome

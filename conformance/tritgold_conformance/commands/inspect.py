@@ -26,7 +26,7 @@ def inspect(
 
     with common.errors(as_json), common.model_path(model) as path:
         facts = inspect_model(path, tensors, linear_class, tuple(ignore_keys))
-        facts["model"] = model or common.EMBEDDED
+        facts["model"] = common.model_name(model)
     if as_json:
         common.print_json(facts)
     else:

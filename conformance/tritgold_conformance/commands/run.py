@@ -1,9 +1,9 @@
 """tritgold run: generate tokens."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tritgold.checkpoint import Checkpoint
+    from tritgold.decode.autoregressive import Step
 
 BACKENDS = ("reference", "xla")
 
@@ -22,6 +23,7 @@ BACKENDS = ("reference", "xla")
 @common.input_options
 @click.option("--max-tokens", default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@click.option("--threshold", type=click.FloatRange(0), help="Block diffusion, with this confidence; 1: a token a pass.")
 @common.model_options
 @common.json_option
 def run(
@@ -31,16 +33,19 @@ def run(
     tokenizer: Path | None,
     max_tokens: int,
     backend: str,
+    threshold: float | None,
     linear_class: str | None,
     ignore_keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Generate text greedily.
 
-    MODEL is a checkpoint folder or a GGUF file; without it, the embedded model.
+    MODEL is a checkpoint folder, a GGUF file, or an embedded model: kjv-ar (the default), kjv-dlm, seeded. A
+    block-diffusion model such as kjv-dlm fills blocks of tokens; any other gives one token after the other.
 
-    Prints the text as it comes, or the ids where the model has no tokenizer and --ids was given. Ends at an
-    end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to stderr.
+    Prints the text as it comes (block diffusion: at the end), or the ids where the model has no tokenizer and --ids
+    was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
+    stderr.
     """
     from tritgold.decode.autoregressive import greedy
     from tritgold.tokenizer import TextStream, Tokenizer
@@ -53,6 +58,7 @@ def run(
         generated: list[int] = []
         pieces: list[str] = []
         reason = None
+        passes: dict[str, Any] = {}
 
         def show(piece: str) -> None:
             pieces.append(piece)
@@ -60,9 +66,14 @@ def run(
                 click.echo(piece, nl=False)
 
         started = time.perf_counter()
-        steps = greedy(
-            tokens, checkpoint.config, next_logits(checkpoint, backend, len(tokens) + max_tokens), max_tokens
-        )
+        steps: Iterable[Step]
+        if checkpoint.config.block is not None:
+            steps, passes = diffuse(checkpoint, tokens, max_tokens, backend, threshold)
+        elif threshold is not None:
+            raise click.UsageError("--threshold is for a block-diffusion model, kjv-dlm for example")
+        else:
+            capacity = len(tokens) + max(max_tokens, 1)
+            steps = greedy(tokens, checkpoint.config, next_logits(checkpoint, backend, capacity), max_tokens)
         for step in steps:
             generated.append(step.token)
             reason = step.reason
@@ -74,18 +85,37 @@ def run(
             common.print_json(
                 {
                     "schema": "tritgold.run/1",
-                    "model": model or common.EMBEDDED,
+                    "model": common.model_name(model),
                     "backend": backend,
                     "prompt_ids": tokens,
                     "ids": generated,
                     "text": "".join(pieces) if stream else None,
                     "reason": reason,
                     "seconds": round(seconds, 3),
+                    **passes,
                 }
             )
             return
         click.echo()
-        click.echo(f"[{reason}: {len(generated)} tokens in {seconds:.1f} s, {backend}]", err=True)
+        forwards = f", {passes['forwards']} passes" if passes else ""
+        click.echo(f"[{reason}: {len(generated)} tokens in {seconds:.1f} s{forwards}, {backend}]", err=True)
+
+
+def diffuse(
+    checkpoint: "Checkpoint", tokens: list[int], max_tokens: int, backend: str, threshold: float | None
+) -> "tuple[list[Step], dict[str, Any]]":
+    """Block diffusion: the tokens, and what a report says of how they came about."""
+    from tritgold.decode.autoregressive import Step
+    from tritgold.decode.block_diffusion import THRESHOLD, block_diffusion, reference_block_logits
+
+    if backend != "reference":
+        raise click.UsageError(f"block diffusion has no --backend {backend} yet; leave the option out")
+    threshold = THRESHOLD if threshold is None else threshold
+    config, capacity = checkpoint.config, len(tokens) + max(max_tokens, 1)
+    logits = reference_block_logits(checkpoint.weights, config, capacity)
+    done = block_diffusion(tokens, config, logits, max_tokens, threshold)
+    steps = [Step(token, None) for token in done.tokens[:-1]] + [Step(token, done.reason) for token in done.tokens[-1:]]
+    return steps, {"threshold": threshold, "forwards": done.forwards, "order": done.order}
 
 
 def next_logits(checkpoint: "Checkpoint", backend: str, capacity: int) -> "Callable[[list[int]], np.ndarray]":
