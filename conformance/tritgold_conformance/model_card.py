@@ -59,10 +59,10 @@ def _opening(name: str, checkpoint: Checkpoint) -> Iterator[str]:
     c = checkpoint.config
     ternary = sum(weight.shape[0] * weight.shape[1] for _, weight in checkpoint.weights.linears())
     yield _text(f"""
-        A BitNet b1.58 language model of {ternary / 1e6:.2f} M ternary weights that has read one book: {KINDS[name]}.
-        It is here so that everything offline runs on a model that has learnt something: real activation statistics,
-        real confidences, text that a reader recognises. It knows the English of 1611 and nothing else; nobody should
-        ask it for anything.""")
+        A BitNet b1.58 language model of {ternary / 1e6:.2f} M ternary weights: {KINDS[name]}. It has read one book. It
+        is here so that everything offline runs on a model that has learnt something: real activation statistics,
+        real confidences, text whose sound a reader recognises. It knows the English of 1611 and little of what the book
+        says; nobody should ask it for anything.""")
     yield _text(f"""
         {c.layers} layers, hidden {c.hidden}, FFN {c.inter} with squared ReLU, {c.heads}/{c.kv_heads} heads of
         {c.head_dim}, sub-norms, RoPE theta {c.rope_theta:g}, vocabulary {c.vocab}, tied bf16 head. Hugging Face
@@ -89,8 +89,8 @@ def _recipe(run: dict[str, Any]) -> Iterator[str]:
     yield "## Recipe"
     yield "    python -m tritgold_xla.training kjv.txt FOLDER     (--help says how to print kjv.txt)"
     yield _text(f"""
-        Seed {r["seed"]}; {r["steps"]:,} steps{start} of {r["batch"]} sequences of {r["length"]} tokens. Ternary from
-        the first step: absmean trits with the scale rounded to bf16, int8 activations by token, gradients straight
+        Seed {r["seed"]}; {r["steps"]:,} steps{start}, each of {r["batch"]} sequences of {r["length"]} tokens. Ternary
+        from the first step: absmean trits with the scale rounded to bf16, int8 activations by token, gradients straight
         through (arXiv 2402.17764). Matrices by Muon at a peak of {r["peak"]}, embedding and gains by Adam at
         {r["small"]}; warm-up of {r["warmup"]} steps, then the two stages of the BitNet notes ("The Era of 1-bit LLMs:
         Training Tips, Code and FAQ"; arXiv 2504.12285): falling to 8/15 at half time with weight decay {r["decay"]},
@@ -141,8 +141,8 @@ def _zeros(checkpoint: Checkpoint) -> Iterator[str]:
 def _continuations(golden: dict[str, Any]) -> Iterator[str]:
     yield "## Continuations"
     yield _text(f"""
-        Mode {golden["mode"]}; a line break is shown as " / ". Each opening stands in a chapter that was learnt, so
-        this is recall. Token ids, hashes of the traces and the statistics of every activation are in `{FILE}`.""")
+        Mode {golden["mode"]}; a line break is shown as " / ". Each opening stands in a chapter that was learnt. Token
+        ids, hashes of the traces and the statistics of every activation are in `{FILE}`.""")
     for way in sorted({c["block"] for c in golden["continuations"]}, reverse=True):
         rows = [c for c in golden["continuations"] if c["block"] == way]
         yield "Token after token, greedily:" if way == 1 else f"By block diffusion, threshold {rows[0]['threshold']}:"
