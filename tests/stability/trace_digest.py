@@ -22,7 +22,7 @@ from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 
-EMBEDDED = SHAPES["embedded"]
+SEEDED = SHAPES["seeded"]
 
 
 def tokens(count: int, vocab: int) -> list[int]:
@@ -48,13 +48,13 @@ def trained(block: int) -> str:
 def silu_and_division() -> str:
     """The same weights in a Llama-style graph: SiLU reaches exp, and scales divide."""
     with tempfile.TemporaryDirectory() as folder:
-        write_seeded_model(Path(folder), EMBEDDED)
+        write_seeded_model(Path(folder), SEEDED)
         checkpoint = open_checkpoint(folder)
         layers = tuple(replace(x, attn_sub_norm=None, ffn_sub_norm=None) for x in checkpoint.weights.layers)
         weights: ModelWeights = replace(checkpoint.weights, layers=layers)
         config = replace(checkpoint.config, activation="silu", sub_norms=False, scale_rule="divide")
         trace = Trace()
-        forward(tokens(24, EMBEDDED.vocab), weights, config, trace=trace)
+        forward(tokens(24, SEEDED.vocab), weights, config, trace=trace)
         return trace.digest()
 
 
@@ -74,7 +74,7 @@ if __name__ == "__main__":
                 "blas": [f"{p['internal_api']} {p['version']} {p.get('architecture')}" for p in blas],
                 "threads": [p["num_threads"] for p in blas],
                 "digests": {
-                    "seeded, 40 tokens": seeded(EMBEDDED, 40),
+                    "seeded, 40 tokens": seeded(SEEDED, 40),
                     "seeded, odd sizes, 70 tokens": seeded(
                         Shape(seed=3, hidden=120, inter=204, layers=3, heads=6, kv_heads=3), 70
                     ),

@@ -34,10 +34,7 @@ def two_stages(recipe: Recipe, peak: float) -> Callable[[Any], Any]:
 
 def optimiser(recipe: Recipe) -> optax.GradientTransformation:
     """The whole update rule, state and all."""
-
-    def decay(step: Any) -> Any:
-        return optax.piecewise_constant_schedule(recipe.decay, {recipe.steps // 2: 0.0})(step)
-
+    decay = optax.piecewise_constant_schedule(recipe.decay, {recipe.steps // 2: 0.0})
     matrices = optax.chain(
         optax.contrib.scale_by_muon(weight_dimension_numbers=_matrix_axes),
         optax.add_decayed_weights(decay),

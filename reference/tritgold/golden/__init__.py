@@ -30,7 +30,7 @@ def embedded_model(name: str = DEFAULT) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
             path = Path(folder) / name
             path.mkdir()
-            write_seeded_model(path, SHAPES["embedded"])
+            write_seeded_model(path, SHAPES[name])
             yield path
     else:
         raise KeyError(name)

@@ -8,7 +8,7 @@ from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 def main(arguments: list[str]) -> int:
     """Exit code 0, or 2 with the usage on stderr."""
-    name = arguments[1] if len(arguments) == 2 else "embedded"
+    name = arguments[1] if len(arguments) == 2 else "seeded"
     if len(arguments) not in (1, 2) or name not in SHAPES or Path(arguments[0]).exists():
         print(f"usage: python -m tritgold.golden NEW_FOLDER [{'|'.join(SHAPES)}]", file=sys.stderr)
         return 2

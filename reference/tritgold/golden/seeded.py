@@ -34,7 +34,7 @@ class Shape:
 
 
 SHAPES = {
-    "embedded": Shape(),
+    "seeded": Shape(),
     # BitNet b1.58 2B-4T: 1.2 GB on disk; for measuring memory and time on a model of real size.
     "2b-4t": Shape(vocab=128_256, hidden=2560, inter=6912, layers=30, heads=20, kv_heads=5, context=4096),
 }
