@@ -1,9 +1,11 @@
-"""What the two containers have in common: tensors lying in a file, and how their floats are read.
+"""What the containers have in common: tensors lying in a file, how their floats are read, and tensors to be written.
 
 A StoredTensor is a place in a memory-mapped file, checked against the file's length before it exists. Nothing
-is copied until somebody asks for rows.
+is copied until somebody asks for rows. A PlannedTensor is its counterpart on the way out: its size is known at once,
+its bytes are made when they are written, so that a converted model never lies in memory whole.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -56,6 +58,21 @@ class StoredTensor:
             got=self.dtype,
             expected=" or ".join(FLOAT_BYTES),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedTensor:
+    """A tensor to be written.
+
+    dtype: the container's word for it, as in StoredTensor. shape: rows first. size: bytes that ``chunks`` will give.
+    chunks: makes the bytes when asked, in pieces of whatever size; asked once.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    chunks: Callable[[], Iterable[bytes | memoryview]]
 
 
 class Container(Protocol):
