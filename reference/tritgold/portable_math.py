@@ -1,4 +1,4 @@
-"""float64 sums, exp, sin and cos made of single IEEE operations: the same bits on every machine.
+"""float64 sums, exp, log, sin and cos made of single IEEE operations: the same bits on every machine.
 
 Libm, BLAS and SIMD builds of NumPy differ in the last bit of a float64, and one in 10^9 of those differences
 survives the rounding to float32, enough to change the hash of a long trace. Here every step is one elementwise
@@ -14,7 +14,9 @@ import numpy as np
 
 _LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # ln 2 with 11 zero bits at the end: k * _LN2_HIGH is exact
 _LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")  # ln 2 - _LN2_HIGH
+_SQRT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
+_LOG_TERMS = tuple(1.0 / (2 * n + 1) for n in range(12))  # |z| <= 0.1716: the next term is below 1e-18
 _EXP_TERMS = tuple(1.0 / math.factorial(n) for n in range(14))  # |r| <= ln2/2: the next term is below 1e-17
 
 # pi/2 in three pieces of 33 bits (Cody and Waite): n * piece is exact for n < 2**20, angles up to 1.6 million.
@@ -67,6 +69,25 @@ def exp(x: np.ndarray) -> np.ndarray:
     r = (inside - k * _LN2_HIGH) - k * _LN2_LOW
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return np.ldexp(_polynomial(r, _EXP_TERMS), np.nan_to_num(k).astype(np.int32))
+
+
+def log(x: np.ndarray) -> np.ndarray:
+    """Natural logarithm in float64, within 2 ulp. 0 gives -inf, inf gives inf, NaN and what is negative NaN.
+
+    x = m * 2**e with sqrt(1/2) <= m < sqrt(2), and ln m = 2 atanh(z) with z = (m - 1) / (m + 1).
+
+    >>> log(np.array([1.0, 2.0, 0.25]))
+    array([ 0.        ,  0.69314718, -1.38629436])
+    """
+    x = np.asarray(x, np.float64)
+    usual = (x > 0) & (x < np.inf)
+    m, e = np.frexp(np.where(usual, x, 1.0))
+    low = m < _SQRT_HALF
+    m, e = np.where(low, 2.0 * m, m), np.where(low, e - 1, e)
+    z = (m - 1.0) / (m + 1.0)
+    # The small parts first: they are added to the large one with a single rounding.
+    logarithm = e * _LN2_HIGH + (e * _LN2_LOW + 2.0 * z * _polynomial(z * z, _LOG_TERMS))
+    return np.where(usual, logarithm, np.where(x == 0, -np.inf, np.where(x > 0, np.inf, np.nan)))
 
 
 def sin_cos(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

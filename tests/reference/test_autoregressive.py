@@ -1,13 +1,17 @@
-"""Greedy decoding: the lowest id of a tie, exact budgets, and the three reasons to stop."""
+"""Autoregressive decoding: greedy ties, exact budgets, the three reasons to stop, and seeds that mean one text."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
-from tritgold.decode.autoregressive import greedy
-from tritgold.errors import ContextError
+from tritgold.decode.autoregressive import generate, greedy, reference_logits
+from tritgold.decode.sampling import Sampling
+from tritgold.errors import ContextError, NonFiniteError
+from tritgold.golden import embedded_model
 
 CONFIG = ModelConfig(
     vocab=10, hidden=8, inter=12, layers=1, heads=2, kv_heads=1, head_dim=4, context=8, norm_eps=1e-5,
@@ -62,3 +66,86 @@ def test_a_prompt_longer_than_the_context_is_refused_at_the_call() -> None:
 def test_the_lowest_id_wins_a_tie() -> None:
     steps = greedy([1], replace(CONFIG, eos=()), lambda _: np.array([0, 5, 5.0, 1]), 1)
     assert next(steps).token == 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "said", "reason"), [(None, [3, 9], "stop"), ((), [3, 9, 4], "length"), ((4, 3), [3], "stop")]
+)
+def test_a_stop_set_stands_instead_of_the_end_of_sequence(
+    stop: tuple[int, ...] | None, said: list[int], reason: str
+) -> None:
+    steps = list(generate([1], CONFIG, Scripted(3, 9, 4), 3, stop=stop))
+    assert ([step.token for step in steps], steps[-1].reason) == (said, reason)
+
+
+def test_a_stop_token_outside_the_vocabulary_is_refused_at_the_call() -> None:
+    model = Scripted(3)
+    for token in (10, -1):
+        with pytest.raises(ContextError, match="stop"):
+            generate([1], CONFIG, model, 1, stop=[token])
+    assert model.read == []
+
+
+def test_what_pads_the_vocabulary_is_never_chosen() -> None:
+    """Logits of 10 tokens, all negative, and six columns of padding that hold 0."""
+    padded = np.concatenate([np.arange(-10.0, 0.0), np.zeros(6)])
+    assert next(greedy([1], CONFIG, lambda _: padded, 1)).token == 9
+    warm = Sampling(temperature=100.0, seed=1)
+    steps = generate([1] * 3, CONFIG, lambda _: padded, 6, warm, stop=())
+    assert max(step.token for step in steps) < 10
+
+
+def test_logits_that_are_not_finite_end_in_an_error_not_in_a_token() -> None:
+    with pytest.raises(NonFiniteError):
+        list(greedy([1], CONFIG, lambda _: np.array([0.0, np.nan]), 1))
+
+
+def hashed() -> Callable[[list[int]], np.ndarray]:
+    """A model whose next token depends on all that it has read, and on where."""
+    read: list[int] = []
+
+    def logits(unseen: list[int]) -> np.ndarray:
+        read.extend(unseen)
+        return np.cos(np.arange(10.0) * (1 + sum((i + 1) * t for i, t in enumerate(read))))
+
+    return logits
+
+
+def sampled(prompt: list[int], budget: int, seed: int) -> list[int]:
+    config = replace(CONFIG, context=64, eos=())
+    return [s.token for s in generate(prompt, config, hashed(), budget, Sampling(0.8, 8, 0.95, 1.1, seed))]
+
+
+def test_a_seed_is_a_text() -> None:
+    text = sampled([1, 2], 30, seed=4)
+    assert sampled([1, 2], 30, seed=4) == text
+    assert sampled([1, 2], 30, seed=5) != text
+    assert sampled([1, 2], 11, seed=4) == text[:11], "the budget changes no token before it"
+
+
+def test_a_text_that_is_continued_later_continues_with_the_same_tokens() -> None:
+    text = sampled([1, 2], 30, seed=4)
+    for cut in (1, 7, 29):
+        assert sampled([1, 2, *text[:cut]], 30 - cut, seed=4) == text[cut:]
+
+
+def test_sequences_decoded_in_turns_are_the_sequences_decoded_alone() -> None:
+    config = replace(CONFIG, context=64, eos=())
+    runs = [generate([1, seed], config, hashed(), 20, Sampling(0.8, 8, 0.95, 1.1, seed)) for seed in range(4)]
+    in_turns = list(zip(*runs, strict=True))
+    for seed in range(4):
+        assert [step[seed].token for step in in_turns] == sampled([1, seed], 20, seed)
+
+
+def test_the_golden_model_sampled_at_temperature_0_is_greedy_and_otherwise_repeatable() -> None:
+    with embedded_model("seeded") as path:
+        checkpoint = open_checkpoint(path)
+
+        def text(sampling: Sampling) -> list[int]:
+            logits = reference_logits(checkpoint.weights, checkpoint.config, 20)
+            return [s.token for s in generate([256, 72, 105], checkpoint.config, logits, 6, sampling)]
+
+        logits = reference_logits(checkpoint.weights, checkpoint.config, 20)
+        said = [step.token for step in greedy([256, 72, 105], checkpoint.config, logits, 6)]
+        assert text(Sampling(seed=3)) == said == text(Sampling(temperature=2, top_k=1))
+        assert text(Sampling(temperature=2, seed=3)) == text(Sampling(temperature=2, seed=3)) != said

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritgold.portable_math import MAX_ANGLE, dot, exp, inverse_powers, pairwise_sum, sin_cos
+from tritgold.portable_math import MAX_ANGLE, dot, exp, inverse_powers, log, pairwise_sum, sin_cos
 
 RNG = np.random.default_rng(0)
 
@@ -67,6 +67,30 @@ def test_exp_at_its_ends() -> None:
     assert got[[0, 1, 3, 4, 5, 6, 7]].tolist() == [0.0, np.inf, 1.0, 0.0, 0.0, np.inf, np.inf]
     assert np.isnan(got[2])
     assert 0 < exp(np.array([-744.0]))[0] < 1e-322
+
+
+def decimal_log(x: float) -> float:
+    with localcontext() as context:
+        context.prec = 40
+        return float(Decimal(x).ln())
+
+
+def test_log_within_two_ulp() -> None:
+    """Over all magnitudes, subnormal numbers included, and close to 1 where the logarithm vanishes."""
+    x = np.concatenate(
+        [10.0 ** RNG.uniform(-300, 300, 2000), RNG.uniform(0, 3, 2000), 1 + RNG.uniform(-1e-6, 1e-6, 1000), [5e-324]]
+    )
+    truth = np.array([decimal_log(v) for v in x])
+    assert (np.abs(log(x) - truth) <= 2 * np.abs(np.spacing(truth))).all()
+    assert not (np.abs(log(x * (1 + 1e-13)) - truth) <= 2 * np.abs(np.spacing(truth))).all(), "the check can fail"
+
+
+def test_log_at_its_ends_and_of_powers_of_two() -> None:
+    got = log(np.array([0.0, -0.0, 1.0, np.inf, -1.0, -np.inf, np.nan]))
+    assert got[:4].tolist() == [-np.inf, -np.inf, 0.0, np.inf]
+    assert np.isnan(got[4:]).all()
+    powers = 2.0 ** np.arange(1, 60)
+    assert np.array_equal(log(1 / powers), -log(powers))  # the entropy of 2**n equal shares is exactly ln 2**n
 
 
 def test_sin_and_cos_over_every_angle_a_context_can_have() -> None:

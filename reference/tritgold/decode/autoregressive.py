@@ -1,12 +1,13 @@
-"""Greedy autoregressive decoding: one token a forward pass, each the first maximum of the logits."""
+"""Autoregressive decoding: one token a forward pass, the likeliest or a drawn one (``sampling``)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
+from tritgold.decode.sampling import GREEDY, Sampling, choose
 from tritgold.errors import ContextError
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.model import forward
@@ -25,36 +26,65 @@ class Step:
 
 
 def greedy(prompt: list[int], config: ModelConfig, next_logits: NextLogits, max_tokens: int) -> Iterator[Step]:
+    """Generate up to ``max_tokens`` tokens, each the first maximum of the logits: ``generate`` by its defaults."""
+    return generate(prompt, config, next_logits, max_tokens)
+
+
+def generate(
+    prompt: list[int],
+    config: ModelConfig,
+    next_logits: NextLogits,
+    max_tokens: int,
+    sampling: Sampling = GREEDY,
+    stop: Collection[int] | None = None,
+) -> Iterator[Step]:
     """Generate up to ``max_tokens`` tokens; an engine is known here only as a function.
 
-    next_logits: takes the tokens not yet seen (the prompt, then one at a time), returns float [vocab] for the next.
-    The lowest id wins a tie. Ends with ``stop`` at an end-of-sequence token (which is yielded), with ``length``
-    at max_tokens, with ``context_full`` when the model has no position left to read the token at.
+    next_logits: takes the tokens not yet seen (the prompt, then one at a time), returns float [vocab] for the next;
+    what an engine pads the vocabulary with is cut off. sampling: how a token is chosen. stop: tokens that end the text,
+    instead of the model's end-of-sequence tokens; an empty set, and only the budget and the context do.
 
-    Raises ContextError before any compute when the prompt is empty, out of vocabulary or too long, or when
-    max_tokens is below 1.
+    Ends with ``stop`` at such a token (which is yielded), with ``length`` at max_tokens, with ``context_full`` when the
+    model has no position left to read the token at; where several hold, the first of these is the reason.
+
+    Raises ContextError before any compute when the prompt is empty, out of vocabulary or too long, when max_tokens is
+    below 1, or a token of ``stop`` is outside the vocabulary; NonFiniteError and EngineError, while it runs, for logits
+    that allow no choice (``sampling.candidates``).
     """
     check_tokens(prompt, config)
     if max_tokens < 1:
         raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
-    return _generate(prompt, config, next_logits, max_tokens)
+    for token in stop or ():
+        if not 0 <= token < config.vocab:
+            expected = f"0 to {config.vocab - 1}"
+            raise ContextError("cannot end the text", kind="token-id", thing="stop", got=token, expected=expected)
+    ends = frozenset(config.eos if stop is None else stop)
+    return _generate(prompt, config, next_logits, max_tokens, sampling, ends)
 
 
-def _generate(prompt: list[int], config: ModelConfig, next_logits: NextLogits, max_tokens: int) -> Iterator[Step]:
-    logits, length = next_logits(prompt), len(prompt)
+def _generate(
+    prompt: list[int],
+    config: ModelConfig,
+    next_logits: NextLogits,
+    max_tokens: int,
+    sampling: Sampling,
+    stop: frozenset[int],
+) -> Iterator[Step]:
+    logits, text = next_logits(prompt), list(prompt)
     for count in range(1, max_tokens + 1):
-        token = int(np.argmax(logits))
+        token = choose(logits[: config.vocab], sampling, text)
         reason: StopReason | None = None
-        if token in config.eos:
+        if token in stop:
             reason = "stop"
         elif count == max_tokens:
             reason = "length"
-        elif length == config.context:
+        elif len(text) == config.context:
             reason = "context_full"
         yield Step(token, reason)
         if reason:
             return
-        logits, length = next_logits([token]), length + 1
+        text.append(token)
+        logits = next_logits([token])
 
 
 def reference_logits(weights: ModelWeights, config: ModelConfig, capacity: int) -> NextLogits:

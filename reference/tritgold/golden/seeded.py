@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from tritgold.counter_random import random_bits
 from tritgold.formats.hf_writer import bf16_entry, packed_entries, write_hf_folder
 from tritgold.formats.safetensors_file import Entries
 
@@ -124,20 +125,16 @@ def _config(shape: Shape, head_dim: int) -> dict[str, Any]:
 
 
 class _Draws:
-    """Numbers from a counter: SplitMix64 (Steele et al. 2014) of seed and position, never the same counter twice."""
+    """Numbers of one seed in the order in which they are asked for, never the same index twice."""
 
     def __init__(self, seed: int) -> None:
-        self._seed, self._used = np.uint64(seed), 0
+        self._seed, self._used = seed, 0
 
     def _bits(self, count: int) -> np.ndarray:
         """``count`` uint64, uniformly distributed."""
-        counter = np.arange(self._used + 1, self._used + 1 + count, dtype=np.uint64)
+        index = np.arange(self._used + 1, self._used + 1 + count, dtype=np.uint64)
         self._used += count
-        with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
-            z = self._seed * np.uint64(0xD1342543DE82EF95) + counter * np.uint64(0x9E3779B97F4A7C15)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+        return random_bits(self._seed, index)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray:
         """float32 in [0, 1), 24 random bits each."""
