@@ -1,0 +1,128 @@
+"""Sparse activations: what of a linear layer's input is left out before it is quantised.
+
+``Threshold`` and ``TopK`` are the rules of most engines; those with an idea of their own have files of their own.
+"""
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float32
+
+from tritgold.errors import NonFiniteError
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, largest
+
+# The inputs of a layer's linears in the order in which a forward pass quantises them (``graph.operations``).
+PLACES = ("attn_in", "o_in", "ffn_in", "down_in")
+Quantizer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class ActivationRule(SparsityRule):
+    """A rule for the inputs of linear layers. Each place of a layer is told apart by the order of the calls."""
+
+    @abstractmethod
+    def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int8 [tokens, in] and scale float32 [tokens] of x, as ``dense`` gives them without a rule.
+
+        Raises NonFiniteError on inf or NaN.
+        """
+
+    def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
+        """``base`` with this rule before its quantiser. The tally counts codes: zeros by rule and by rounding."""
+        places: Iterator[str] = itertools.cycle(PLACES)
+
+        def embed(*args: np.ndarray) -> np.ndarray:
+            nonlocal places
+            places = itertools.cycle(PLACES)  # a pass may have ended early, with an error
+            return base.embed(*args)
+
+        def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            place = next(places)
+            codes, scale = self.quantize(x, place, base.quantize)
+            if tally is not None:
+                tally.add(place, int(np.count_nonzero(codes)), codes.size)
+            return codes, scale
+
+        return replace(base, embed=embed, quantize=quantize)
+
+
+@dataclass(frozen=True)
+class Dense(ActivationRule):
+    """No rule: every bit as without it. For the zeros that are there anyway."""
+
+    name = "none"
+
+    def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
+        """What ``dense`` gives."""
+        return dense(x)
+
+
+class MaskingRule(ActivationRule):
+    """A rule that sets entries of x to zero, whichever linear they are for."""
+
+    @abstractmethod
+    def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
+        """Which entries stay. x is finite."""
+
+    def sparsify(self, x: Float32[np.ndarray, "tokens width"]) -> Sparse:
+        """x with zeros where the rule drops it, and the measured sparsity. Raises NonFiniteError on inf or NaN."""
+        values = np.where(self.mask(finite(x)), x, np.float32(0))
+        return Sparse(values, int(np.count_nonzero(values)), values.size)
+
+    def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
+        """What ``dense`` gives of the values that stay."""
+        return dense(self.sparsify(x).values)
+
+
+@dataclass(frozen=True)
+class Threshold(MaskingRule):
+    """Keep what is strictly larger in magnitude than ``threshold``: 0 or more, finite; at 0 only zeros are dropped.
+
+    >>> Threshold(threshold=2).sparsify(np.array([[1, -2, 3, -4]], np.float32)).values
+    array([[ 0.,  0.,  3., -4.]], dtype=float32)
+    """
+
+    threshold: float = 0.01
+    name = "threshold"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.threshold, int | float | np.floating) or not 0 <= self.threshold < math.inf:
+            raise self._bad("threshold", "0 or more, finite")
+
+    def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
+        """|x| > threshold, the threshold not rounded to float32."""
+        return np.abs(x).astype(np.float64) > self.threshold
+
+
+@dataclass(frozen=True)
+class TopK(MaskingRule):
+    """Keep the largest max(1, int(width * keep)) magnitudes of each token, of equal ones those of lower index.
+
+    keep: the share to keep, above 0 and at most 1, where every bit is as without the rule.
+
+    >>> TopK(keep=0.5).sparsify(np.array([[1, -2, 3, 2]], np.float32)).values
+    array([[ 0., -2.,  3.,  0.]], dtype=float32)
+    """
+
+    keep: float = 0.5
+    name = "top_k"
+
+    def __post_init__(self) -> None:
+        self._check_shares("keep")
+
+    def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
+        """The mask of each token, from that token alone."""
+        return largest(np.abs(x), count_of(self.keep, x.shape[1]))
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    """x, or a NonFiniteError: a rule that compares with NaN would hide it."""
+    wrong = ~np.isfinite(x).all(axis=1)
+    if wrong.any():
+        token = int(np.flatnonzero(wrong)[0])
+        raise NonFiniteError(f"activations of token {token} are not finite", kind="activation-non-finite")
+    return x

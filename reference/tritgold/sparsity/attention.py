@@ -1,0 +1,193 @@
+"""Sparse attention: which keys a query reads. The softmax weights that stay are divided by their sum.
+
+Scores that are masked before the softmax come to the same: exp(s) / sum of the kept exp(s). Some servers divide by the
+sum + 1e-8, here nothing is added; a row that loses nothing keeps its bits.
+
+The rules are causal-aware: shares and counts are of the keys a query sees, not of all keys in the call. With
+``causal=False`` they are of all keys, as those servers have it: then early queries keep whatever they see, and a
+prefill differs from its steps. In full attention (a block as long as the text) both are one.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64
+
+from tritgold.errors import NonFiniteError
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.portable_math import pairwise_sum
+from tritgold.sparsity.adaptive import relative_entropy
+from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, largest
+
+
+class AttentionRule(SparsityRule):
+    """A rule for the weights behind the softmax."""
+
+    @abstractmethod
+    def mask(
+        self,
+        weights: Float32[np.ndarray, "heads tokens keys"],
+        positions: Int64[np.ndarray, " tokens"],
+        seen: Int64[np.ndarray, " tokens"],
+    ) -> Bool[np.ndarray, "#heads tokens keys"]:
+        """Which weights stay. seen: keys that each query sees, the first ones; what it says of others is ignored."""
+
+    def sparsify(self, weights: Float32[np.ndarray, "heads tokens keys"], start: int, block: int = 1) -> Sparse:
+        """The weights that stay, each row adding up to 1 again; a row that loses everything is zero.
+
+        start, block: as in ``attention.softmax_weights``: query t stands at start + t and sees the keys of its block of
+        positions and of those before. The measured sparsity is the share of zeros among the keys that are seen.
+        Raises NonFiniteError on inf or NaN, which a comparison would hide.
+        """
+        if not np.isfinite(weights).all():
+            raise NonFiniteError("attention weights are not finite", kind="attention-non-finite")
+        heads, tokens, keys = weights.shape
+        positions = start + np.arange(tokens)
+        seen = np.minimum((positions // block + 1) * block, keys)
+        visible = np.arange(keys) < seen[:, None]
+        kept = np.where(self.mask(weights, positions, seen) & visible, weights, np.float32(0)).astype(np.float64)
+        total = pairwise_sum(kept)[..., None]
+        divided = (kept / np.where(total > 0, total, 1.0)).astype(np.float32)
+        loses = (kept != weights).any(axis=2, keepdims=True)
+        values = np.where(loses, divided, weights)
+        return Sparse(values, int(np.count_nonzero(values)), heads * int(seen.sum()))
+
+    def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
+        """``base`` with this rule behind its softmax. The tally counts ``probs``."""
+
+        def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, block: int = 1) -> np.ndarray:
+            options = {} if block == 1 else {"block": block}
+            sparse = self.sparsify(base.softmax_weights(q, k, start, **options), start, block)
+            if tally is not None:
+                tally.add("probs", sparse.kept, sparse.of)
+            return sparse.values
+
+        return replace(base, softmax_weights=softmax_weights)
+
+
+@dataclass(frozen=True)
+class AttentionTopK(AttentionRule):
+    """Keep the largest weights of each query, of equal ones those of lower position.
+
+    k: how many, whatever a query sees; more than it sees keeps the row. keep: or which share, max(1, int(n * keep)) of
+    n keys, a quarter where neither is given. Both together are refused.
+    """
+
+    k: int | None = None
+    keep: float | None = None
+    causal: bool = True
+    name = "attention_top_k"
+
+    def __post_init__(self) -> None:
+        if self.k is not None:
+            self._check_count("k", 1)
+        if self.keep is not None:
+            self._check_shares("keep")
+            if self.k is not None:
+                raise self._bad("keep", "nothing where k is given")
+
+    def mask(
+        self,
+        weights: Float32[np.ndarray, "heads tokens keys"],
+        positions: Int64[np.ndarray, " tokens"],
+        seen: Int64[np.ndarray, " tokens"],
+    ) -> Bool[np.ndarray, "#heads tokens keys"]:
+        """The k largest, or the largest share of n."""
+        if self.k is not None:
+            return largest(weights, self.k)
+        n = seen if self.causal else np.full_like(seen, weights.shape[2])
+        return largest(weights, count_of(0.25 if self.keep is None else self.keep, n))
+
+
+@dataclass(frozen=True)
+class AttentionThreshold(AttentionRule):
+    """Keep the weights strictly above ``threshold``, 0 or more and below 1, and the ``at_least`` largest of each row.
+
+    With at_least = 0, as some servers have it, a query that attends evenly to more than 1 / threshold keys
+    loses them all and its attention is zero.
+    """
+
+    threshold: float = 0.01
+    at_least: int = 1
+    name = "attention_threshold"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.threshold, int | float | np.floating) or not 0 <= self.threshold < 1:
+            raise self._bad("threshold", "0 or more, below 1")
+        self._check_count("at_least", 0)
+
+    def mask(
+        self,
+        weights: Float32[np.ndarray, "heads tokens keys"],
+        positions: Int64[np.ndarray, " tokens"],
+        seen: Int64[np.ndarray, " tokens"],
+    ) -> Bool[np.ndarray, "#heads tokens keys"]:
+        """Above the threshold, not rounded to float32, or among the largest."""
+        return (weights.astype(np.float64) > self.threshold) | largest(weights, self.at_least)
+
+
+@dataclass(frozen=True)
+class AttentionWindow(AttentionRule):
+    """Keep what is near, what is global and what lies on a grid; of all of it only what the query sees.
+
+    window: |query - key| <= window // 2, so half of it is there for causal queries. global_tokens: the first keys are
+    read by all, the first queries read all. stride: a query at a multiple of it reads the keys at multiples of it; None
+    is no grid. At stride 64 one query in 64 has the grid.
+    """
+
+    window: int = 256
+    global_tokens: int = 1
+    stride: int | None = 64
+    name = "attention_window"
+
+    def __post_init__(self) -> None:
+        self._check_count("window", 0)
+        self._check_count("global_tokens", 0)
+        if self.stride is not None:
+            self._check_count("stride", 1)
+
+    def mask(
+        self,
+        weights: Float32[np.ndarray, "heads tokens keys"],
+        positions: Int64[np.ndarray, " tokens"],
+        seen: Int64[np.ndarray, " tokens"],
+    ) -> Bool[np.ndarray, "#heads tokens keys"]:
+        """By position alone."""
+        q, k = positions[:, None], np.arange(weights.shape[2])
+        mask = (np.abs(q - k) <= self.window // 2) | (k < self.global_tokens) | (q < self.global_tokens)
+        if self.stride is not None:
+            mask |= (q % self.stride == 0) & (k % self.stride == 0)
+        return mask[None]
+
+
+@dataclass(frozen=True)
+class AttentionDynamic(AttentionRule):
+    """Keep more keys of the queries whose attention is spread more evenly: the largest int(keep * n), at least 1, where
+
+        keep = min_keep + (max_keep - min_keep) H / ln n,    H = - sum a ln a over the weights of the query
+
+    and n is the number of keys (a single key is kept). Some servers write ln(a + 1e-8); a weight of 0 adds
+    nothing here.
+    """
+
+    min_keep: float = 0.1
+    max_keep: float = 0.5
+    causal: bool = True
+    name = "attention_dynamic"
+
+    def __post_init__(self) -> None:
+        self._check_shares("min_keep", "max_keep")
+        if self.min_keep > self.max_keep:
+            raise self._bad("min_keep", f"at most max_keep = {self.max_keep}")
+
+    def mask(
+        self,
+        weights: Float32[np.ndarray, "heads tokens keys"],
+        positions: Int64[np.ndarray, " tokens"],
+        seen: Int64[np.ndarray, " tokens"],
+    ) -> Bool[np.ndarray, "#heads tokens keys"]:
+        """The largest of each query, as many as its entropy gives."""
+        n = seen if self.causal else np.full_like(seen, weights.shape[2])
+        evenness = relative_entropy(weights.astype(np.float64), n)
+        return largest(weights, count_of(self.min_keep + (self.max_keep - self.min_keep) * evenness, n))

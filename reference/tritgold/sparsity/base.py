@@ -1,0 +1,101 @@
+"""What all sparsity rules have in common: how much is kept, which entries are the largest, what is measured."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from tritgold.errors import ConfigError
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """What a rule made of an array. kept: entries that are not zero; of: entries that there could have been."""
+
+    values: np.ndarray
+    kept: int
+    of: int
+
+    @property
+    def sparsity(self) -> float:
+        """The measured share of zeros: what the rule dropped and what was zero before; 0 of nothing."""
+        return (self.of - self.kept) / self.of if self.of else 0.0
+
+
+@dataclass
+class Tally:
+    """Counts over forward passes, by place: ``attn_in``, ``o_in``, ``ffn_in``, ``down_in``, ``probs``, ``products``."""
+
+    kept: dict[str, int] = field(default_factory=dict)
+    of: dict[str, int] = field(default_factory=dict)
+
+    def add(self, place: str, kept: int, of: int) -> None:
+        """Count ``kept`` entries that are not zero among ``of``."""
+        self.kept[place] = self.kept.get(place, 0) + kept
+        self.of[place] = self.of.get(place, 0) + of
+
+    def sparsity(self, place: str | None = None) -> float:
+        """The measured share of zeros at a place, or at all of them; 0 where nothing was counted.
+
+        >>> tally = Tally()
+        >>> tally.add("o_in", kept=3, of=4)
+        >>> tally.add("down_in", kept=1, of=4)
+        >>> tally.sparsity("down_in"), tally.sparsity()
+        (0.75, 0.5)
+        """
+        kept, of = (sum(c.values()) if place is None else c.get(place, 0) for c in (self.kept, self.of))
+        return (of - kept) / of if of else 0.0
+
+
+class SparsityRule(ABC):
+    """A rule with its options, which are the fields of its dataclass. name: in the registry."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
+        """``base`` with this rule in it, counting into ``tally`` what it leaves."""
+
+    def _bad(self, option: str, expected: str) -> ConfigError:
+        got = repr(getattr(self, option))
+        return ConfigError(
+            "is not usable", kind="sparsity-option", thing=f"{self.name}: {option}", got=got, expected=expected
+        )
+
+    def _check_shares(self, *options: str) -> None:
+        """Refuse shares to keep that are not above 0 and at most 1: at 0 a layer would compute nothing."""
+        for option in options:
+            value = getattr(self, option)
+            if not isinstance(value, int | float | np.floating) or not 0 < value <= 1:
+                raise self._bad(option, "above 0, at most 1")
+
+    def _check_count(self, option: str, least: int) -> None:
+        value = getattr(self, option)
+        if type(value) is not int or value < least:
+            raise self._bad(option, f"an integer, {least} or more")
+
+
+def count_of(share: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:
+    """How many of ``n`` entries a share to keep is: at least 1, at most n, fractions cut off in binary.
+
+    >>> [int(count_of(0.29, 100)), int(count_of(0.001, 100)), int(count_of(1.0, 3))]
+    [28, 1, 3]
+    """
+    return np.clip(np.floor(np.asarray(share, np.float64) * n).astype(np.int64), 1, n)
+
+
+def largest(magnitudes: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
+    """A mask of the ``counts`` largest entries of each row; of equal ones those of lower index.
+
+    magnitudes: real [..., n], not NaN. counts: integer [...], or one for all rows; more than n keeps the row.
+
+    >>> largest(np.array([[1, 3, 3, 3], [5, 0, 0, 1]]), np.array([2, 1])).astype(int).tolist()
+    [[0, 1, 1, 0], [1, 0, 0, 0]]
+    """
+    order = np.argsort(-magnitudes, axis=-1, kind="stable")
+    chosen = np.arange(magnitudes.shape[-1]) < np.asarray(counts)[..., None]
+    mask = np.zeros(magnitudes.shape, bool)
+    np.put_along_axis(mask, order, np.broadcast_to(chosen, mask.shape), axis=-1)
+    return mask
