@@ -11,6 +11,7 @@ import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError, NonFiniteError
+from tritgold.kv_cache.base import EXACT, KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.modes import GOLDEN
@@ -23,7 +24,7 @@ def forward(
     tokens: Sequence[int] | np.ndarray,
     weights: ModelWeights,
     config: ModelConfig,
-    cache: Float32Cache | None = None,
+    cache: KvCache | None = None,
     trace: Trace | None = None,
     last_only: bool = False,
     arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
@@ -32,7 +33,8 @@ def forward(
     """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
-    single steps give the same bits. trace: every activation is appended to it. last_only: logits of the last
+    single steps give the same bits; with the cache of a scheme other than f32 they are those of that scheme, and some
+    (KIVI) depend on the cuts. trace: every activation is appended to it. last_only: logits of the last
     token alone, [1, vocab]; the rest of the head's work is saved. arithmetic: another than the golden one.
     block: tokens see one another inside blocks of as many positions, as block-diffusion models are trained to; 1 is
     causal. With more than 1, chunks must end where blocks do to give the bits of the whole.
@@ -44,6 +46,7 @@ def forward(
         raise ContextError("is not usable", kind="attention-block", thing="block", got=block, expected="at least 1")
     cache = Float32Cache(config, len(tokens)) if cache is None else cache
     ids = check_tokens(tokens, config, cache.length)
+    cache.check_room(len(ids))
     run = _Pass(config, cache, trace, ids, arithmetic, block)
     x = run.record("embedding", arithmetic.embed(ids, weights.embedding))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
@@ -64,7 +67,7 @@ class _Pass:
     def __init__(
         self,
         config: ModelConfig,
-        cache: Float32Cache,
+        cache: KvCache,
         trace: Trace | None,
         ids: np.ndarray,
         arithmetic: Arithmetic,
@@ -77,7 +80,8 @@ class _Pass:
         self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
         if trace is not None:
             trace.tokens += ids.tolist()
-            golden = GOLDEN.id if block == 1 else f"blocks-of-{block}-{GOLDEN.id}"
+            golden = GOLDEN.id if cache.scheme == EXACT else f"kv-{cache.scheme}-{GOLDEN.id}"
+            golden = golden if block == 1 else f"blocks-of-{block}-{golden}"
             trace.mode = golden if arithmetic == GOLDEN_ARITHMETIC else f"altered-{golden}"
             trace.engine = trace.engine or "tritgold"
 

@@ -1,42 +1,50 @@
 """The exact KV cache: keys after RoPE and values as float32, nothing rounded."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-from tritgold.config import ModelConfig
-from tritgold.errors import ContextError
+from tritgold.kv_cache.base import EXACT, KvCache, KvShape, Side
+from tritgold.kv_cache.token_rows import TokenScheme
 
 
-class Float32Cache:
-    """Room for ``capacity`` positions of every layer.
+class Float32Cache(KvCache):
+    """Room for ``capacity`` positions of every layer. It keeps what it is given, infinity and NaN included."""
 
-    length: positions stored so far, the same for all layers between two forward passes. A forward pass appends
-    each layer once and then calls ``advance``; half a pass is never visible in ``length``.
-    """
-
-    def __init__(self, config: ModelConfig, capacity: int) -> None:
+    def __init__(self, config: KvShape, capacity: int) -> None:
+        super().__init__(EXACT, capacity)
         shape = (config.layers, capacity, config.kv_heads, config.head_dim)
         self._keys, self._values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-        self.capacity = capacity
-        self.length = 0
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store k and v, float32 [tokens, kv_heads, head_dim]; return all keys and values of the layer so far.
 
         Raises ContextError when they do not fit; nothing is overwritten then.
         """
+        self.check_room(k.shape[0])
         end = self.length + k.shape[0]
-        if end > self.capacity:
-            raise ContextError(
-                "the KV cache is full", kind="cache-full", got=f"{end} positions", expected=f"at most {self.capacity}"
-            )
         self._keys[layer, self.length : end] = k
         self._values[layer, self.length : end] = v
         return self._keys[layer, :end], self._values[layer, :end]
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on, to go another way from there."""
-        self.length = min(self.length, length)
 
-    def advance(self, tokens: int) -> None:
-        """Make the appended positions part of the past, after the last layer has appended them."""
-        self.length += tokens
+@dataclass(frozen=True)
+class F32(TokenScheme):
+    """Four bytes a value, little-endian. Its cache is the golden one; as rows of bytes it serves paged storage."""
+
+    name: ClassVar[str] = EXACT
+
+    def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
+        """Four bytes a value."""
+        return 4 * shape.kv_heads * shape.head_dim
+
+    def cache(self, shape: KvShape, capacity: int) -> Float32Cache:
+        """The golden cache."""
+        return Float32Cache(shape, capacity)
+
+    def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:
+        return x.astype("<f4").reshape(x.shape[0], x.shape[1] * x.shape[2]).view(np.uint8)
+
+    def _decode(self, rows: np.ndarray, shape: KvShape, layer: int, side: Side) -> np.ndarray:
+        return rows.view("<f4").astype(np.float32)

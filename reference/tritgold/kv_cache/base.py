@@ -1,0 +1,149 @@
+"""What every KV cache and every way of storing keys and values have in common.
+
+A *scheme* says how numbers are kept, and what that costs; a *cache* is the memory of one sequence in a scheme.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from tritgold.errors import ConfigError, ContextError, NonFiniteError
+
+Side = Literal["k", "v"]
+SIDES: tuple[Side, Side] = ("k", "v")
+EXACT = "f32"  # the id of the scheme that changes no bit
+
+
+@runtime_checkable
+class KvShape(Protocol):
+    """What decides the size of a cache; a ModelConfig is one."""
+
+    @property
+    def layers(self) -> int:
+        """Decoder layers."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and of values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A KvShape without a model, for arithmetic and measurements."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
+class KvCache(ABC):
+    """Keys and values of one sequence, in every layer.
+
+    scheme: id of how they are kept. capacity: positions there is room for. length: positions stored so far, the same
+    for all layers between two forward passes. A pass appends each layer once and then calls ``advance``; half a pass
+    is never visible in ``length``, and what it appended is overwritten by the next one.
+    """
+
+    def __init__(self, scheme: str, capacity: int) -> None:
+        self.scheme, self.capacity, self.length = scheme, capacity, 0
+
+    def check_room(self, tokens: int) -> None:
+        """Refuse (ContextError ``cache-full``) tokens that do not fit; for callers that have not computed them yet."""
+        end = self.length + tokens
+        if end > self.capacity:
+            raise ContextError(
+                "the KV cache is full", kind="cache-full", got=f"{end} positions", expected=f"at most {self.capacity}"
+            )
+
+    @abstractmethod
+    def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], behind ``length``.
+
+        Returns keys and values of the layer from position 0 on, these included, float32 as the scheme gives them back.
+        Raises, with nothing overwritten, ContextError when they do not fit and NonFiniteError for what the scheme
+        cannot hold.
+        """
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from ``length`` on, to go another way from there."""
+        self.length = min(self.length, length)
+
+    def advance(self, tokens: int) -> None:
+        """Make the appended positions part of the past, after the last layer has appended them."""
+        self.length += tokens
+
+
+@dataclass(frozen=True)
+class KvScheme(ABC):
+    """A way to keep keys and values. Immutable; its options are its fields."""
+
+    name: ClassVar[str]
+
+    @property
+    def id(self) -> str:
+        """The name, and whichever options are not the defaults: what traces and tables bear.
+
+        No point and no slash: they have a meaning in the id of an arithmetic mode.
+        """
+        other = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
+        text = self.name + "".join(f"-{name}-{getattr(value, 'id', value)}" for name, value in other)
+        return text.replace(".", "_").replace(" ", "")
+
+    @abstractmethod
+    def bytes_per_token(self, shape: KvShape) -> int:
+        """Bytes of the k and the v of one token in one layer, scales included; KIVI's without its window.
+
+        Raises ConfigError (``kv-shape``) for heads that the scheme cannot hold.
+        """
+
+    def bits_per_value(self, shape: KvShape) -> float:
+        """Bits per number stored, scales included."""
+        return 8 * self.bytes_per_token(shape) / (2 * shape.kv_heads * shape.head_dim)
+
+    def cache_bytes(self, shape: KvShape, tokens: int) -> int:
+        """Bytes of a cache that holds so many tokens, all layers together."""
+        return shape.layers * tokens * self.bytes_per_token(shape)
+
+    @abstractmethod
+    def cache(self, shape: KvShape, capacity: int) -> KvCache:
+        """An empty cache with room for ``capacity`` positions. Raises ConfigError as ``bytes_per_token`` does."""
+
+    def no_such_shape(self, shape: KvShape, rule: str) -> ConfigError:
+        """The error for heads that the scheme cannot hold."""
+        got = f"{shape.kv_heads} heads of {shape.head_dim}"
+        return ConfigError(f"{self.name} cannot hold these heads", kind="kv-shape", got=got, expected=rule)
+
+    def no_such_option(self, option: str, expected: str) -> ConfigError:
+        """The error for a value that an option cannot take."""
+        got = repr(getattr(self, option))
+        return ConfigError("is not usable", kind="kv-option", thing=f"{self.name} {option}", got=got, expected=expected)
+
+
+def check_finite(x: np.ndarray) -> None:
+    """Refuse (NonFiniteError ``kv-non-finite``) infinity and NaN in x [tokens, kv_heads, head_dim]."""
+    bad = np.argwhere(~np.isfinite(x))
+    if bad.size:
+        token, head, channel = bad[0].tolist()
+        raise NonFiniteError(
+            f"token {token} of the pass is not finite in head {head}, channel {channel}",
+            kind="kv-non-finite",
+            got=float(x[token, head, channel]),
+            hint="look for the first non-finite value upstream in the trace",
+        )
+
+
+def as_half(x: np.ndarray) -> np.ndarray:
+    """float32 -> little-endian float16 of the same shape, half to even. NonFiniteError (``kv-overflow``) beyond it."""
+    with np.errstate(over="ignore"):
+        half = x.astype("<f2")
+    if not np.isfinite(half).all():
+        raise NonFiniteError(
+            "does not fit float16", kind="kv-overflow", got=float(np.abs(x).max()), expected="less than 65520"
+        )
+    return half
