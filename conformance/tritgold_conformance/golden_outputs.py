@@ -10,7 +10,10 @@ from typing import Any
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.decode.autoregressive import greedy, reference_logits
-from tritgold.decode.block_diffusion import THRESHOLD, Diffused, block_diffusion, reference_block_logits
+from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_model import reference_block_model
+from tritgold.decode.diffusion_presets import THRESHOLD, preset
+from tritgold.decode.diffusion_record import Diffused
 from tritgold.golden import TRAINED, trained_model
 from tritgold.model import forward
 from tritgold.modes import GOLDEN
@@ -72,10 +75,10 @@ def continuation(checkpoint: Checkpoint, tokenizer: Tokenizer, text: str, block:
 
 
 def diffuse(checkpoint: Checkpoint, prompt: list[int], tokens: int, threshold: float) -> Diffused:
-    """Block diffusion by the golden model."""
-    config = checkpoint.config
-    logits = reference_block_logits(checkpoint.weights, config, len(prompt) + tokens)
-    return block_diffusion(prompt, config, logits, tokens, threshold)
+    """Block diffusion by the golden model, the way it was trained for."""
+    options = preset("fast-dllm-v2", threshold)
+    model = reference_block_model(checkpoint.weights, checkpoint.config, options, len(prompt) + tokens)
+    return block_diffusion(prompt, checkpoint.config, model, tokens, options)
 
 
 def trace_facts(checkpoint: Checkpoint, tokens: list[int], block: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ def forward(
     last_only: bool = False,
     arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
     block: int = 1,
+    rows: Sequence[int] | None = None,
 ) -> np.ndarray:
     """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
 
@@ -37,7 +38,8 @@ def forward(
     (KIVI) depend on the cuts. trace: every activation is appended to it. last_only: logits of the last
     token alone, [1, vocab]; the rest of the head's work is saved. arithmetic: another than the golden one.
     block: tokens see one another inside blocks of as many positions, as block-diffusion models are trained to; 1 is
-    causal. With more than 1, chunks must end where blocks do to give the bits of the whole.
+    causal. With more than 1, chunks must end where blocks do to give the bits of the whole. rows: the tokens, counted
+    from the first of the pass, whose logits are wanted, [len(rows), vocab]; instead of last_only.
 
     Raises ContextError, before any arithmetic, for no tokens, an id outside the vocabulary, more positions than the
     model or the cache has, or a block below 1; NonFiniteError when an activation is infinite or NaN.
@@ -53,7 +55,8 @@ def forward(
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
         x = run.norm("final_norm", x, weights.final_norm)
-        logits = arithmetic.logits(x[-1:] if last_only else x, weights.head_or_embedding)
+        wanted = np.array([-1] if last_only else range(len(ids)) if rows is None else rows, np.int64)
+        logits = arithmetic.logits(x[wanted], weights.head_or_embedding)
     if not np.isfinite(logits).all():
         hint = "is the head or the embedding damaged?"
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)

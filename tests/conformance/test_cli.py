@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tritgold.decode.diffusion_presets import PRESETS
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.trace import Trace
 from tritgold_conformance.cli import main
+from tritgold_conformance.commands.run import DECODE
 
 
 def call(*arguments: object) -> Result:
@@ -349,8 +351,42 @@ def test_block_diffusion_says_how_many_passes_it_took() -> None:
     assert "passes, reference]" in text.stderr
 
 
+def test_every_way_to_decode_has_a_name() -> None:
+    assert ("ar", *PRESETS) == DECODE
+    common = ("run", "kjv-dlm", "--prompt", "And it came to pass", "--max-tokens", 4, "--json")
+    default = parsed(call(*common))
+    assert default["decode"] == "fast-dllm-v2"
+    for name in DECODE:
+        result = parsed(call(*common, "--decode", name))
+        assert (result["decode"], len(result["ids"]), result["reason"]) == (name, 4, "length")
+    assert parsed(call("run", "--prompt", "And", "--max-tokens", 1, "--json"))["decode"] == "ar"
+
+
+def test_sizes_of_blocks_can_be_chosen() -> None:
+    arguments = ("run", "kjv-dlm", "--ids", "0,5,6,7", "--max-tokens", 8, "--json", "--threshold", 0)
+    blocks = [
+        parsed(call(*arguments, "--block-size", block, "--sub-block-size", sub_block))["forwards_per_block"]
+        for block, sub_block in ((4, 4), (4, 2), (8, 8))
+    ]
+    assert blocks == [[2, 1], [3, 2], [2, 1]]  # a pass a sub-block, and one to keep a block that others follow
+    refused = call(*arguments, "--block-size", 8, "--sub-block-size", 3)
+    assert (refused.exit_code, parsed(refused)["kind"]) == (3, "sub-block")
+    refused = call("run", "kjv-ar", "--ids", "0,5", "--decode", "greedy", "--json")
+    assert (refused.exit_code, parsed(refused)["kind"]) == (3, "no-diffusion")
+
+
 @pytest.mark.parametrize(
-    "arguments", [("kjv-dlm", "--backend", "xla"), ("kjv-ar", "--threshold", 0.9), ("kjv-dlm", "--threshold", -1)]
+    "arguments",
+    [
+        ("kjv-dlm", "--backend", "xla"),
+        ("kjv-ar", "--threshold", 0.9),
+        ("kjv-ar", "--block-size", 8),
+        ("kjv-dlm", "--decode", "ar", "--sub-block-size", 8),
+        ("kjv-dlm", "--decode", "greedy", "--threshold", 0.9),
+        ("kjv-dlm", "--decode", "gready"),
+        ("kjv-dlm", "--block-size", 0),
+        ("kjv-dlm", "--threshold", -1),
+    ],
 )
 def test_what_block_diffusion_cannot_do_is_a_usage_error(arguments: tuple[object, ...]) -> None:
     assert call("run", *arguments, "--ids", "1,5").exit_code == 2

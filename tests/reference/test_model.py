@@ -159,6 +159,12 @@ def test_last_only_saves_work_and_changes_nothing(checkpoint: Checkpoint) -> Non
     assert np.array_equal(forward([1, 2, 3], w, c, last_only=True), forward([1, 2, 3], w, c)[-1:])
 
 
+@pytest.mark.parametrize("rows", [[], [1], [2, 0], [0, 1, 2]])
+def test_the_logits_of_some_rows_are_theirs_among_all(checkpoint: Checkpoint, rows: list[int]) -> None:
+    c, w = checkpoint.config, checkpoint.weights
+    assert np.array_equal(forward([1, 2, 3], w, c, rows=rows), forward([1, 2, 3], w, c)[rows])
+
+
 def test_tied_head_equals_an_explicit_copy_and_an_untied_one_differs() -> None:
     config, weights = llama()
     tied = replace(config, tied_head=True)

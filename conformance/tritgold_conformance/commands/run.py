@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tritgold.decode.autoregressive import Step
 
 BACKENDS = ("reference", "xla")
+# "ar" and the presets of tritgold.decode.diffusion_presets, which is not imported for --help; a test compares them.
+DECODE = (
+    "ar", "fast-dllm-v2", "fast-dllm-v2-dual", "greedy", "iterative", "adaptive", "small-block", "llada", "dream"
+)  # fmt: skip
 
 
 @click.command()
@@ -23,7 +27,10 @@ BACKENDS = ("reference", "xla")
 @common.input_options
 @click.option("--max-tokens", default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
-@click.option("--threshold", type=click.FloatRange(0), help="Block diffusion, with this confidence; 1: a token a pass.")
+@click.option("--decode", type=click.Choice(DECODE), help="ar: a token a pass; the others: ways of block diffusion.")
+@click.option("--threshold", type=click.FloatRange(0), help="Confidence that decides a token; 1: a token a pass.")
+@click.option("--block-size", type=click.IntRange(1), help="Tokens of a block, instead of the model's own number.")
+@click.option("--sub-block-size", type=click.IntRange(1), help="Tokens of a group within a block.")
 @common.model_options
 @common.json_option
 def run(
@@ -33,7 +40,10 @@ def run(
     tokenizer: Path | None,
     max_tokens: int,
     backend: str,
+    decode: str | None,
     threshold: float | None,
+    block_size: int | None,
+    sub_block_size: int | None,
     linear_class: str | None,
     ignore_keys: tuple[str, ...],
     as_json: bool,
@@ -41,7 +51,8 @@ def run(
     """Generate text greedily.
 
     MODEL is a checkpoint folder, a GGUF file, or an embedded model: kjv-ar (the default), kjv-dlm, seeded. A
-    block-diffusion model such as kjv-dlm fills blocks of tokens; any other gives one token after the other.
+    block-diffusion model such as kjv-dlm fills blocks of tokens, the way of Fast-dLLM v2 unless --decode names another;
+    any other model gives one token after the other.
 
     Prints the text as it comes (block diffusion: at the end), or the ids where the model has no tokenizer and --ids
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
@@ -67,10 +78,12 @@ def run(
 
         started = time.perf_counter()
         steps: Iterable[Step]
-        if checkpoint.config.block is not None:
-            steps, passes = diffuse(checkpoint, tokens, max_tokens, backend, threshold)
-        elif threshold is not None:
-            raise click.UsageError("--threshold is for a block-diffusion model, kjv-dlm for example")
+        sizes = {"block": block_size, "sub_block": sub_block_size}
+        decode = decode or ("ar" if checkpoint.config.block is None else "fast-dllm-v2")
+        if decode != "ar":
+            steps, passes = diffuse(checkpoint, tokens, max_tokens, backend, decode, threshold, sizes)
+        elif threshold is not None or any(sizes.values()):
+            raise click.UsageError("thresholds and blocks are for block diffusion, with kjv-dlm for example")
         else:
             capacity = len(tokens) + max(max_tokens, 1)
             steps = greedy(tokens, checkpoint.config, next_logits(checkpoint, backend, capacity), max_tokens)
@@ -87,6 +100,7 @@ def run(
                     "schema": "tritgold.run/1",
                     "model": common.model_name(model),
                     "backend": backend,
+                    "decode": decode,
                     "prompt_ids": tokens,
                     "ids": generated,
                     "text": "".join(pieces) if stream else None,
@@ -102,20 +116,39 @@ def run(
 
 
 def diffuse(
-    checkpoint: "Checkpoint", tokens: list[int], max_tokens: int, backend: str, threshold: float | None
+    checkpoint: "Checkpoint",
+    tokens: list[int],
+    max_tokens: int,
+    backend: str,
+    decode: str,
+    threshold: float | None,
+    sizes: dict[str, int | None],
 ) -> "tuple[list[Step], dict[str, Any]]":
-    """Block diffusion: the tokens, and what a report says of how they came about."""
+    """Block diffusion: the tokens, and what a report says of how they came about. sizes: those that were given."""
     from tritgold.decode.autoregressive import Step
-    from tritgold.decode.block_diffusion import THRESHOLD, block_diffusion, reference_block_logits
+    from tritgold.decode.block_diffusion import block_diffusion
+    from tritgold.decode.block_model import reference_block_model
+    from tritgold.decode.diffusion_presets import THRESHOLD, preset
 
     if backend != "reference":
         raise click.UsageError(f"block diffusion has no --backend {backend} yet; leave the option out")
+    if decode == "greedy" and threshold is not None:
+        raise click.UsageError("--decode greedy decides whole blocks; it has no threshold")
     threshold = THRESHOLD if threshold is None else threshold
+    options = preset(decode, threshold, **{name: size for name, size in sizes.items() if size})
     config, capacity = checkpoint.config, len(tokens) + max(max_tokens, 1)
-    logits = reference_block_logits(checkpoint.weights, config, capacity)
-    done = block_diffusion(tokens, config, logits, max_tokens, threshold)
+    model = reference_block_model(checkpoint.weights, config, options, capacity)
+    done = block_diffusion(tokens, config, model, max_tokens, options)
+    assert done.reason != "stuck", "that takes a defect"
     steps = [Step(token, None) for token in done.tokens[:-1]] + [Step(token, done.reason) for token in done.tokens[-1:]]
-    return steps, {"threshold": threshold, "forwards": done.forwards, "order": done.order}
+    return steps, {
+        "threshold": None if decode == "greedy" else threshold,
+        "forwards": done.forwards,
+        "commits": done.commits,
+        "tokens_per_forward": round(done.tokens_per_forward, 4),
+        "forwards_per_block": list(done.forwards_per_block),
+        "order": done.order,
+    }
 
 
 def next_logits(checkpoint: "Checkpoint", backend: str, capacity: int) -> "Callable[[list[int]], np.ndarray]":

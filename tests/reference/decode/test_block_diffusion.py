@@ -1,4 +1,4 @@
-"""Block diffusion: which row decides which token and when, every end of the text, and the golden model doing it."""
+"""Fast-dLLM v2 on a scripted model: which row decides which token and when, and every end of the text."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -8,7 +8,9 @@ import pytest
 from refusals import refusal
 
 from tritgold.config import ModelConfig
-from tritgold.decode.block_diffusion import Diffused, block_diffusion
+from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.diffusion_presets import preset
+from tritgold.decode.diffusion_record import Diffused
 
 EOS, MASK, M = 62, 63, 63
 CONFIG = ModelConfig(
@@ -19,17 +21,26 @@ CONFIG = ModelConfig(
 
 
 class Call(NamedTuple):
-    """What the model was given. start: how many tokens it had kept before."""
+    """What the model was given. start: position of the first token. keep: no mask was among them."""
 
     start: int
     tokens: list[int]
     keep: bool
 
 
+class Outcome(NamedTuple):
+    """What matters of a Diffused here."""
+
+    tokens: list[int]
+    forwards: int
+    order: list[int]
+    reason: str
+
+
 class Scripted:
     """A model that says a token for each position, in the row before it; remembers what it was given to read.
 
-    At position p it says 10 + p, and 40 + p in a pass that keeps: so a token shows the row and the pass it is from.
+    At position p it says 10 + p, and 40 + p in a pass without masks: so a token shows the row and the pass it is from.
     script: position -> (token, n) says another, as likely as the n - 1 ids behind it: its probability is 1 / n,
     exactly for n = 1, 2 and 4. The mask is likelier than all of them, everywhere.
     """
@@ -37,15 +48,17 @@ class Scripted:
     def __init__(self, script: dict[int, tuple[int, int]] | None = None) -> None:
         self.script, self.kept, self.calls = script or {}, 0, list[Call]()
 
-    def __call__(self, tokens: list[int], keep: bool) -> np.ndarray:
-        self.calls.append(Call(self.kept, list(tokens), keep))
-        logits = np.full((len(tokens), 64), -1e4, np.float32)
-        for row in range(len(tokens)):
-            at = self.kept + row + 1
+    def __call__(self, tokens: list[int], start: int, end: int, rows: list[int]) -> np.ndarray:
+        assert end == start + len(tokens)
+        keep = MASK not in tokens
+        self.calls.append(Call(start, list(tokens), keep))
+        logits = np.full((len(rows), 64), -1e4, np.float32)
+        for n, row in enumerate(rows):
+            at = start + row + 1
             token, equals = self.script.get(at, (at + (40 if keep else 10), 1))
-            logits[row, token : token + equals] = 5
+            logits[n, token : token + equals] = 5
         logits[:, MASK] = 9
-        self.kept += len(tokens) if keep else 0
+        self.kept = end if keep else self.kept
         return logits
 
 
@@ -56,9 +69,10 @@ def diffuse(
     threshold: float = 0.9,
     sub_block: int = 4,
     config: ModelConfig = CONFIG,
-) -> Diffused:
+) -> Outcome:
     """Decode, and check what holds of every run."""
-    done = block_diffusion(prompt, config, model, max_tokens, threshold, sub_block)
+    done = block_diffusion(prompt, config, model, max_tokens, preset("fast-dllm-v2", threshold, sub_block=sub_block))
+    check_record(done)
     passes = model.calls[len(prompt) // 4 :]  # without the prefill
     assert done.forwards == len(passes)
     assert len(done.order) == len(done.tokens) <= max_tokens
@@ -69,7 +83,15 @@ def diffuse(
         assert (call.start % 4, len(call.tokens)) == (0, 4)
         assert all(given in (MASK, final) for given, final in zip(call.tokens, text[call.start :], strict=False))
     assert [token for call in model.calls if call.keep for token in call.tokens] == text[: model.kept]
-    return done
+    return Outcome(done.tokens, done.forwards, done.order, done.reason)
+
+
+def check_record(done: Diffused) -> None:
+    assert done.forwards == len(done.passes) == sum(done.forwards_per_block)
+    assert done.commits == sum(p.commit for p in done.passes)
+    assert [p.decided > 0 for p in done.passes] == [not p.commit for p in done.passes]
+    assert all(p.fed == 4 for p in done.passes)
+    assert sum(p.decided for p in done.passes) >= sum(number >= 0 for number in done.order) - done.commits
 
 
 # ---- rows and passes ---------------------------------------------------------------------------------------------
@@ -78,7 +100,7 @@ def diffuse(
 def test_a_token_comes_from_the_row_before_it_and_the_first_of_a_block_from_the_keeping_pass() -> None:
     model = Scripted()
     done = diffuse(model, [1, 2], 8, threshold=0, sub_block=2)
-    assert done == Diffused([12, 13, 44, 15, 16, 17, 48, 19], 6, [0, 0, 1, 2, 3, 3, 4, 5], "length")
+    assert done == Outcome([12, 13, 44, 15, 16, 17, 48, 19], 6, [0, 0, 1, 2, 3, 3, 4, 5], "length")
     assert model.calls == [
         (0, [1, 2, M, M], False),
         (0, [1, 2, 12, 13], True),
@@ -130,7 +152,7 @@ def test_every_length_within_the_context(prompt: int, sub_block: int) -> None:
 def test_no_pass_is_made_for_what_nobody_reads() -> None:
     """Neither the rest of a block behind max_tokens, nor its keeping when the text ends with it."""
     assert diffuse(Scripted(), [1], 1, threshold=1).forwards == 1
-    assert diffuse(Scripted(), [1] * 4, 1) == Diffused([44], 0, [-1], "length")
+    assert diffuse(Scripted(), [1] * 4, 1) == Outcome([44], 0, [-1], "length")
     model = Scripted()
     diffuse(model, [1], 3)
     assert [call.keep for call in model.calls] == [False]
@@ -181,12 +203,12 @@ def test_sub_blocks_are_filled_left_to_right(sub_block: int, order: list[int]) -
 def test_the_mask_is_never_predicted_and_the_models_array_is_left_alone(kind: type) -> None:
     given = []
 
-    def only_the_mask(tokens: list[int], keep: bool) -> np.ndarray:
-        given.append(np.zeros((len(tokens), 64), kind))
+    def only_the_mask(tokens: list[int], start: int, end: int, rows: list[int]) -> np.ndarray:
+        given.append(np.zeros((len(rows), 64), kind))
         given[-1][:, MASK] = 1000
         return given[-1]
 
-    done = block_diffusion([1], CONFIG, only_the_mask, 6, threshold=0.01, sub_block=4)
+    done = block_diffusion([1], CONFIG, only_the_mask, 6, preset("fast-dllm-v2", 0.01, sub_block=4))
     assert done.tokens == [0] * 6
     assert done.forwards == 3, "1 in 63, not e**-1000, is the probability of the others"
     assert all((logits[:, MASK] == 1000).all() for logits in given)
@@ -197,9 +219,9 @@ def test_the_mask_is_never_predicted_and_the_models_array_is_left_alone(kind: ty
 
 def test_end_of_sequence_waits_for_the_masks_before_it_and_not_for_those_behind() -> None:
     done = diffuse(Scripted({1: (20, 4), 2: (EOS, 1), 3: (30, 2)}), [1], 9)
-    assert done == Diffused([20, EOS], 3, [2, 0], "stop")  # pass 1 decided position 3, which is cut off
+    assert done == Outcome([20, EOS], 3, [2, 0], "stop")  # pass 1 decided position 3, which is cut off
     model = Scripted({1: (EOS, 1), 2: (20, 4), 3: (30, 4)})
-    assert diffuse(model, [1], 9) == Diffused([EOS], 1, [0], "stop")
+    assert diffuse(model, [1], 9) == Outcome([EOS], 1, [0], "stop")
     assert model.calls == [(0, [1, M, M, M], False)]
 
 
@@ -207,7 +229,7 @@ def test_the_first_of_several_ends_counts_also_when_it_is_decided_last() -> None
     assert diffuse(Scripted({1: (EOS, 1), 2: (EOS, 1)}), [1], 9).tokens == [EOS]
     config = replace(CONFIG, eos=(EOS, 20))
     done = diffuse(Scripted({1: (20, 4), 3: (EOS, 1)}), [1], 9, config=config)
-    assert done == Diffused([20], 2, [1], "stop")
+    assert done == Outcome([20], 2, [1], "stop")
 
 
 @pytest.mark.parametrize(("prompt", "forwards"), [([1, 1, 1, 1], 0), ([1, 1, 1], 2)])
@@ -224,8 +246,8 @@ def test_end_of_sequence_in_the_prompt_does_not_stop() -> None:
 
 def test_at_the_limit_the_end_of_sequence_is_a_stop_and_behind_it_nothing() -> None:
     script = {2: (EOS, 1)}
-    assert diffuse(Scripted(script), [1], 2) == Diffused([11, EOS], 1, [0, 0], "stop")
-    assert diffuse(Scripted(script), [1], 1) == Diffused([11], 1, [0], "length")
+    assert diffuse(Scripted(script), [1], 2) == Outcome([11, EOS], 1, [0, 0], "stop")
+    assert diffuse(Scripted(script), [1], 1) == Outcome([11], 1, [0], "length")
 
 
 @pytest.mark.parametrize(
@@ -252,25 +274,56 @@ def test_context_full_when_there_is_no_room_for_a_block(context: int, prompt: in
     [
         ("no-diffusion", {"mask": None, "block": None}, [1], {}),
         ("sub-block", {}, [1], {"sub_block": 3}),
-        ("sub-block", {}, [1], {"sub_block": 8}),
-        ("sub-block", {}, [1], {"sub_block": 0}),
-        ("sub-block", {}, [1], {"sub_block": -2}),
         ("mask-in-prompt", {}, [1, MASK], {}),
         ("no-tokens", {}, [], {}),
         ("token-id", {}, [64], {}),
         ("context-length", {}, [1] * 17, {}),
         ("context-length", {"context": 10}, [1] * 9, {}),  # no room for the block that the prompt's tail begins
         ("context-length", {"context": 3}, [1] * 2, {}),
-        ("threshold", {}, [1], {"threshold": float("nan")}),
-        ("threshold", {}, [1], {"threshold": -0.1}),
-        ("max-tokens", {}, [1] * 4, {"max_tokens": 0}),
-        ("max-tokens", {}, [1] * 4, {"max_tokens": -1}),
     ],
 )
 def test_refusals_come_before_any_call(
     kind: str, changed: dict[str, Any], prompt: list[int], options: dict[str, Any]
 ) -> None:
-    model, options = Scripted(), {"max_tokens": 5, "sub_block": 4, **options}
-    error = refusal(lambda: block_diffusion(prompt, replace(CONFIG, **changed), model, **options))
+    model, how = Scripted(), preset("fast-dllm-v2", **{"sub_block": 4, **options})
+    error = refusal(lambda: block_diffusion(prompt, replace(CONFIG, **changed), model, 5, how))
     assert error.kind == kind
     assert model.calls == []
+
+
+@pytest.mark.parametrize("tokens", [0, -1])
+def test_a_budget_of_nothing_is_refused(tokens: int) -> None:
+    model = Scripted()
+    assert refusal(lambda: block_diffusion([1], CONFIG, model, tokens, preset("fast-dllm-v2", sub_block=4))).kind == (
+        "max-tokens"
+    )
+    assert model.calls == []
+
+
+@pytest.mark.parametrize(("prompt", "tokens", "fits"), [(8, 8, True), (8, 9, False), (9, 5, False), (9, 4, True)])
+def test_with_full_attention_prompt_and_whole_blocks_must_fit(prompt: int, tokens: int, fits: bool) -> None:
+    def run() -> Diffused:
+        return block_diffusion([1] * prompt, CONFIG, Scripted(), tokens, preset("llada", shift=True, cache="none"))
+
+    if fits:
+        assert len(run().tokens) == tokens
+    else:
+        assert refusal(run).kind == "context-length"
+
+
+# ---- what the record says ----------------------------------------------------------------------------------------
+
+
+def test_the_record_counts_passes_tokens_and_logits() -> None:
+    """Two blocks from a prompt of 2: two masked tokens, then three and the one of the commit pass."""
+    done = block_diffusion([1, 2], CONFIG, Scripted(), 6, preset("fast-dllm-v2", 0, sub_block=2))
+    assert [(p.block, p.fed, p.rows, p.decided, p.commit) for p in done.passes] == [
+        (0, 4, 2, 2, False),
+        (0, 4, 1, 0, True),
+        (1, 4, 1, 1, False),
+        (1, 4, 2, 2, False),
+    ]
+    assert (done.forwards, done.commits, done.forwards_per_block) == (4, 1, (2, 2))
+    assert done.tokens_per_forward == 6 / 4
+    nothing = block_diffusion([1] * 4, CONFIG, Scripted(), 1, preset("fast-dllm-v2", sub_block=4))
+    assert (nothing.tokens_per_forward, nothing.forwards_per_block) == (0.0, ())

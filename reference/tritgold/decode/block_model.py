@@ -1,0 +1,54 @@
+"""A model that block diffusion can use: keys and values stand at their positions and are replaced in place."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.decode.diffusion_options import Diffusion
+from tritgold.kv_cache.base import KvCache
+from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.model import forward
+from tritgold.weights import ModelWeights
+
+# (tokens, start, end, rows) -> float [len(rows), vocab]. The tokens stand at the positions from ``start`` on; their
+# keys and values replace what is stored there. They see what is stored below ``end`` and one another, as far as the
+# attention allows. ``rows``: the tokens, counted from the first, whose logits are wanted; there may be none.
+BlockModel = Callable[[list[int], int, int, list[int]], np.ndarray]
+
+
+class RowCache(KvCache):
+    """A cache whose passes may lie inside what is stored, and see what is stored behind them, up to ``end``."""
+
+    def __init__(self, rows: KvCache) -> None:
+        super().__init__(rows.scheme, rows.capacity)
+        self._rows, self.end = rows, 0
+
+    def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Replace the rows from ``length`` on; return all below ``end``."""
+        self._rows.truncate(self.length)
+        self._rows.length = self.length
+        found = self._rows.append(layer, k, v)
+        if self.end == self.length + k.shape[0]:
+            return found
+        self._rows.length = self.end  # rows behind the pass are still there: read them by appending nothing
+        return self._rows.append(layer, k[:0], v[:0])
+
+
+def reference_block_model(
+    weights: ModelWeights, config: ModelConfig, options: Diffusion, capacity: int, cache: KvCache | None = None
+) -> BlockModel:
+    """The golden model with a cache of its own.
+
+    options: its attention and block. capacity: positions of prompt and output together; there is room for a block more,
+    at most for the context. cache: an empty one to be used instead, of a scheme that keeps each token by itself.
+    """
+    block = options.block or config.block or 1  # neither: refused before this model is used
+    sees = {"block": block, "causal": 1, "full": config.context}.get(options.attention, 1)
+    rows_cache = RowCache(cache or Float32Cache(config, min(capacity + block, config.context)))
+
+    def block_model(tokens: list[int], start: int, end: int, rows: list[int]) -> np.ndarray:
+        rows_cache.length, rows_cache.end = start, end
+        return forward(tokens, weights, config, rows_cache, block=sees, rows=rows)
+
+    return block_model

@@ -1,0 +1,157 @@
+"""The parameters of block diffusion, and the defects of known engines as switches.
+
+The defaults are right. A switch makes the engine wrong in one known way, so that a wrong output can be recognised:
+whatever differs from the golden text and equals it with a switch has that defect.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal, get_args
+
+from tritgold.config import ModelConfig
+from tritgold.decode.predictions import Confidence, Noise
+from tritgold.decode.sampling import GREEDY, Sampling
+from tritgold.decode.unmasking import CAREFUL, Rule
+from tritgold.errors import ConfigError
+
+Attention = Literal["block", "causal", "full"]
+CachePolicy = Literal["none", "prefix", "dual"]
+Commit = Literal["pass", "merged", "none"]
+Ties = Literal["first", "last"]
+
+
+class Defect(StrEnum):
+    """What engines do wrong. Causal servers: D1 to D7 of one engine, and compact-feed; the rest: Fast-dLLM v2."""
+
+    NO_COMMIT = "no-commit"  # D1: what a block's last pass decided stays in the cache as the masks it read
+    STALE_PREFIX = "stale-prefix"  # D2: keys are kept that were computed while the token was still a mask
+    OVERWRITTEN_PROMPT = "overwritten-prompt"  # D3: the first token is read at the prompt's last position
+    WHOLE_BLOCKS = "whole-blocks"  # D4: max_tokens is looked at between blocks only
+    PAST_STOP = "past-stop"  # D5: what stands in the block behind an end of sequence is put out
+    SHORT_PROMPT = "short-prompt"  # D6: of a prompt only two blocks are read, and then nothing ever comes
+    MASK_PREDICTED = "mask-predicted"  # D7: the mask is a prediction like any other
+    COMPACT_FEED = "compact-feed"  # the small-block mode: decided tokens of a sub-block are not read again, ever
+    LOST_BLOCK = "lost-block"  # a prompt of exactly one block is not read
+    SHARED_REFRESH = "shared-refresh"  # in a batch, one sequence's need of a whole-block pass is everybody's
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """How blocks of masked tokens become text.
+
+    attention: a token sees ``block``: its own block of absolute positions and all before it; ``causal``: what is before
+        it; ``full``: everything, masks of blocks to come included.
+    block, sub_block: tokens that are masked together, and of these the groups that are decided left to right. block
+        None: the model's own; sub_block None: the whole block.
+    rule: which tokens a pass decides.
+    cache: ``none``: each pass reads the whole text; ``prefix``: keys and values of what is before the block are kept;
+        ``dual``: also of the rest of the block (v2), or of what is behind it (v1). The first two are exact except with
+        full attention, where what is kept is as old as the block's first pass. Dual is approximate except with causal
+        attention, where it leaves out what nobody sees.
+    commit: how a finished block gets into the cache: ``pass``: by a pass of its own, which predicts the next block's
+        first token; ``merged``: by the next block's first pass (causal attention); ``none``: it needs not (full).
+    shift: a token is predicted by the position before it; else by its own.
+    token_ties, position_ties: which of equal logits, which of equally sure positions.
+    max_passes: a block's; then what is still masked becomes the surest prediction that any pass made of it.
+    noise, sampling: at temperatures above 0, see ``predictions``. ``first``: only a token from the prefill is drawn.
+    confidence: ``exact``, or by the fast exponential of some engines.
+    mask: the id; None: the model's own.
+    """
+
+    attention: Attention = "block"
+    block: int | None = None
+    sub_block: int | None = None
+    rule: Rule = CAREFUL
+    cache: CachePolicy = "prefix"
+    commit: Commit = "pass"
+    shift: bool = True
+    token_ties: Ties = "first"
+    position_ties: Ties = "first"
+    max_passes: int | None = None
+    noise: Noise = "none"
+    sampling: Sampling = GREEDY
+    confidence: Confidence = "exact"
+    mask: int | None = None
+    defects: frozenset[Defect] = frozenset()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a model and the options together say: ids and sizes that are certain."""
+
+    mask: int
+    block: int
+    sub_block: int
+
+
+def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
+    """The sizes, after every check that needs no prompt.
+
+    Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block; ``mask-id`` for one outside the
+    vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
+    ``diffusion-option`` for an unknown value, options that contradict each other, and a defect that these options have
+    no place for.
+    """
+    for name, known in (
+        ("attention", Attention), ("cache", CachePolicy), ("commit", Commit), ("token_ties", Ties),
+        ("position_ties", Ties), ("noise", Noise), ("confidence", Confidence),
+    ):  # fmt: skip
+        _check(getattr(options, name) in get_args(known), name, getattr(options, name), ", ".join(get_args(known)))
+    mask = config.mask if options.mask is None else options.mask
+    block = config.block if options.block is None else options.block
+    if mask is None or block is None:
+        hint = "bd_size and mask_token_id in config.json make a model one of block diffusion"
+        raise ConfigError("is no block-diffusion model", kind="no-diffusion", thing="config", hint=hint)
+    if type(mask) is not int or not 0 <= mask < config.vocab or mask in config.eos:
+        raise _bad("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
+    if type(block) is not int or block < 1:
+        raise _bad("block", "block", block, "1 or more")
+    sub_block = block if options.sub_block is None else options.sub_block
+    if type(sub_block) is not int or sub_block < 1 or block % sub_block:
+        raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
+    if options.max_passes is not None and (type(options.max_passes) is not int or options.max_passes < 1):
+        raise _bad("max-passes", "max_passes", options.max_passes, "1 or more")
+    _check_together(replace(options, sub_block=sub_block, block=block))
+    return Sizes(mask, block, sub_block)
+
+
+def _check_together(options: Diffusion) -> None:
+    commits = {"block": ("pass",), "causal": ("pass", "merged"), "full": ("none",)}[options.attention]
+    _check(options.commit in commits, "commit", options.commit, f"{' or '.join(commits)} with this attention")
+    whole = options.sub_block == options.block
+    _check(options.max_passes is None or whole, "max_passes", options.max_passes, "sub-blocks as large as the block")
+    s = options.sampling
+    _check(s.temperature == 0 or options.noise != "none", "temperature", s.temperature, "0, or some noise")
+    if options.noise in ("nucleus", "gumbel"):
+        plain = s.repetition_penalty == 1 and (options.noise == "nucleus" or (s.top_k == 0 and s.top_p == 1))
+        _check(plain, "sampling", s, "a temperature" + (", top_k, top_p" if options.noise == "nucleus" else ""))
+    for defect in sorted(options.defects):
+        _check(isinstance(defect, Defect), "defect", defect, ", ".join(Defect))
+        place, fits = _PLACES.get(defect, ("", lambda options: True))
+        _check(fits(options), f"defect {defect}", str(options.attention), place)
+
+
+def _server(options: Diffusion) -> bool:
+    return (options.attention, options.commit) == ("causal", "merged") and options.cache != "none"
+
+
+_SERVER = "causal attention, merged commits and a cache"
+_PLACES: dict[Defect, tuple[str, Callable[[Diffusion], bool]]] = {
+    Defect.NO_COMMIT: (_SERVER, _server),
+    Defect.STALE_PREFIX: (_SERVER, _server),
+    Defect.OVERWRITTEN_PROMPT: (_SERVER, _server),
+    Defect.SHORT_PROMPT: (_SERVER, _server),
+    Defect.COMPACT_FEED: ("causal attention, merged commits, cache dual", lambda o: _server(o) and o.cache == "dual"),
+    Defect.LOST_BLOCK: ("block attention and a cache", lambda o: o.attention == "block" and o.cache != "none"),
+    Defect.SHARED_REFRESH: ("block attention, cache dual", lambda o: (o.attention, o.cache) == ("block", "dual")),
+}
+
+
+def _check(usable: bool, name: str, got: object, expected: str) -> None:
+    if not usable:
+        raise _bad("diffusion-option", name, got, expected)
+
+
+def _bad(kind: str, thing: str, got: object, expected: str) -> ConfigError:
+    return ConfigError("is not usable", kind=kind, thing=thing, got=got, expected=expected)
