@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritgold.errors import PackingError
 from tritgold.formats.packing_base import Bytes, Packing
+from tritgold.formats.scale_fields import float16_scales
 
 BLOCK, BYTES = 256, 66
 
@@ -53,22 +53,7 @@ class TQ20(Packing):
         return np.ascontiguousarray(blocks[:, 64:]).view("<f2").astype(np.float32).reshape(shape[0], -1)
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
-        with np.errstate(over="ignore"):
-            d = np.broadcast_to(scale, (codes.shape[0], codes.shape[1] // BLOCK)).astype("<f2")
-        if not np.isfinite(d).all():
-            raise PackingError(
-                "tq2_0 stores its scale as float16",
-                kind="scale-overflow",
-                got=scale.max(),
-                expected="at most 65504",
-            )
-        if ((d == 0) & (scale != 0)).any():
-            raise PackingError(
-                "tq2_0 stores its scale as float16, where this one is 0",
-                kind="scale-underflow",
-                got=np.abs(scale[scale != 0]).min(),
-                expected="at least 6e-8",
-            )
+        d = float16_scales(self.name, scale, (codes.shape[0], codes.shape[1] // BLOCK))
         g = codes.reshape(-1, 2, 4, 32)
         qs = g[:, :, 0] | g[:, :, 1] << 2 | g[:, :, 2] << 4 | g[:, :, 3] << 6
         return np.concatenate([qs.reshape(-1, 64), d.reshape(-1, 1).view(np.uint8)], axis=1).tobytes()
