@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_files import write_engine_file
+from engine_files import write_engine_file, write_unpermuted_file
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quantize
 from light_cases import (
@@ -244,7 +244,7 @@ def test_wrong_files_are_told_apart(models: Models, tmp_path: Path) -> None:
     """The same controls from the other side: the right model, and a file that a wrong converter wrote."""
     case = CASES[-2]
     assert case.architecture == "llama"
-    peer = run(models(case), "llama", case.weights, tokens_of(case), tmp_path, permute=False)
+    peer = llama_cpp(PYTHON, write_unpermuted_file(tmp_path / "m.gguf", models(case)), tokens_of(case))
     assert failing(judge(models(case), peer, Q8_K_ARITHMETIC)) >= 15
     peer = run(kjv_ar(), "bitnet", "TQ2_0", GENESIS, tmp_path)
     assert failing(judge(kjv_ar(), peer, Q8_K_ARITHMETIC)) == 16, "as bitnet it runs SiLU, which kjv-ar has not"
@@ -260,8 +260,6 @@ def test_what_llama_cpp_refuses(architecture: str, weights: str, tmp_path: Path)
         run(kjv_ar(), architecture, weights, GENESIS, tmp_path)
 
 
-def run(
-    model: Checkpoint, architecture: str, weights: str, ids: list[int], folder: Path, permute: bool | None = None
-) -> dict[str, np.ndarray]:
-    file = write_engine_file(folder / f"{weights}.gguf", model, architecture, weights, permute=permute)
+def run(model: Checkpoint, architecture: str, weights: str, ids: list[int], folder: Path) -> dict[str, np.ndarray]:
+    file = write_engine_file(folder / f"{weights}.gguf", model, architecture, weights)
     return llama_cpp(PYTHON, file, ids)

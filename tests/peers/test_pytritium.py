@@ -17,9 +17,11 @@ from light_cases import (
     NEW_TOKENS,
     RECORDED,
     SQUARED_RELU,
+    Case,
     RefusedError,
     continuation,
     kjv_ar,
+    model_of,
     squared_relu_model,
     tritium,
     with_silu,
@@ -84,9 +86,17 @@ def test_every_next_token_is_the_golden_one(
 @live
 @pytest.mark.parametrize(
     ("architecture", "weights", "embedding"),
-    [("bitnet-25", "I2_S", "F32"), ("llama", "TQ2_0", "F32"), ("bitnet", "F32", "F32"), ("bitnet", "TQ2_0", "BF16")],
+    [("bitnet-25", "I2_S", "F32"), ("bitnet", "F32", "F32"), ("bitnet", "TQ2_0", "BF16")],
 )
 def test_what_pytritium_refuses(architecture: str, weights: str, embedding: str, tmp_path: Path) -> None:
     file = write_engine_file(tmp_path / "model.gguf", kjv_ar(), architecture, weights, embedding)
     with pytest.raises(RefusedError):
         tritium(PYTHON, file, SQUARED_RELU["kjv-ar"])
+
+
+@live
+def test_pytritium_refuses_llama(tmp_path: Path) -> None:
+    model = model_of(Case("llama", "TQ2_0", 4), tmp_path)
+    file = write_engine_file(tmp_path / "model.gguf", model, "llama", "TQ2_0")
+    with pytest.raises(RefusedError):
+        tritium(PYTHON, file, [1, 2, 3])

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refusals import refusal
-from small_models import EMBEDDING, HEAD, LAYER, HfModel, Q, hf_error, hf_logits, seeded
+from small_models import EMBEDDING, HEAD, LAYER, Entry, HfModel, Q, bf16_entry, hf_error, hf_logits, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, FormatError, WeightsError
-from tritgold.formats.hf_writer import bf16_entry
-from tritgold.formats.safetensors_file import Entry
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ class GpuInt2(Packing):
         bits    7 6     5 4    3 2     1 0
         weight  b + 12  b + 8  b + 4    b         code 1 2 3 = trit -1 0 +1; code 0 would be -2 and is refused
 
-    The scale is a tensor of four bf16, one for each matrix that was fused into this one. The codes are one higher
-    than everywhere else, so bytes of 0x55 are -1, not 0.
+    Some matrices are fused before packing, such as q, k and v, whose rows follow each other. The scale is a tensor of
+    four bf16, one for each of them. The codes are one higher than everywhere else, so bytes of 0x55 are -1, not 0.
 
     >>> tile = np.zeros((16, 32), np.int8); tile[0, 0] = 1; tile[8, 21] = -1
     >>> packed = GpuInt2().pack(tile)
@@ -45,7 +45,7 @@ class GpuInt2(Packing):
         return shape[0] * shape[1] // 4
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Tile, word in the tile, byte in the word."""
+        """128 bytes a tile, 4 a word, column % 4 in the word; tile and word t are those of the map."""
         tile = row // ROWS * (shape[1] // COLUMNS) + column // COLUMNS
         word = 16 * (row % 16 // 8) + 8 * (column % 32 // 16) + row % 8
         return TILE * tile + 4 * word + column % 4

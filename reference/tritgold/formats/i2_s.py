@@ -50,7 +50,8 @@ class I2S(_WithTrailer):
         weight  p    p + 32  p + 64  p + 96        code 0 1 2 = trit -1 0 +1
 
     Behind the payload of out * in / 4 bytes lies a trailer of 32: the scale as little-endian float32, which
-    multiplies, and 28 bytes of padding that some writers leave undefined and nobody may compare.
+    multiplies, and 28 bytes of padding that some writers leave undefined and nobody may compare. Code 3 is +2 to
+    bitnet.cpp's kernels and 0 to its dequantiser; here it is refused.
 
     block: 128, the layout of x86 and of every published file; or 64, of bitnet.cpp for ARM since November 2025:
     byte p of 16 holds weights p, p + 16, p + 32, p + 48. Both have the same type number and the same size, and nothing
@@ -78,7 +79,7 @@ class I2S(_WithTrailer):
         return count // 4 + TRAILER
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Block and place in it, from the flat index."""
+        """32 (i // 128) + i % 32 of the flat index i = row * in + column; with block 64, 16 (i // 64) + i % 16."""
         block, place = divmod(row * shape[1] + column, self.block)
         return self.block // 4 * block + place % (self.block // 4)
 
@@ -151,7 +152,7 @@ class SglBitnt(Packing):
         return shape[0] * shape[1] // 4
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Row, block in the row, place in the block."""
+        """row * in / 4 + 32 (column // 128) + column % 32."""
         return row * shape[1] // 4 + 32 * (column // 128) + column % 32
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:

@@ -18,7 +18,11 @@ LARGEST_PAIR = 8  # nibbles 9..15 stand for no pair
 
 
 class LutPacking(Packing):
-    """A packing in tiles, whose payload a 32-byte trailer follows: the float32 scale, which multiplies, and padding."""
+    """A packing in tiles, whose payload a 32-byte trailer follows: the float32 scale, which multiplies, and padding.
+
+    For every pair or triple of activations a kernel first fills a table of 16 with their sums under all possible
+    weights; a nibble of the packing is the index of the right sum. The tiles are the order in which the kernel works.
+    """
 
     stores_scale: ClassVar[bool] = True
     invalid_code: ClassVar[str] = "a nibble beyond the table"

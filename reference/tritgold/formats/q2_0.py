@@ -33,7 +33,7 @@ class _ScaleFirst(Packing):
         return shape[0] * shape[1] // self.block * self._bytes
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Block, the two bytes of its scale, place in the block."""
+        """Of the flat index i, i // block times the bytes of a block + 2 + i % block * bits // 8."""
         block, place = divmod(row * shape[1] + column, self.block)
         return self._bytes * block + 2 + place * self.bits // 8
 

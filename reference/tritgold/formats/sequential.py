@@ -26,7 +26,7 @@ class _FourColumns(Packing):
         return shape[0] * shape[1] // 4
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """A quarter of the flat index."""
+        """(row * in + column) // 4."""
         return (row * shape[1] + column) // 4
 
 
@@ -67,8 +67,8 @@ class TorchAO(_FourColumns):
 
     ::
 
-        bits  7 6  5 4  3 2  1 0
-        column 0    1    2    3
+        bits   7 6  5 4  3 2  1 0
+        column  0    1    2    3        codes 11 00 01 = trit -1 0 +1
 
     The one layout here in which zero bytes are zero weights.
 

@@ -68,7 +68,7 @@ class TL1(LutPacking):
         return shape[0] * shape[1] // 4 + TRAILER
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Tile, block, 16 rows, 4 columns, row."""
+        """The place in the class's order of the bytes: tile, block, 16 rows, 4 columns, row."""
         tile_row, in_tile = divmod(row, self.BM)
         block_row, in_block = divmod(in_tile, self.bm)
         tile_column, beside_tile = divmod(column, self.BK)

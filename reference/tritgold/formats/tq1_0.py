@@ -51,7 +51,7 @@ class TQ10(Packing):
         return shape[0] * shape[1] // BLOCK * BYTES
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Block, part of the block, place in the part."""
+        """54 (i // 256), i = row * in + column, and the byte of weight i % 256 that the class says."""
         block, place = divmod(row * shape[1] + column, BLOCK)
         first, start, _, size = next(part for part in reversed(PARTS) if place >= part[0])
         return BYTES * block + start + (place - first) % size

@@ -23,7 +23,10 @@ class TQ20(Packing):
         weight  128h+96+m  128h+64+m  128h+32+m  128h+m       code 0 1 2 = trit -1 0 +1
         bytes 64, 65: d, little-endian float16, multiplies
 
-    The order of the pairs is the reverse of I2_S. All blocks of a BitNet tensor carry the same scale; d is
+    The order of the pairs is the reverse of I2_S. llama.cpp's quantiser and gguf-py write it, and must be given trits:
+    they round master weights to the block's maximum. Code 3 is +2 d to them; here it is refused.
+
+    All blocks of a BitNet tensor carry the same scale; d is
     float16, so a float32 scale is rounded (relative error up to 2**-11), while one that came from bf16 is kept
     exactly in the normal range. ``unpack`` returns the scales as stored, float32 [out, in / 256].
 
@@ -43,7 +46,7 @@ class TQ20(Packing):
         return shape[0] * shape[1] // BLOCK * BYTES
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Block, half, place in the half."""
+        """66 (i // 256) + 32 (i % 256 // 128) + i % 32 of the flat index i = row * in + column."""
         block, place = divmod(row * shape[1] + column, BLOCK)
         return BYTES * block + 32 * (place // 128) + place % 32
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from small_models import WIDE, bf16_entry, llama_like, seeded
+from small_models import WIDE, bf16_entry, llama_like, scale_names, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
@@ -51,7 +51,7 @@ def silu(folder: Path) -> Path:
 def llama(folder: Path) -> Path:
     """Llama style: no sub-norms, a head of its own, scales that divide; the scales no powers of two."""
     model = llama_like(folder, WIDE)
-    for index, name in enumerate(n for n in model.entries if n.endswith("weight_scale")):
+    for index, name in enumerate(scale_names(WIDE.layers)):
         model.entries[name] = bf16_entry(np.array([3.25 + index / 32], np.float32))
     return model.write(folder / "llama")
 

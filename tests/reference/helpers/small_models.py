@@ -133,11 +133,17 @@ def llama_like(folder: Path, shape: Shape = TINY) -> HfModel:
         "quantization_config": {"quant_method": "bitnet"},
     }
     model.entries = {name: e for name, e in model.entries.items() if "sub_norm" not in name}
-    for index, name in enumerate(n for n in model.entries if n.endswith("weight_scale")):
+    for index, name in enumerate(scale_names(shape.layers)):
         model.entries[name] = bf16_entry(np.array([4 << index % 3], np.float32))
     head = model.floats("model.embed_tokens.weight")[::-1]
     model.entries["lm_head.weight"] = bf16_entry(head)
     return model
+
+
+def scale_names(layers: int) -> list[str]:
+    """Every weight_scale in execution order."""
+    modules = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
+    return [f"model.layers.{n}.{module}.weight_scale" for n in range(layers) for module in modules]
 
 
 @dataclass
