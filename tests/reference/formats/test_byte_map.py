@@ -1,5 +1,6 @@
-"""Byte maps against index formulas of their own, against byte_of, and against one-hot matrices; and that they can fail."""
+"""Byte maps against index formulas of their own, byte_of and one-hot matrices; and that they can fail."""
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -8,20 +9,24 @@ from pair_layouts import CASES, Case
 from refusals import refusal
 
 from tritgold.errors import PackingError
-from tritgold.formats.byte_map import EXAMPLES, BitField, byte_map
+from tritgold.formats.byte_map import EXAMPLES, BitField, ByteMap, byte_map
 from tritgold.formats.i2_s import I2S
 from tritgold.formats.packing import PACKINGS, packing
 from tritgold.formats.packing_base import Packing
 from tritgold.formats.sequential import Sequential
 
-MAPS = {name: byte_map(*EXAMPLES[name]) for name in EXAMPLES}
 every = pytest.mark.parametrize("name", EXAMPLES)
+
+
+@cache
+def map_of(name: str) -> ByteMap:
+    return byte_map(*EXAMPLES[name])
 
 
 def holding(name: str) -> dict[tuple[int, int], list[BitField]]:
     """The fields of each weight."""
     found: dict[tuple[int, int], list[BitField]] = {}
-    for field in MAPS[name].fields:
+    for field in map_of(name).fields:
         for weight in field.weights:
             found.setdefault(weight, []).append(field)
     return found
@@ -56,8 +61,8 @@ def test_pairs_of_bits_lie_where_the_formula_says(case: Case) -> None:
 
 def test_bits_of_q1_0_rise_with_the_columns() -> None:
     expected = {(2 + i // 8, (i % 8,)): ((0, i),) for i in range(128)}
-    assert {(field.byte, field.bits): field.weights for field in MAPS["q1_0"].fields} == expected
-    assert MAPS["q1_0"].scale == (0, 1)
+    assert {(field.byte, field.bits): field.weights for field in map_of("q1_0").fields} == expected
+    assert map_of("q1_0").scale == (0, 1)
 
 
 def test_digits_of_tq1_0_the_most_significant_first() -> None:
@@ -65,9 +70,9 @@ def test_digits_of_tq1_0_the_most_significant_first() -> None:
     for first, start, digits, size in ((0, 0, 5, 32), (160, 32, 5, 16), (240, 48, 4, 4)):
         for m in range(size):
             expected[start + m] = tuple((0, first + n * size + m) for n in range(digits))
-    assert {field.byte: field.weights for field in MAPS["tq1_0"].fields} == expected
-    assert {field.bits for field in MAPS["tq1_0"].fields} == {(7, 6, 5, 4, 3, 2, 1, 0)}
-    assert MAPS["tq1_0"].scale == (52, 53)
+    assert {field.byte: field.weights for field in map_of("tq1_0").fields} == expected
+    assert {field.bits for field in map_of("tq1_0").fields} == {(7, 6, 5, 4, 3, 2, 1, 0)}
+    assert map_of("tq1_0").scale == (52, 53)
 
 
 def test_nibbles_of_tl1_the_first_column_first() -> None:
@@ -78,19 +83,19 @@ def test_nibbles_of_tl1_the_first_column_first() -> None:
         row, first = block_row + rows + lane, column + block_column + quad
         for bits, at in (((7, 6, 5, 4), first), ((3, 2, 1, 0), first + 2)):
             expected.append(BitField(len(expected) // 2, bits, ((row, at), (row, at + 1))))
-    assert list(MAPS["tl1"].fields) == expected
-    assert MAPS["tl1"].scale == (512, 513, 514, 515)
+    assert list(map_of("tl1").fields) == expected
+    assert map_of("tl1").scale == (512, 513, 514, 515)
 
 
 def test_signs_of_tl2_lie_in_uint16() -> None:
-    signs = {field.weights: field for field in MAPS["tl2"].fields if len(field.bits) == 1}
+    signs = {field.weights: field for field in map_of("tl2").fields if len(field.bits) == 1}
     assert len(signs) == 32 * 64
     for row, triple in product(range(32), range(64)):
         weights = tuple((row, 3 * triple + i) for i in range(3))
         bit = 15 - (2 * (triple % 8) + row // 16)
         uint16 = 1024 + 2 * (16 * (triple // 8) + row % 16)
         assert signs[weights] == BitField(uint16 + bit // 8, (bit % 8,), weights)
-    assert MAPS["tl2"].scale == (2048, 2049, 2050, 2051)
+    assert map_of("tl2").scale == (2048, 2049, 2050, 2051)
 
 
 @every
@@ -146,4 +151,10 @@ def test_a_shape_that_the_packing_cannot_hold_is_refused() -> None:
 def test_a_packing_alone_says_which_bits_hold_nothing() -> None:
     layout: Packing = packing("hf")
     fields = byte_map(layout, (5, 1)).fields  # two rows of bytes; rows 5, 6, 7 are surplus
-    assert [(field.byte, field.bits) for field in fields] == [(0, (5, 4)), (0, (3, 2)), (0, (1, 0)), (1, (3, 2)), (1, (1, 0))]
+    assert [(field.byte, field.bits) for field in fields] == [
+        (0, (5, 4)),
+        (0, (3, 2)),
+        (0, (1, 0)),
+        (1, (3, 2)),
+        (1, (1, 0)),
+    ]

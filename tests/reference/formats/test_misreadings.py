@@ -104,6 +104,21 @@ def test_the_numbers_of_b01_a_histogram_is_blind_to_the_permutation() -> None:
 
 
 @pytest.mark.parametrize(
+    ("order", "places", "name"),
+    [
+        ("lsb", [2, 3, 7, 124], "I2_S read sequentially, least significant pair first"),
+        ("msb", [0, 1, 4, 127], "I2_S read sequentially, most significant pair first"),
+    ],
+)
+def test_the_numbers_of_b02_four_consecutive_weights_a_byte(order: str, places: list[int], name: str) -> None:
+    block = np.zeros((1, 128), np.int8)
+    block[0, [0, 1, 32, 127]] = 1, -1, 1, -1
+    found = packing("sequential", order=order).unpack(packing("i2_s").pack(block)[:32], (1, 128)).trits
+    assert np.flatnonzero(found[0]).tolist() == places
+    assert name_misreading(found, block) == name
+
+
+@pytest.mark.parametrize(
     ("found", "truth", "fault"),
     [
         (1.2109375, 1.2109375, None),
