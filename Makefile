@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check stability peers fixtures models golden clean
+.PHONY: help run test check stability peers fixtures models golden formats clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -47,6 +47,10 @@ models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=trainin
 	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
 	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
 	$(MAKE) golden
+
+formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
+	$(BIN)/python docs/format_pages.py
+	$(BIN)/python plots/byte_maps.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
 	$(BIN)/python -m tritgold_conformance.golden_outputs

@@ -5,6 +5,7 @@ so nothing is guessed here: I2_S and Q2_0 have the layout that every published f
 and the tiles of TL1 and TL2 must be given (files that tritgold wrote say them in a key of their own).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -90,7 +91,7 @@ def parse_tile(text: str) -> Tile:
     ({'BM': 256, 'BK': 128, 'bm': 32}, {'BM': 64, 'BK': 96})
     """
     parts = text.split(",")
-    if len(parts) not in (2, 3) or not all(part.isdecimal() and part.isascii() for part in parts):
+    if len(parts) not in (2, 3) or not all(map(_is_size, parts)):
         raise PackingError("is no tile", kind="packing-option", got=printable(repr(text)), expected="BM,BK or BM,BK,bm")
     return dict(zip(("BM", "BK", "bm"), map(int, parts), strict=False))
 
@@ -98,7 +99,7 @@ def parse_tile(text: str) -> Tile:
 def parse_shape(text: str) -> tuple[int, int]:
     """``256x768`` -> (256, 768), out first. Raises PackingError ``packing-option``."""
     sizes = text.split("x")
-    if len(sizes) != 2 or not all(size.isdecimal() and size.isascii() for size in sizes):
+    if len(sizes) != 2 or not all(map(_is_size, sizes)):
         raise PackingError(
             "is no shape", kind="packing-option", got=printable(repr(text)), expected="OUTxIN, 256x768 say"
         )
@@ -121,12 +122,17 @@ def tiles_of(metadata: Mapping[str, Any], file: object) -> dict[tuple[int, int],
         if not key.startswith(_TILE):
             continue
         sizes = key.removeprefix(_TILE).split("x")
-        sound = len(sizes) == 2 and all(size.isdecimal() for size in sizes) and isinstance(value, np.ndarray)
+        sound = len(sizes) == 2 and all(map(_is_size, sizes)) and isinstance(value, np.ndarray)
         if not sound or value.ndim != 1 or value.size not in (2, 3) or value.dtype.kind != "u":
             what = "two or three unsigned numbers under tritgold.tile.<out>x<in>"
             raise FormatError("is no tile", kind="value", file=file, thing=printable(f"key {key!r}"), expected=what)
         tiles[int(sizes[0]), int(sizes[1])] = dict(zip(("BM", "BK", "bm"), map(int, value), strict=False))
     return tiles
+
+
+def _is_size(text: str) -> bool:
+    """Ten digits at most: Python itself refuses to read numbers of some thousand digits, and not by a typed error."""
+    return re.fullmatch("[0-9]{1,10}", text, re.ASCII) is not None
 
 
 _TILE = "tritgold.tile."

@@ -26,9 +26,9 @@ class TQ20(Packing):
     The order of the pairs is the reverse of I2_S. llama.cpp's quantiser and gguf-py write it, and must be given trits:
     they round master weights to the block's maximum. Code 3 is +2 d to them; here it is refused.
 
-    All blocks of a BitNet tensor carry the same scale; d is
-    float16, so a float32 scale is rounded (relative error up to 2**-11), while one that came from bf16 is kept
-    exactly in the normal range. ``unpack`` returns the scales as stored, float32 [out, in / 256].
+    All blocks of a BitNet tensor carry the same scale; d is float16, so a float32 scale is rounded (relative error up
+    to 2**-11), while one that came from bf16 is kept exactly in the normal range. ``unpack`` returns the scales as
+    stored, float32 [out, in / 256].
 
     >>> block = np.zeros((1, 256), np.int8); block[0, [0, 1, 32, 128, 255]] = [1, -1, 1, -1, 1]
     >>> packed = TQ20().pack(block, 1.0)
