@@ -53,6 +53,8 @@ def test_a_report_is_json_and_keeps_numbers() -> None:
         "hint": None,
     }
     assert error.as_dict()["got"] == 3
+    for value, shown in ((float("nan"), "nan"), (float("-inf"), "-inf"), (10**400, 10**400), (0.5, 0.5)):
+        assert FormatError("m", kind="k", got=value).as_dict()["got"] == shown
 
 
 def test_every_error_is_one_kind_of_error() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.decode.sampling import GREEDY, Sampling, choose
 from tritgold.errors import ContextError
+from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.weights import ModelWeights
 
@@ -87,7 +89,16 @@ def _generate(
         logits = next_logits([token])
 
 
-def reference_logits(weights: ModelWeights, config: ModelConfig, capacity: int) -> NextLogits:
-    """The golden model as a ``NextLogits`` with its own cache of ``capacity`` positions (at most the context)."""
-    cache = Float32Cache(config, min(capacity, config.context))
-    return lambda tokens: forward(tokens, weights, config, cache, last_only=True)[-1]
+def reference_logits(
+    weights: ModelWeights,
+    config: ModelConfig,
+    capacity: int,
+    cache: KvCache | None = None,
+    arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
+) -> NextLogits:
+    """The golden model as a ``NextLogits`` with its own cache of ``capacity`` positions (at most the context).
+
+    cache: an empty one to be used instead. arithmetic: another than the golden one, a sparsity rule's for example.
+    """
+    rows = cache or Float32Cache(config, min(capacity, config.context))
+    return lambda tokens: forward(tokens, weights, config, rows, last_only=True, arithmetic=arithmetic)[-1]

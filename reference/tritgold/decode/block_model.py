@@ -6,8 +6,11 @@ import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.decode.diffusion_options import Diffusion
+from tritgold.errors import ConfigError
 from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.kv_cache.token_rows import TokenCache
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.weights import ModelWeights
 
@@ -21,6 +24,9 @@ class RowCache(KvCache):
     """A cache whose passes may lie inside what is stored, and see what is stored behind them, up to ``end``."""
 
     def __init__(self, rows: KvCache) -> None:
+        if not isinstance(rows, TokenCache | Float32Cache):
+            hint = "its tokens share scales with others; schemes that keep each token by itself can"
+            raise ConfigError("cannot be replaced in place", kind="kv-in-place", thing=rows.scheme, hint=hint)
         super().__init__(rows.scheme, rows.capacity)
         self._rows, self.end = rows, 0
 
@@ -36,12 +42,18 @@ class RowCache(KvCache):
 
 
 def reference_block_model(
-    weights: ModelWeights, config: ModelConfig, options: Diffusion, capacity: int, cache: KvCache | None = None
+    weights: ModelWeights,
+    config: ModelConfig,
+    options: Diffusion,
+    capacity: int,
+    cache: KvCache | None = None,
+    arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
 ) -> BlockModel:
     """The golden model with a cache of its own.
 
     options: its attention and block. capacity: positions of prompt and output together; there is room for a block more,
-    at most for the context. cache: an empty one to be used instead, of a scheme that keeps each token by itself.
+    at most for the context. cache: an empty one to be used instead, of a scheme that keeps each token by itself, else
+    ConfigError (``kv-in-place``). arithmetic: another than the golden one, that of a sparsity rule for example.
     """
     block = options.block or config.block or 1  # neither: refused before this model is used
     sees = {"block": block, "causal": 1, "full": config.context}.get(options.attention, 1)
@@ -49,6 +61,6 @@ def reference_block_model(
 
     def block_model(tokens: list[int], start: int, end: int, rows: list[int]) -> np.ndarray:
         rows_cache.length, rows_cache.end = start, end
-        return forward(tokens, weights, config, rows_cache, block=sees, rows=rows)
+        return forward(tokens, weights, config, rows_cache, arithmetic=arithmetic, block=sees, rows=rows)
 
     return block_model

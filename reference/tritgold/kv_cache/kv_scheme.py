@@ -50,6 +50,7 @@ def kv_scheme(name: str, **options: Any) -> KvScheme:
         )
     scheme = SCHEMES[name]
     known = [f.name for f in fields(scheme)]
+    switches = {f.name for f in fields(scheme) if isinstance(f.default, bool)}
     if unknown := [option for option in options if option not in known]:
         raise ConfigError(
             f"{name} has no such option",
@@ -57,8 +58,12 @@ def kv_scheme(name: str, **options: Any) -> KvScheme:
             got=", ".join(unknown),
             expected=", ".join(known) or "none",
         )
+    for option in switches & options.keys():  # any text would count as true
+        if not isinstance(options[option], bool):
+            thing, got = f"{name} {option}", repr(options[option])
+            raise ConfigError("is not usable", kind="kv-option", thing=thing, got=got, expected="true or false")
     inside = {o: kv_scheme(options[o]) for o in _SCHEMES_INSIDE if isinstance(options.get(o), str)}
     try:
         return scheme(**{**options, **inside})
-    except TypeError as error:  # a value that cannot even be compared
+    except (TypeError, ValueError) as error:  # a value that cannot even be compared, or is no number
         raise ConfigError(f"{name} cannot take this", kind="kv-option", got=str(options), hint=str(error)) from None

@@ -37,5 +37,10 @@ def sparsity_rule(name: str, **options: Any) -> SparsityRule:
             raise ConfigError(
                 f"{name} has no such option", kind="sparsity-option", thing=name, got=repr(option), expected=expected
             )
+    switches = {field.name for field in fields(rule) if isinstance(field.default, bool)}
+    for option in switches & options.keys():  # any text would count as true
+        if not isinstance(options[option], bool):
+            thing, got = f"{name}: {option}", repr(options[option])
+            raise ConfigError("is not usable", kind="sparsity-option", thing=thing, got=got, expected="true or false")
     made: SparsityRule = rule(**options)
     return made

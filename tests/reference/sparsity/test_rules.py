@@ -134,3 +134,6 @@ def test_an_unknown_option_is_refused_with_the_valid_list() -> None:
     assert "'widow'" in str(error)
     assert "window, global_tokens, stride" in str(error)
     assert "none" in str(refusal(lambda: sparsity_rule("zero_skipping", keep=1)))
+    for name, switch in (("q_sparse", "rescale"), ("adaptive", "drops_feature_0"), ("attention_top_k", "causal")):
+        error = refusal(lambda name=name, switch=switch: sparsity_rule(name, **{switch: "no"}))  # type: ignore[misc]
+        assert (error.kind, error.expected) == ("sparsity-option", "true or false")
