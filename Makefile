@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check stability peers fixtures models golden formats clean
+.PHONY: help run test check stability peers fixtures models golden formats measurements plots clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -51,6 +51,18 @@ models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=trainin
 formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
 	$(BIN)/python docs/format_pages.py
 	$(BIN)/python plots/byte_maps.py
+
+measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots anew (half an hour)
+	$(BIN)/python -m tritgold_conformance.measurements.kv_error > docs/data/kv-error.json
+	$(BIN)/python -m tritgold_conformance.measurements.sparsity_cosine > docs/data/sparsity-cosine.json
+	$(BIN)/python -m tritgold_conformance.measurements.diffusion_thresholds > docs/data/diffusion-thresholds.json
+	$(MAKE) plots
+
+plots: $(VENV)/.dev ## the tables and plots of docs/data anew
+	$(BIN)/python docs/measured_tables.py
+	$(BIN)/python plots/kv_error.py
+	$(BIN)/python plots/sparsity.py
+	$(BIN)/python plots/diffusion_thresholds.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
 	$(BIN)/python -m tritgold_conformance.golden_outputs

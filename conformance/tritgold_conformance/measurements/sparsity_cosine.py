@@ -70,7 +70,7 @@ def activation(case: Case) -> dict[str, Any]:
     rule = sparsity_rule(case[0], **case[1])
     assert isinstance(rule, ActivationRule)
     codes, scale = rule.quantize(x, "o_in", absmax_int8)
-    measured = 1 - np.count_nonzero(codes) / codes.size
+    measured = 1 - int(np.count_nonzero(codes)) / codes.size
     return {
         "rule": name(case),
         "sparsity": rounded(measured),

@@ -1,0 +1,181 @@
+"""The tables of docs/decoding.md, kv-cache.md and sparsity.md that were measured: put there from docs/data.
+
+``python docs/measured_tables.py`` writes them between the marks ``<!-- table NAME -->`` and ``<!-- end -->``;
+``make measurements`` measures first. A test compares, so that no figure in a page is typed by hand.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tritgold.kv_cache.base import Sizes
+from tritgold.kv_cache.kv_scheme import kv_scheme
+
+FOLDER = Path(__file__).parent
+PAGES = ("decoding.md", "kv-cache.md", "sparsity.md")
+MIB = 1 << 20
+
+
+def main() -> None:
+    """Write the tables into their pages."""
+    for name in PAGES:
+        page = FOLDER / name
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def filled(page: str) -> str:
+    """A page with its tables as they are now."""
+    return re.sub(
+        r"<!-- table ([a-z0-9-]+) -->\n.*?<!-- end -->",
+        lambda found: f"<!-- table {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+def data(name: str) -> dict[str, Any]:
+    """A report of docs/data."""
+    report: dict[str, Any] = json.loads((FOLDER / "data" / f"{name}.json").read_text(encoding="utf-8"))
+    return report
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Rows as Markdown."""
+    head = list(head)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def kv_error() -> str:
+    """Schemes by error."""
+    report = data("kv-error")
+    contexts = sorted({row["context"] for row in report["attention"]})
+    loud = max(row["outlier"] for row in report["attention"])
+    error = {(r["scheme"], r["context"], r["outlier"]): r for r in report["attention"]}
+    rows = []
+    for model in report["model"]:
+        name = model["scheme"]
+        plain = [error[name, context, 1.0] for context in contexts]
+        rows.append(
+            (
+                f"`{name}`",
+                f"{plain[0]['bits']:g}",
+                *(figure(row["relative"]) for row in plain),
+                f"{plain[1]['cosine']:.5f}",
+                figure(error[name, contexts[1], loud]["relative"]),
+                figure(model["divergence"]),
+                f"{model['same_token']:.1%}",
+            )
+        )
+    head = ("scheme", "bits a value", *(f"error, {n:,} tokens" for n in contexts), f"cosine, {contexts[1]}")
+    return table((*head, f"error, channel x {loud:g}", "kjv-ar, nats", "same token"), rows)
+
+
+def kv_memory() -> str:
+    """The notebook's table, as arithmetic."""
+    shape = Sizes(layers=32, kv_heads=32, head_dim=128)
+    tokens = (1024, 2048, 4096, 8192, 16384)
+    names = ("f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fake_fp8", "int8", "q8_0", "q4_0", "kivi4", "kivi2")
+    rows = [(f"`{n}`", *(f"{kv_scheme(n).cache_bytes(shape, t) / MIB:,.4g}" for t in tokens)) for n in names]
+    return table(("MiB", *(f"{t:,} tokens" for t in tokens)), rows)
+
+
+def diffusion(figure_of: Callable[[dict[str, Any]], str]) -> str:
+    """Ways by threshold, and one token a pass in the last column."""
+    report = data("diffusion-thresholds")
+    thresholds = sorted({row["threshold"] for row in report["rows"] if row["threshold"] is not None})
+    found = {(row["way"], row["threshold"]): figure_of(row) for row in report["rows"]}
+    rows = []
+    for single in report["one_a_pass"]:
+        way = single["way"]
+        at = [found.get((way, t), found.get((way, None), "")) for t in thresholds]
+        rows.append((f"`{way}`".replace(", no limit`", "`, no limit"), *at, figure_of(single)))
+    return table(("", *(f"{t:g}" for t in thresholds), "one a pass"), rows)
+
+
+def adaptive() -> str:
+    """Adaptive beside iterative, both without their limit of passes and with it."""
+    report = data("diffusion-thresholds")
+    rows = []
+    for row in report["rows"]:
+        if row["way"].startswith("adaptive") and row["threshold"] >= 0.3:
+            twin = row["way"].replace("adaptive", "iterative")
+            (other,) = [r for r in report["rows"] if (r["way"], r["threshold"]) == (twin, row["threshold"])]
+            limit = "none" if row["way"].endswith("no limit") else "10"
+            pairs = [f"{row[key]:.2f}, {other[key]:.2f}" for key in ("tokens_per_forward", "same", "nats")]
+            rows.append((limit, f"{row['threshold']:g}", f"{row['same_as_iterative']:.0%}", *pairs))
+    head = ("passes at most", "threshold", "same tokens", "tokens a forward", "same as one a pass", "nats a token")
+    return table(head, rows)
+
+
+def sparse_activations() -> str:
+    """Rules for activations."""
+    report = data("sparsity-cosine")
+    gaussian = {row["rule"]: row for row in report["activations"]}
+    rows = []
+    for model in report["model"]:
+        if model["kind"] == "activations":
+            row = gaussian.get(model["rule"])
+            closed = f"{row['expected']:.4f}" if row and row["expected"] else ""
+            shown = (f"{row['sparsity']:.1%}", f"{row['cosine']:.4f}", closed) if row else ("", "", "")
+            rows.append((f"`{model['rule']}`", *shown, *_of_model(model)))
+    head = ("rule", "sparsity", "cosine", "closed form", "kjv-ar: sparsity", "cosine of logits", "same token")
+    return table(head, rows)
+
+
+def sparse_attention() -> str:
+    """Rules for attention."""
+    report = data("sparsity-cosine")
+    model = {row["rule"]: row for row in report["model"]}
+    rows = [
+        (f"`{r['rule']}`", f"{r['sparsity']:.1%}", f"{r['cosine']:.4f}", *_of_model(model[r["rule"]]))
+        for r in report["attention"]
+    ]
+    return table(("rule", "sparsity", "cosine", "kjv-ar: sparsity", "cosine of logits", "same token"), rows)
+
+
+def sparse_places() -> str:
+    """Where kjv-ar has zeros by itself."""
+    (row,) = [row for row in data("sparsity-cosine")["model"] if row["rule"] == "none"]
+    (products,) = [row for row in data("sparsity-cosine")["model"] if row["rule"] == "zero_skipping"]
+    shares = [*row["places"].values(), products["places"]["products"]]
+    return table((*row["places"], "all products"), [[f"{share:.1%}" for share in shares]])
+
+
+def attention_memory() -> str:
+    """The notebook's other table: scores of one head, all pairs against a window of 256."""
+    rows = [(f"{n:,}", f"{n * n * 4 / MIB:,.4g}", f"{n * 256 * 4 / MIB:,.4g}") for n in (1024, 2048, 4096, 8192, 16384)]
+    return table(("tokens", "all pairs, MiB", "window of 256, MiB"), rows)
+
+
+def _of_model(row: dict[str, Any]) -> tuple[str, str, str]:
+    return f"{row['sparsity']:.1%}", f"{row['cosine']:.4f}", f"{row['same_token']:.0%}"
+
+
+def figure(value: float) -> str:
+    """Two significant digits.
+
+    >>> figure(0.0366428), figure(0.0), figure(1.04)
+    ('0.037', '0', '1')
+    """
+    return f"{value:.2g}" if value >= 1e-4 or value == 0 else f"{value:.1e}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "kv-error": kv_error,
+    "kv-memory": kv_memory,
+    "tokens-per-forward": lambda: diffusion(lambda row: f"{row['tokens_per_forward']:.2f}"),
+    "forwards-per-block": lambda: diffusion(lambda row: f"{row['forwards_per_block']:.1f}"),
+    "agreement": lambda: diffusion(lambda row: f"{row['same']:.0%}"),
+    "nats": lambda: diffusion(lambda row: f"{row['nats']:.2f}"),
+    "adaptive": adaptive,
+    "sparse-activations": sparse_activations,
+    "sparse-attention": sparse_attention,
+    "sparse-places": sparse_places,
+    "attention-memory": attention_memory,
+}
+
+
+if __name__ == "__main__":
+    main()
