@@ -53,6 +53,7 @@ def main() -> None:
     draw(third, report, "same", "share of tokens as with one token a pass")
     third.set_ylim(-0.03, 1.03)
     draw(fourth, report, "nats", "how unlikely kjv-ar finds the text, nats a token")
+    fourth.set_ylim(1.8, 7.6)
     figure.legend(*first.get_legend_handles_labels(), loc="outside right center", fontsize=9)
     IMAGE.parent.mkdir(exist_ok=True)
     figure.savefig(IMAGE, metadata={"Date": None})
