@@ -1,4 +1,4 @@
-"""Block diffusion on kjv-dlm by threshold: docs/data/diffusion-thresholds.json -> docs/images/diffusion-thresholds.svg."""
+"""Block diffusion on kjv-dlm by threshold, from its report in docs/data: docs/images/diffusion-thresholds.svg."""
 
 import json
 from pathlib import Path

@@ -62,16 +62,30 @@ def test_sparsity_on_the_model_is_that_recorded() -> None:
         assert row == found[row["rule"]]
 
 
-def test_a_row_of_the_thresholds_is_that_recorded() -> None:
-    """All ten openings by the one way that is quick: greedy decides a block in one pass."""
+def test_a_row_of_the_thresholds_is_that_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ten openings by the one way that is quick: greedy decides a block in one pass. What it is compared with
+    takes 32 passes, so here it is compared with itself."""
     found = recorded("diffusion-thresholds")
     model, judge = text.opened("kjv-dlm"), text.opened("kjv-ar")
-    measured = diffusion_thresholds.Measurement(model, judge, text.openings(), diffusion_thresholds.TOKENS)
-    (greedy,) = measured.rows("greedy", ())
-    assert greedy == next(row for row in found["rows"] if row["way"] == "greedy")
-    single = next(row for row in found["one_a_pass"] if row["way"] == "greedy")
-    assert measured.one_a_pass("greedy") == single
     assert found["model_hash"] == model.model_hash()
+    measured = diffusion_thresholds.Measurement(model, judge, text.openings(), diffusion_thresholds.TOKENS)
+    monkeypatch.setattr(diffusion_thresholds, "one_a_pass", lambda way: diffusion_thresholds.options_of(way, 1.0))
+    (greedy,) = measured.rows("greedy", ())
+    assert greedy == {**next(row for row in found["rows"] if row["way"] == "greedy"), "same": 1.0}
+
+
+def test_two_openings_by_threshold() -> None:
+    """Of eight tokens in blocks of 32: one a pass is itself, and a low threshold saves passes and changes tokens."""
+    model, judge = text.opened("kjv-dlm"), text.opened("kjv-ar")
+    measured = diffusion_thresholds.Measurement(model, judge, text.openings()[:2], 8)
+    assert measured.one_a_pass("fast-dllm-v2")["same"] == 1
+    bold, careful = measured.rows("fast-dllm-v2", (0.05, 0.99))
+    assert careful["same"] == 1
+    assert bold["same"] < 1
+    assert bold["forwards_per_block"] < careful["forwards_per_block"] == 8
+    assert bold["tokens_per_forward"] > careful["tokens_per_forward"] == 1
+    a, b = (diffusion_thresholds.Diffused(tokens, [], "length", ()) for tokens in ([1, 2, 3], [1, 5, 3, 4]))
+    assert diffusion_thresholds.share([a], [b]) == 0.5, "two of four positions"
 
 
 def test_the_thresholds_are_all_there() -> None:

@@ -10,7 +10,7 @@ import click
 
 from tritgold_conformance.commands import common
 
-PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich")
+PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
 VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
