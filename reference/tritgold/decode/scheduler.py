@@ -13,9 +13,9 @@ Pages are promised at admission, so nobody is ever put out for lack of them. A t
 else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
 fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
 
-The engine whose scheduler this corrects has three defects, ``served.ServerDefect``: a token for every chunk, positions
-that advance twice (both D8), a prompt found whole whose last token is read once more behind it (D9), and a last token
-that is cached without ever having been read (D10).
+Engines get this wrong in ways that ``served.ServerDefect`` names: a token for every chunk of a prompt, positions that
+advance twice a token, a prompt found whole whose last token is read once more behind it, and a last token that is cached
+without ever having been read.
 """
 
 from collections import deque
