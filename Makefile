@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check stability peers fixtures models golden clean
+.PHONY: help run test check stability peers fixtures models golden formats clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -34,11 +34,12 @@ check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter, the wheel 
 stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
 	$(BIN)/pytest tests/stability
 
-peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, run live in an environment of its own
+peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, llama.cpp and pytritium, run live in an environment of their own
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
 
-fixtures: $(PEERS)/.ready ## make the checked-in fixtures of tests/peers anew
+fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers anew
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
+	PYTHONPATH=tests/peers:tests/reference/helpers $(BIN)/python tests/peers/light_cases.py $(PEERS)/bin/python
 
 models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
 	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
@@ -46,6 +47,10 @@ models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=trainin
 	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
 	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
 	$(MAKE) golden
+
+formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
+	$(BIN)/python docs/format_pages.py
+	$(BIN)/python plots/byte_maps.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
 	$(BIN)/python -m tritgold_conformance.golden_outputs

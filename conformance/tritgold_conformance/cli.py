@@ -4,6 +4,7 @@ import click
 
 from tritgold_conformance.commands.check import check
 from tritgold_conformance.commands.compare import compare
+from tritgold_conformance.commands.convert import convert
 from tritgold_conformance.commands.env import env
 from tritgold_conformance.commands.inspect import inspect
 from tritgold_conformance.commands.run import run
@@ -16,5 +17,5 @@ def main() -> None:
     """Golden outputs and a diagnosis for engines that run ternary (BitNet b1.58) language models."""
 
 
-for command in (run, trace, compare, check, inspect, env):
+for command in (run, trace, compare, check, inspect, convert, env):
     main.add_command(command)

@@ -1,7 +1,5 @@
 """A report on a terminal: rich tables, read by people. What machines read is the JSON."""
 
-from typing import Any
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -136,42 +134,6 @@ def render_comparisons(outcomes: list[Comparison | str], console: Console) -> No
         else:
             off = "" if outcome.excess is None else f", at most {outcome.excess:.2g} of what is allowed"
             console.print(f"{outcome.name}: [green]{outcome.outcome}[/], {outcome.compared} compared{off}")
-
-
-def render_inspection(facts: dict[str, Any], console: Console) -> None:
-    """Print what ``tritgold inspect`` found."""
-    console.print(f"[bold]{escape(str(facts['model']))}[/]: {facts['container']}\n")
-    table = Table(show_edge=False)
-    for column in ("type", "tensors", "bytes"):
-        table.add_column(column, justify="left" if column == "type" else "right")
-    for dtype, row in facts["types"].items():
-        table.add_row(dtype, str(row["tensors"]), f"{row['bytes']:,}")
-    console.print(table)
-    for tensor in facts.get("tensors", []):
-        shape = " x ".join(map(str, tensor["shape"]))
-        console.print(f"  {tensor['name']}  {tensor['dtype']}  {shape}  at {tensor['offset']}", soft_wrap=True)
-    if facts["config"] is not None:
-        config = ", ".join(f"{key} {value}" for key, value in facts["config"].items())
-        console.print(f"\n[bold]config[/]: {escape(config)}")
-        _weights(facts["weights"], console)
-    if facts["problem"] is not None:
-        problem = facts["problem"]
-        text = f"{problem['error']}: {problem['thing'] or problem['file']}: {problem['message']}"
-        console.print(f"\n[bold red]Not a model tritgold can run.[/] {escape(text)}", soft_wrap=True)
-        if problem["hint"]:
-            console.print(escape(problem["hint"]), soft_wrap=True)
-
-
-def _weights(weights: dict[str, Any], console: Console) -> None:
-    count = weights["ternary"]
-    shares = ", ".join(f"{trit}: {n / count:.1%}" for trit, n in weights["histogram"].items())
-    bits = "master weights, quantised at run time"
-    if weights["bits_per_weight"] is not None:
-        bits = f"{weights['bits_per_weight']} bits a weight"
-    low, high = weights["scale_range"]
-    console.print(f"[bold]ternary weights[/]: {count:,} ({shares}), {bits}, scales {low:.6g} to {high:.6g}")
-    for row in weights["linears"] or []:
-        console.print(f"  {row['name']}: -1/0/+1 {'/'.join(map(str, row['trits']))}, scale {row['scale']:.9g}")
 
 
 def failing_groups(names: list[str]) -> list[str]:

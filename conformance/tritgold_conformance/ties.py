@@ -48,14 +48,23 @@ def distance_from_tie(x: np.ndarray, scale: np.ndarray, codes: np.ndarray, other
 
     The tie between these two, not the nearest one: at 2.4999999 a 2 may become a 3, and never a 1.
     """
-    scaled = x.astype(np.float64) * scale[:, None]
-    return np.abs(scaled - (codes.astype(np.float64) + others) / 2)
+    return np.abs(_in_codes(x, scale) - (codes.astype(np.float64) + others) / 2)
 
 
 def other_codes(x: np.ndarray, scale: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """The code on the other side of the nearest tie, int64 of the shape of x."""
-    scaled = x.astype(np.float64) * scale[:, None]
-    return codes.astype(np.int64) + np.where(scaled >= codes, 1, -1)
+    return codes.astype(np.int64) + np.where(_in_codes(x, scale) >= codes, 1, -1)
+
+
+def _in_codes(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """x before it is rounded to codes: x * s, or x / d where each block of channels has its d [tokens, blocks] (Q8_K).
+
+    A block with d = 0 is all codes 0, far from any tie.
+    """
+    if scale.ndim == 1:
+        return x.astype(np.float64) * scale[:, None]
+    divisor = np.repeat(scale.astype(np.float64), x.shape[1] // scale.shape[1], axis=1)
+    return np.divide(x, divisor, out=np.zeros(x.shape), where=divisor != 0)
 
 
 def _quantizers(golden: GoldenRun) -> Iterator[Operation]:

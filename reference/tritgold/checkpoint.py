@@ -17,14 +17,17 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError, FormatError, WeightsError
 from tritgold.formats.container import Container
-from tritgold.formats.ggml_types import FORK_TYPES_WITHOUT_READER
 from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import read_hf_config
-from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader
+from tritgold.formats.layouts import Layouts, said_by
+from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.packing import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.sglbitnt_config import read_sglbitnt_config
+from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
+from tritgold.formats.side_texts import TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, side_texts, template_of
 from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
 from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
@@ -58,6 +61,18 @@ class Checkpoint:
             digest.update(part.astype("<f4").tobytes())
         return digest.hexdigest()
 
+    def texts(self) -> dict[str, str]:
+        """The text files that go with the weights, by the names they have in a Hugging Face folder."""
+        return side_texts(self.path, self.container)
+
+    def tokenizer_json(self) -> str | None:
+        """The text of tokenizer.json, built from the metadata where a GGUF file has none; None without a tokenizer."""
+        return side_texts(self.path, self.container, (TOKENIZER,)).get(TOKENIZER)
+
+    def chat_template(self) -> str | None:
+        """The chat template, a Jinja text; None where the checkpoint has none."""
+        return template_of(side_texts(self.path, self.container, (TEMPLATE, TOKENIZER_CONFIG)), self.path)
+
     def _floats(self) -> Iterator[np.ndarray]:
         for layer in self.weights.layers:
             yield from (gain for name in NORMS if (gain := getattr(layer, name)) is not None)
@@ -66,52 +81,75 @@ class Checkpoint:
             yield from (matrix.rows(slice(row, row + 1024)) for row in range(0, matrix.shape[0], 1024))
 
 
-def open_checkpoint(path: str | Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> Checkpoint:
-    """Open a Hugging Face folder or a GGUF file.
+def open_checkpoint(
+    path: str | Path,
+    linear_class: str | None = None,
+    ignore_keys: tuple[str, ...] = (),
+    layouts: Layouts | None = None,
+    quantize: bool = False,
+) -> Checkpoint:
+    """Open a Hugging Face folder, a GGUF file or an SGLBITNT file.
 
     linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
-    config.json to pass over although tritgold does not know them.
+    config.json to pass over although tritgold does not know them. layouts: what the file does not say about its
+    bytes. quantize: make float weights ternary by absmean where nothing says that they are masters.
 
     Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
     checked for code 3 and non-finite scales here, not at first use; float masters are quantised here.
     """
-    path = Path(path)
+    path, layouts = Path(path), layouts or Layouts()
     # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
     if os.path.isdir(path):
-        return _open_folder(path, linear_class, ignore_keys)
+        return _open_folder(path, linear_class, ignore_keys, layouts, quantize)
     if not os.path.isfile(path):
-        wanted = "a GGUF file, or a folder with config.json and safetensors"
+        wanted = "a GGUF or SGLBITNT file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)
     if path.suffix == ".safetensors":
         hint = "give the folder that holds it and its config.json"
         raise FormatError("is weights without a configuration", kind="no-config", file=path, hint=hint)
-    return _open_gguf(path)
+    if is_sglbitnt(path):
+        return _open_sglbitnt(path, ignore_keys, layouts)
+    return _open_gguf(path, layouts, quantize)
 
 
-def _open_folder(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Checkpoint:
+def _open_folder(
+    path: Path, linear_class: str | None, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool
+) -> Checkpoint:
     if not (path / "config.json").is_file():
         raise ConfigError("is missing", kind="no-config", file=path / "config.json")
     read = read_hf_config(path / "config.json", linear_class, ignore_keys)
     container = SafetensorsFolder(path)
-    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, hf_reader(read.mode, read.model.scale_rule))
+    reader = hf_reader(read.mode, read.model.scale_rule, layouts, quantize)
+    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, reader)
     return Checkpoint(path, read.model, weights, container)
 
 
-def _open_gguf(path: Path) -> Checkpoint:
-    file = GgufFile(path)
+def _open_gguf(path: Path, layouts: Layouts, quantize: bool) -> Checkpoint:
+    file = GgufFile(path, layouts.q2_0_block)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise WeightsError("is missing", kind="missing-tensor", file=path, thing="tensor 'token_embd.weight'")
     for name, tensor in file.tensors.items():
-        if tensor.dtype in FORK_TYPES_WITHOUT_READER:
+        if tensor.dtype == "I8_S":
             what = f"unknown tensor type {file.type_ids[name]} in tensor {printable(repr(name))}"
-            hint = (
-                f"it is {tensor.dtype} of the bitnet.cpp fork, which tritgold does not unpack; I2_S and TQ2_0 it does"
-            )
+            hint = "it is I8_S of the bitnet.cpp fork, which holds activations and no weights"
             raise FormatError(what, kind="unknown-type", file=path, hint=hint)
+    layouts = said_by(file.metadata, layouts, path)
     tied = "output.weight" not in file.tensors
     config = read_gguf_config(path, file.metadata, embedding.shape[0], tied)
-    weights = _assemble(TensorBox(path, file.tensors, GGUF), config, gguf_reader(config, file.architecture))
+    reader = gguf_reader(config, file.architecture, layouts, quantize)
+    weights = _assemble(TensorBox(path, file.tensors, GGUF), config, reader)
+    return Checkpoint(path, config, weights, file)
+
+
+def _open_sglbitnt(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts) -> Checkpoint:
+    file = SglbitntFile(path)
+    for name in file.scales:
+        if file.tensors[name].dtype != "U8":
+            thing = printable(f"tensor {name!r}")
+            raise WeightsError("is not packed, yet has a scale", kind="scale-unused", file=path, thing=thing)
+    config = read_sglbitnt_config(path, file.config, ignore_keys)
+    weights = _assemble(TensorBox(path, file.tensors, HF), config, sglbitnt_reader(file.scales, layouts))
     return Checkpoint(path, config, weights, file)
 
 

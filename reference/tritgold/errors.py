@@ -74,6 +74,10 @@ class FormatError(TritgoldError):
     """A container's bytes are not what its format says: truncated, overlapping, of an unknown type ..."""
 
 
+class OutputError(TritgoldError):
+    """Nothing was written: no folder, no space, something there already, or a plan that the format cannot hold."""
+
+
 class PackingError(TritgoldError, ValueError):
     """Trits that cannot be packed, or packed bytes that hold no trits (code 3, wrong length, bad scale)."""
 
@@ -84,6 +88,10 @@ class ConfigError(TritgoldError):
 
 class WeightsError(TritgoldError):
     """A checkpoint whose tensors are not the model's: missing, unused, of the wrong shape or type."""
+
+
+class ConversionError(TritgoldError):
+    """A conversion that would lose something nobody gave up, or whose written result is not what was wanted."""
 
 
 class ContextError(TritgoldError):

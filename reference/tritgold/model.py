@@ -13,8 +13,7 @@ from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.base import EXACT, KvCache
 from tritgold.kv_cache.float32 import Float32Cache
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
-from tritgold.modes import GOLDEN
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
 from tritgold.ternary import LinearWeight
 from tritgold.trace import Trace
 from tritgold.weights import LayerWeights, ModelWeights
@@ -83,9 +82,8 @@ class _Pass:
         self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
         if trace is not None:
             trace.tokens += ids.tolist()
-            golden = GOLDEN.id if cache.scheme == EXACT else f"kv-{cache.scheme}-{GOLDEN.id}"
-            golden = golden if block == 1 else f"blocks-of-{block}-{golden}"
-            trace.mode = golden if arithmetic == GOLDEN_ARITHMETIC else f"altered-{golden}"
+            mode = mode_id(arithmetic) if cache.scheme == EXACT else f"kv-{cache.scheme}-{mode_id(arithmetic)}"
+            trace.mode = mode if block == 1 else f"blocks-of-{block}-{mode}"
             trace.engine = trace.engine or "tritgold"
 
     def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:

@@ -48,3 +48,16 @@ GOLDEN = ArithmeticMode(
         "residual: one float32 addition",
     ),
 )
+
+# The name has no dot: what stands behind one says how floats are rounded (``comparable``).
+LLAMA_CPP_Q8_K = ArithmeticMode(
+    name="llama-cpp-q8_k",
+    version=1,
+    rounds=(
+        "activations: i = f32(-127 / m), m the signed element of largest magnitude among 256 channels",
+        "code = half-even(f32(x * i)), scale = f32(1 / i); both 0 where i is not finite",
+        "linear: int32 accumulator of each block, exact; term = f32(f32(acc) * f32(scale * w)), w as in the TQ file",
+        "output = float32 sum of the terms, first block first",
+        "everything else: as golden; llama.cpp itself computes it in float32",
+    ),
+)

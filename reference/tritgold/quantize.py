@@ -30,6 +30,14 @@ def absmax_int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ([127, 0, 2, 2, 0, -2, -2], [1.0])
     """
     absmax = np.abs(x).max(axis=-1, initial=0.0)
+    check_activations(absmax)
+    scale = np.float32(127) / np.maximum(absmax, ABSMAX_FLOOR)
+    codes = np.rint(x * scale[..., None])
+    return np.clip(codes, -128, 127).astype(np.int8), scale
+
+
+def check_activations(absmax: np.ndarray) -> None:
+    """Raise NonFiniteError naming the first token whose largest magnitude (float32 [tokens]) is inf or NaN."""
     if not np.isfinite(absmax).all():
         token = int(np.flatnonzero(~np.isfinite(absmax))[0])
         raise NonFiniteError(
@@ -38,9 +46,6 @@ def absmax_int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             got=absmax[token],
             hint="look for the first non-finite value upstream in the trace",
         )
-    scale = np.float32(127) / np.maximum(absmax, ABSMAX_FLOOR)
-    codes = np.rint(x * scale[..., None])
-    return np.clip(codes, -128, 127).astype(np.int8), scale
 
 
 def absmean_ternary(weight: np.ndarray) -> TernaryTensor:

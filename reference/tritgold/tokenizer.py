@@ -1,6 +1,7 @@
 """Text to ids and back, through the ``tokenizers`` library, and a stream that never splits a character."""
 
 from pathlib import Path
+from typing import Self
 
 from tokenizers import Tokenizer as _Tokenizer
 
@@ -22,6 +23,16 @@ class Tokenizer:
             self._tokenizer = _Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise FormatError(f"is no tokenizer: {error}", kind="tokenizer", file=path) from error
+
+    @classmethod
+    def from_text(cls, text: str, file: Path | None = None) -> Self:
+        """The same from the text of a tokenizer.json. file: where the text comes from, for messages."""
+        made = cls.__new__(cls)
+        try:
+            made._tokenizer = _Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exception
+            raise FormatError(f"holds no tokenizer: {error}", kind="tokenizer", file=file) from error
+        return made
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds."""

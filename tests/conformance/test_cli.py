@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf_bytes as g
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from small_models import as_gguf
 
 from tritgold.decode.diffusion_presets import PRESETS
-from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.formats.gguf_tokenizer import tokenizer_metadata
+from tritgold.golden.seeded import Shape, byte_tokenizer, write_seeded_model
 from tritgold.trace import Trace
 from tritgold_conformance.cli import main
 from tritgold_conformance.commands.run import DECODE
@@ -82,6 +85,57 @@ def test_run_fills_the_context_exactly(model: Path) -> None:
 
 def test_a_tokenizer_that_is_not_there_is_never_ignored() -> None:
     assert call("run", "seeded", "--ids", "1", "--tokenizer", "/nope.json", "--max-tokens", 1).exit_code == 2
+
+
+def gguf_of(folder: Path, file: Path, **changes: object) -> Path:
+    """The folder as a GGUF file with its tokenizer under llama.cpp's keys alone, some of them changed (None: gone)."""
+    made = as_gguf(folder, "bitnet-b1.58")
+    keys = {**tokenizer_metadata(byte_tokenizer(), 256, (257,), None), "tokenizer.huggingface.json": None}
+    for key, value in (keys | {f"tokenizer.ggml.{k}": v for k, v in changes.items()}).items():
+        if isinstance(value, list):
+            made.set(key, g.ARRAY, g.array(g.STRING, value))
+        elif isinstance(value, np.ndarray):
+            made.set(key, g.ARRAY, g.array(g.I32, value.tolist()))
+        elif value is not None:
+            made.set(key, g.BOOL if isinstance(value, bool) else g.U32 if isinstance(value, int) else g.STRING, value)
+    return made.write(file)
+
+
+@pytest.fixture
+def packable(tmp_path: Path) -> Path:
+    """A model whose rows I2_S can hold."""
+    folder = tmp_path / "packable"
+    folder.mkdir()
+    write_seeded_model(folder, Shape(hidden=128, inter=128, layers=1, heads=2, kv_heads=2, context=32))
+    return folder
+
+
+def test_a_gguf_file_brings_its_tokenizer(packable: Path, tmp_path: Path) -> None:
+    file = gguf_of(packable, tmp_path / "m.gguf")
+    ours = parsed(call("run", file, "--prompt", "Hé", "--max-tokens", 4, "--json"))
+    theirs = parsed(call("run", packable, "--prompt", "Hé", "--max-tokens", 4, "--json"))
+    assert ours["prompt_ids"] == [256, *"Hé".encode()]
+    assert (ours["ids"], ours["text"]) == (theirs["ids"], theirs["text"])
+
+
+def test_a_gguf_tokenizer_that_cannot_be_built_leaves_the_ids(packable: Path, tmp_path: Path) -> None:
+    file = gguf_of(packable, tmp_path / "m.gguf", pre="gpt-5")
+    by_ids = call("run", file, "--ids", "256,72", "--max-tokens", 2)
+    assert by_ids.exit_code == 0
+    assert "[ids only: " in by_ids.stderr
+    assert by_ids.stdout.strip().replace(",", "").isdigit()
+    by_text = call("run", file, "--prompt", "H", "--json")
+    assert (by_text.exit_code, parsed(by_text)["kind"]) == (3, "tokenizer-pre")
+    told = call("run", file, "--prompt", "H", "--max-tokens", 2, "--tokenizer", packable / "tokenizer.json")
+    assert told.exit_code == 0
+
+
+def test_a_gguf_file_without_tokenizer_takes_the_one_beside_it(packable: Path, tmp_path: Path) -> None:
+    file = gguf_of(packable, tmp_path / "m.gguf", model="none")
+    missing = call("run", file, "--prompt", "H", "--json")
+    assert (missing.exit_code, parsed(missing)["kind"]) == (3, "no-tokenizer")
+    (tmp_path / "tokenizer.json").write_text(byte_tokenizer())
+    assert parsed(call("run", file, "--prompt", "H", "--max-tokens", 1, "--json"))["prompt_ids"] == [256, 72]
 
 
 def test_a_model_without_tokenizer_takes_ids_and_says_so(model: Path) -> None:
@@ -274,8 +328,8 @@ def test_inspect_shows_types_config_and_trits(model: Path) -> None:
     result = call("inspect", model, "--tensors")
     assert result.exit_code == 0
     assert "model.layers.1.mlp.down_proj.weight" in result.stdout
-    assert "2.0 bits a weight" in result.stdout
     facts = parsed(call("inspect", model, "--json"))
+    assert f"{facts['weights']['bits_per_weight']} bits a weight" in result.stdout
     assert facts["types"]["U8"]["tensors"] == 14
     assert sum(facts["weights"]["histogram"].values()) == facts["weights"]["ternary"]
 

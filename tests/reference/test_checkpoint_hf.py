@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refusals import refusal
-from small_models import EMBEDDING, HEAD, LAYER, HfModel, Q, hf_error, hf_logits, seeded
+from small_models import EMBEDDING, HEAD, LAYER, Entry, HfModel, Q, bf16_entry, hf_error, hf_logits, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, FormatError, WeightsError
-from tritgold.formats.hf_writer import bf16_entry
-from tritgold.formats.safetensors_file import Entry
 
 
 @pytest.fixture
@@ -97,7 +95,15 @@ def test_a_long_list_of_problems_is_cut(model: HfModel, tmp_path: Path) -> None:
     assert "and 4988 more" in str(hf_error(model, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["\ud800", "\x1b[2J", "a\nb", "x" * 100_000])
+def test_half_a_surrogate_is_printed_harmlessly(model: HfModel, tmp_path: Path) -> None:
+    """JSON can spell it, UTF-8 cannot: the writers refuse it, a hostile file may hold it."""
+    model.entries["@@@@@@"] = bf16_entry(np.ones(1, np.float32))
+    file = model.write(tmp_path / "m") / "model.safetensors"
+    file.write_bytes(file.read_bytes().replace(b"@@@@@@", rb"\ud800"))
+    assert refusal(lambda: open_checkpoint(tmp_path / "m")).kind == "unused-tensor"
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "x" * 100_000])
 def test_hostile_names_are_printed_harmlessly(model: HfModel, tmp_path: Path, name: str) -> None:
     model.entries[name] = bf16_entry(np.ones(1, np.float32))
     assert hf_error(model, tmp_path).kind == "unused-tensor"

@@ -6,12 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_models import EMBEDDING, TOKENS, HfModel, Q, hf_error, hf_logits, seeded
+from small_models import (
+    EMBEDDING,
+    TOKENS,
+    Entry,
+    HfModel,
+    Q,
+    bf16_entry,
+    hf_error,
+    hf_logits,
+    packed_entries,
+    seeded,
+)
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ConfigError, PackingError, TritgoldWarning
-from tritgold.formats.hf_writer import bf16_entry, packed_entries
-from tritgold.formats.safetensors_file import Entry
 from tritgold.model import forward
 from tritgold.quantize import absmean_ternary
 from tritgold.trace import Trace

@@ -14,14 +14,17 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
+import sglbitnt_bytes as sgl
 from refusals import SECONDS, assert_printable, frugal
 from safetensors.numpy import save
-from small_models import as_gguf, seeded
+from small_models import Entries, Entry, as_gguf, planned, seeded
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldError
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.safetensors_file import INDEX, Entries, Entry, SafetensorsFile, write_safetensors
+from tritgold.formats.safetensors_file import INDEX, SafetensorsFile
+from tritgold.formats.safetensors_writer import write_safetensors
+from tritgold.formats.sglbitnt_file import SglbitntFile
 from tritgold.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::tritgold.errors.TritgoldWarning")  # damage may leave odd values
@@ -146,7 +149,7 @@ def split(folder: Path) -> None:
         shard = "2.safetensors" if name == "model.norm.weight" else "1.safetensors"
         parts[shard][name] = Entry(t.dtype, t.shape, t.data.tobytes())
     for shard, entries in parts.items():
-        write_safetensors(folder / shard, entries, {})
+        write_safetensors(folder / shard, planned(entries), {})
     where = {name: shard for shard, entries in parts.items() for name in entries}
     (folder / INDEX).write_text(json.dumps({"weight_map": where}) + "\n")
     (folder / "model.safetensors").unlink()
@@ -217,6 +220,21 @@ def test_a_gguf_payload_with_random_damage(gguf_file: Path, tmp_path: Path) -> N
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_file.read_bytes())
     assert "code-3" in fuzz(path, lambda: open_checkpoint(path))
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_an_sglbitnt_file_with_random_damage(tmp_path: Path, always: bool) -> None:
+    """Every length in it is a mine; the payloads are small, so that most edits meet one."""
+    path = tmp_path / "m.bin"
+    tensors = [
+        sgl.f32("norm", np.ones(4)),
+        sgl.packed("q_proj", np.ones((1, 128), np.int8), 0.5),
+        sgl.f32("b", np.ones(2)),
+    ]
+    path.write_bytes(sgl.sglbitnt({"hidden_size": 128, "tie": True}, tensors, always=always))
+    outcomes = fuzz(path, lambda: SglbitntFile(path))
+    assert len(outcomes) >= 10
+    assert 0 < outcomes["loads"] < CASES / 2
 
 
 def test_a_safetensors_header_with_random_damage(hf: Path, tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
-from small_models import TINY, WIDE, as_gguf, seeded
+from small_models import TINY, WIDE, as_gguf, bf16_entry, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.formats.hf_writer import bf16_entry
 from tritgold.model import forward
 
 MEGABYTE = 1_000_000

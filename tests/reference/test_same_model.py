@@ -6,10 +6,20 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
-from small_models import TINY, WIDE, GgufModel, HfModel, as_gguf, llama_like, payload, seeded
+from small_models import (
+    TINY,
+    WIDE,
+    GgufModel,
+    HfModel,
+    as_gguf,
+    bf16_entry,
+    llama_like,
+    packed_entries,
+    payload,
+    seeded,
+)
 
 from tritgold.checkpoint import NOT_ARITHMETIC, Checkpoint, open_checkpoint
-from tritgold.formats.hf_writer import bf16_entry, packed_entries
 from tritgold.formats.linear_readers import interleaved_rows
 from tritgold.model import forward
 from tritgold.trace import Trace

@@ -118,3 +118,15 @@ def test_ids_outside_the_tokenizer_decode_to_nothing(tokenizer: Tokenizer, ids: 
 @pytest.mark.parametrize("token", [-1, 2**32, 2**64])
 def test_ids_that_no_vocabulary_has_are_typed_errors(tokenizer: Tokenizer, token: int) -> None:
     assert refusal(lambda: tokenizer.decode([token])).kind == "token-id"
+
+
+def test_a_tokenizer_made_of_text() -> None:
+    made = Tokenizer.from_text(byte_tokenizer())
+    assert made.encode("Hé") == [256, *"Hé".encode()]
+    assert streamed(made, list(CAT)) == ["", "", "", "\U0001f638", ""]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", "[" * 1000, '"\ud800"'])
+def test_text_that_is_no_tokenizer(text: str) -> None:
+    error = refusal(lambda: Tokenizer.from_text(text, Path("m.gguf")))
+    assert (error.kind, error.file) == ("tokenizer", "m.gguf")

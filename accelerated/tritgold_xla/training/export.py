@@ -1,7 +1,7 @@
 """A trained run -> a Hugging Face folder: packed trits, their scales, bf16 embedding and gains, tokenizer, template."""
 
 import json
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from tritgold.errors import ConfigError
-from tritgold.formats.hf_writer import bf16_entry, packed_entries, write_hf_folder
-from tritgold.formats.safetensors_file import Entries
+from tritgold.formats.container import PlannedTensor
+from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
+from tritgold.formats.whole_file import written_folder
 from tritgold_xla.training.qat import trits_and_scale
 from tritgold_xla.training.recipe import Recipe
 from tritgold_xla.training.run_state import Run
@@ -39,33 +40,38 @@ def export(run: Run, tokenizer: Tokenizer, folder: Path) -> None:
     """
     if not run.recipe.ternary:
         raise ConfigError("is no ternary model", kind="export", thing=f"run {run.recipe.name!r}")
-    scratch = folder.with_name(folder.name + ".part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
     texts = {
         "tokenizer.json": str(tokenizer.to_str(pretty=False)) + "\n",
         "tokenizer_config.json": _json(tokenizer_config(run.recipe)),
         "generation_config.json": _json({"bos_token_id": BOS, "eos_token_id": [EOS, EOT], "do_sample": False}),
     }
-    write_hf_folder(scratch, model_config(run.recipe), entries(run), texts)
-    shutil.rmtree(folder, ignore_errors=True)
-    scratch.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with written_folder(folder, replace=True) as scratch:
+        write_hf_folder(scratch, model_config(run.recipe), tensors(run), texts)
 
 
-def entries(run: Run) -> Entries:
+def tensors(run: Run) -> Iterator[PlannedTensor]:
     """The tensors by their Hugging Face names."""
-    found: Entries = {"model.embed_tokens.weight": bf16_entry(np.asarray(run.parameters["embedding"]))}
+    yield _bf16("model.embed_tokens.weight", run.parameters["embedding"])
     quantise = jax.jit(trits_and_scale)
     for n in range(run.recipe.layers):
         for ours, theirs in NAMES.items():
             name, master = f"model.layers.{n}.{theirs}", run.parameters["layers"][ours][n]
             if master.ndim == 1:
-                found[f"{name}.weight"] = bf16_entry(np.asarray(master))
+                yield _bf16(f"{name}.weight", master)
             else:
                 trits, scale = quantise(master)
-                found |= packed_entries(name, np.asarray(trits).astype(np.int8), np.asarray(scale))
-    found["model.norm.weight"] = bf16_entry(np.asarray(run.parameters["final_norm"]))
-    return found
+                yield from _packed(name, np.asarray(trits).astype(np.int8), np.asarray(scale))
+    yield _bf16("model.norm.weight", run.parameters["final_norm"])
+
+
+def _bf16(name: str, values: jax.Array) -> PlannedTensor:
+    return bf16_tensor(name, values.shape, lambda: [np.asarray(values)])
+
+
+def _packed(name: str, trits: np.ndarray, scale: np.ndarray) -> list[PlannedTensor]:
+    rows, columns = trits.shape
+    return packed_tensors(name, (rows, columns), lambda: trits, scale)
 
 
 def model_config(recipe: Recipe) -> dict[str, Any]:

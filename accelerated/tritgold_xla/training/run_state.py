@@ -11,7 +11,9 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from tritgold.errors import ConfigError, FormatError, NonFiniteError
-from tritgold.formats.safetensors_file import Entry, SafetensorsFile, write_safetensors
+from tritgold.formats.container import PlannedTensor
+from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold_xla.training.optimiser import optimiser
 from tritgold_xla.training.qat import Parameters, initial_parameters
 from tritgold_xla.training.recipe import Recipe
@@ -48,8 +50,6 @@ def save(run: Run, path: Path) -> None:
         if not np.isfinite(array).all():
             thing = f"tensor {name!r} after step {run.step}"
             raise NonFiniteError("is not finite", kind="training-diverged", file=path, thing=thing)
-    codes = {dtype: code for code, dtype in _DTYPES.items()}
-    entries = {name: Entry(codes[a.dtype.type], a.shape, a.tobytes()) for name, a in named}
     facts = {
         "recipe": run.recipe.as_dict(),
         "step": run.step,
@@ -57,7 +57,7 @@ def save(run: Run, path: Path) -> None:
         "held_out": run.held_out,
         "seconds": run.seconds,
     }
-    write_safetensors(path, entries, {_KEY: json.dumps(facts)})
+    write_safetensors(path, [_planned(name, array) for name, array in named], {_KEY: json.dumps(facts)})
 
 
 def load(recipe: Recipe, path: Path) -> Run:
@@ -93,6 +93,11 @@ def load(recipe: Recipe, path: Path) -> Run:
 
 def _arrays(run: Run) -> tuple[Parameters, optax.OptState]:
     return run.parameters, run.moments
+
+
+def _planned(name: str, array: np.ndarray) -> PlannedTensor:
+    code = next(code for code, dtype in _DTYPES.items() if dtype is array.dtype.type)
+    return PlannedTensor(name, code, array.shape, array.nbytes, lambda: [array.tobytes()])
 
 
 def _name(at: Any) -> str:

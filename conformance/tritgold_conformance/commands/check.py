@@ -31,8 +31,7 @@ def check(
     only: str,
     speed: bool,
     schema: bool,
-    linear_class: str | None,
-    ignore_keys: tuple[str, ...],
+    reading: common.Reading,
     as_json: bool,
 ) -> None:
     """Judge an engine against the golden model.
@@ -51,10 +50,9 @@ def check(
     from tritgold_conformance.golden import GoldenRun, judging_tokens
     from tritgold_conformance.judge import judge, judge_alone
 
-    options = (*(("--linear-class", linear_class) if linear_class else ()),)
-    options += tuple(word for key in ignore_keys for word in ("--ignore-key", key))
+    options = reading.words()
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
-        checkpoint = common.open_model(path, linear_class, ignore_keys)
+        checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens)

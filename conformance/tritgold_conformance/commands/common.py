@@ -1,10 +1,12 @@
 """What the commands share: options, where a model comes from, and how output and errors leave the program."""
 
+import functools
 import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tritgold.checkpoint import Checkpoint
+    from tritgold.formats.layouts import Layouts
+    from tritgold.tokenizer import Tokenizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,26 +29,108 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(function)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the user says of a checkpoint that it does not say itself: the options of ``model_options``.
+
+    i2s: None where nothing is said, which reads as 128; `tritgold inspect` tells the two apart.
+    """
+
+    linear_class: str | None = None
+    ignore_keys: tuple[str, ...] = ()
+    i2s: Any = None
+    tile: tuple[str, ...] = ()
+    tile_ini: Path | None = None
+    q2_0_block: str = "64"
+    code3: str = "refuse"
+
+    def layouts(self) -> "Layouts":
+        """Raises PackingError for a tile that is none, FormatError for an ini that cannot be read."""
+        from tritgold.formats.kernel_ini import tile_options
+        from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
+
+        everywhere, by_shape = None, dict(tile_options(self.tile_ini) if self.tile_ini else {})
+        for text in self.tile:
+            shape, named, tile = text.rpartition("=")
+            if named:
+                by_shape[parse_shape(shape)] = parse_tile(tile)
+            else:
+                everywhere = parse_tile(tile)
+        return Layouts(self.i2s, everywhere, by_shape, int(self.q2_0_block), self.code3 == "zero")
+
+    def words(self) -> tuple[str, ...]:
+        """The options as they were given, for a command to paste."""
+        words: list[str] = []
+        for name, option in _OPTION_OF.items():
+            value = getattr(self, name)
+            if value != getattr(Reading, name):
+                for one in value if isinstance(value, tuple) else (value,):
+                    words += (option, str(one))
+        return tuple(words)
+
+    def open(self, path: Path, quantize: bool = False) -> "Checkpoint":
+        """The checkpoint, read as the user says."""
+        from tritgold.checkpoint import open_checkpoint
+
+        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
+
+
+_OPTION_OF = {
+    "linear_class": "--linear-class",
+    "ignore_keys": "--ignore-key",
+    "i2s": "--i2s",
+    "tile": "--tile",
+    "tile_ini": "--tile-ini",
+    "q2_0_block": "--q2-0-block",
+    "code3": "--code3",
+}
+
+
 def model_options(function: F) -> F:
-    """``--linear-class`` and ``--ignore-key``: for checkpoints whose config.json says too little or too much."""
-    for option in (
-        click.option(
-            "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json."
-        ),
-        click.option(
-            "--linear-class",
-            type=click.Choice(["autobitlinear", "bitlinear"]),
-            help="For packed weights without a quantization_config: scales multiply, or divide.",
-        ),
-    ):
-        function = option(function)
-    return function
+    """The options of ``Reading``, handed to the command as ``reading``."""
+
+    @functools.wraps(function)
+    def with_reading(*args: Any, **given: Any) -> Any:
+        reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading)})
+        return function(*args, reading=reading, **given)
+
+    wrapped: Any = with_reading
+    for option in _READING_OPTIONS:
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_READING_OPTIONS = (
+    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are no trit."),
+    click.option("--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."),
+    click.option(
+        "--tile-ini",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The kernel_config.ini with which a TL1 or TL2 file was made.",
+    ),
+    click.option(
+        "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of TL1 and TL2, of all shapes or one."
+    ),
+    click.option(
+        "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
+    ),
+    click.option(
+        "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json."
+    ),
+    click.option(
+        "--linear-class",
+        type=click.Choice(["autobitlinear", "bitlinear"]),
+        help="For packed weights without a quantization_config: scales multiply, or divide.",
+    ),
+)
 
 
 def input_options(function: F) -> F:
     """``--prompt`` or ``--ids``, and where the tokenizer is."""
     for option in (
-        click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, if not beside the model."),
+        click.option(
+            "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
+        ),
         click.option("--ids", type=Ids(), help="Token ids, separated by commas."),
         click.option("--prompt", help="Text; the tokenizer adds its own BOS."),
     ):
@@ -90,18 +176,22 @@ def model_name(model: str | None) -> str:
     return DEFAULT if model is None else model
 
 
-def open_model(path: Path, linear_class: str | None, ignore_keys: tuple[str, ...]) -> "Checkpoint":
-    """Open a checkpoint with the options of ``model_options``."""
-    from tritgold.checkpoint import open_checkpoint
+def open_tokenizer(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
+    """The tokenizer of a model, None where it has none.
 
-    return open_checkpoint(path, linear_class, tuple(ignore_keys))
+    It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
+    same folder.
+    """
+    from tritgold.tokenizer import Tokenizer
 
-
-def tokenizer_path(model: Path, given: Path | None) -> Path:
-    """The tokenizer of a model: the one given, which must be there, or tokenizer.json in its folder."""
     if given is not None and not given.is_file():
         raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
-    return given or (model if model.is_dir() else model.parent) / "tokenizer.json"
+    if given is not None:
+        return Tokenizer(given)
+    if (text := checkpoint.tokenizer_json()) is not None:
+        return Tokenizer.from_text(text, checkpoint.path)
+    beside = checkpoint.path.parent / "tokenizer.json"
+    return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
 
 
 def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
@@ -113,10 +203,13 @@ def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | Non
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
-    from tritgold.errors import ContextError
-    from tritgold.tokenizer import Tokenizer
+    from tritgold.errors import ContextError, FormatError
 
-    tokens = Tokenizer(tokenizer_path(checkpoint.path, tokenizer)).encode(prompt or "")
+    opened = open_tokenizer(checkpoint, tokenizer)
+    if opened is None:
+        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
+        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    tokens = opened.encode(prompt or "")
     bos = checkpoint.config.bos
     if bos is not None and tokens[:2] == [bos, bos]:
         hint = "leave the BOS out of the text; the tokenizer adds it"

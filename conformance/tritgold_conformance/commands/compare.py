@@ -25,8 +25,7 @@ def compare(
     golden: Path,
     candidate: Path,
     model: str | None,
-    linear_class: str | None,
-    ignore_keys: tuple[str, ...],
+    reading: common.Reading,
     as_json: bool,
 ) -> None:
     """Name the first divergence between two traces.
@@ -45,7 +44,7 @@ def compare(
     with common.errors(as_json):
         first, second = Trace.load(golden), Trace.load(candidate)
         _require_same_run(first, second, candidate)
-        outcome = _walk(first, second, model, linear_class, ignore_keys, golden)
+        outcome = _walk(first, second, model, reading, golden)
     judged = bool(outcome.compared) and not outcome.blind.all()
     code = 1 if outcome.divergence else 0 if judged else 5
     if as_json:
@@ -72,8 +71,7 @@ def _walk(
     first: "Trace",
     second: "Trace",
     model: str | None,
-    linear_class: str | None,
-    ignore_keys: tuple[str, ...],
+    reading: common.Reading,
     file: Path,
 ) -> "FreeRunning":
     from tritgold_conformance.free_running import compare_traces
@@ -86,7 +84,7 @@ def _walk(
     from tritgold_conformance.ties import follow_ties
 
     with common.model_path(model) as path:
-        golden = GoldenRun.of(common.open_model(path, linear_class, ignore_keys), first.tokens)
+        golden = GoldenRun.of(reading.open(path), first.tokens)
         if golden.trace.digest() != first.digest():
             expected = golden.trace.digest()
             what = "is not the golden trace of this model"

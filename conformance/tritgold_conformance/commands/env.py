@@ -41,7 +41,7 @@ def env(as_json: bool) -> None:
 
 def environment() -> dict[str, dict[str, Any]]:
     """Facts by section; a package that is not installed is null."""
-    from tritgold.modes import GOLDEN
+    from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 
     return {
         "packages": {name: _version(name) for name in PACKAGES},
@@ -52,7 +52,7 @@ def environment() -> dict[str, dict[str, Any]]:
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
         "numpy": _numpy(),
-        "modes": {mode.id: list(mode.rounds) for mode in (GOLDEN,)},
+        "modes": {mode.id: list(mode.rounds) for mode in (GOLDEN, LLAMA_CPP_Q8_K)},
         "variables": {name: os.environ.get(name) for name in VARIABLES},
     }
 

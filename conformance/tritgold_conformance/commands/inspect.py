@@ -1,5 +1,7 @@
 """tritgold inspect: what is in a checkpoint, before anything is computed with it."""
 
+from pathlib import Path
+
 import click
 
 from tritgold_conformance.commands import common
@@ -8,29 +10,38 @@ from tritgold_conformance.commands import common
 @click.command()
 @click.argument("model", required=False)
 @click.option("--tensors", is_flag=True, help="List every tensor, with its histogram of trits.")
+@click.option("--twin", help="The same model in another format; decides between layouts that fit.")
 @common.model_options
 @common.json_option
-def inspect(
-    model: str | None, tensors: bool, linear_class: str | None, ignore_keys: tuple[str, ...], as_json: bool
-) -> None:
-    """Show what a checkpoint holds.
+def inspect(model: str | None, tensors: bool, twin: str | None, reading: common.Reading, as_json: bool) -> None:
+    """Show what a checkpoint holds, and which layout its bytes have.
 
-    Container, tensor types, configuration, ternary weights and their scales.
+    Container, tensor types, configuration, ternary weights and their scales, what is odd about them, and every layout
+    that may be meant: one that fits is named, two that fit are never chosen between. A .safetensors file without its
+    folder is looked at as well.
 
-    Exit code 0: it opens as a model. 1: the container is sound, but it is not a model tritgold can run; the
-    reason is shown. 3: the container itself is unreadable.
+    Exit code 0: it opens as a model and its layout is certain. 1: the container is sound, but it is not a model
+    tritgold can run, or not the model of its twin; the reason is shown. 3: the container itself is unreadable, cut off
+    or never written in places. 4: two or more layouts fit and nothing says which; what would decide is shown.
     """
     import sys
 
     from tritgold_conformance.inspection import inspect_model
+    from tritgold_conformance.inspection_layouts import Asked
 
     with common.errors(as_json), common.model_path(model) as path:
-        facts = inspect_model(path, tensors, linear_class, tuple(ignore_keys))
+        asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
+        if twin is None:
+            facts = inspect_model(path, asked, None, tensors)
+        else:
+            with common.model_path(twin) as other:
+                facts = inspect_model(path, asked, Path(other), tensors)
+                facts["twin"]["path"] = twin
         facts["model"] = common.model_name(model)
     if as_json:
         common.print_json(facts)
     else:
-        from tritgold_conformance.render import render_inspection
+        from tritgold_conformance.render_inspection import render_inspection
 
         render_inspection(facts, common.console())
-    sys.exit(0 if facts["problem"] is None else 1)
+    sys.exit(facts["exit_code"])

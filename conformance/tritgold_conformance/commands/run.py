@@ -44,8 +44,7 @@ def run(
     threshold: float | None,
     block_size: int | None,
     sub_block_size: int | None,
-    linear_class: str | None,
-    ignore_keys: tuple[str, ...],
+    reading: common.Reading,
     as_json: bool,
 ) -> None:
     """Generate text greedily.
@@ -59,13 +58,20 @@ def run(
     stderr.
     """
     from tritgold.decode.autoregressive import greedy
-    from tritgold.tokenizer import TextStream, Tokenizer
+    from tritgold.errors import FormatError
+    from tritgold.tokenizer import TextStream
 
     with common.errors(as_json), common.model_path(model) as path:
-        checkpoint = common.open_model(path, linear_class, ignore_keys)
+        checkpoint = reading.open(path)
         tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
-        file = common.tokenizer_path(path, tokenizer)
-        stream = TextStream(Tokenizer(file)) if file.is_file() else None
+        try:
+            opened = common.open_tokenizer(checkpoint, tokenizer)
+        except FormatError as error:
+            if not error.kind.startswith("tokenizer-"):
+                raise
+            click.echo(f"[ids only: {error}]", err=True)  # a GGUF's tokenizer, and --ids makes do without it
+            opened = None
+        stream = None if opened is None else TextStream(opened)
         generated: list[int] = []
         pieces: list[str] = []
         reason = None

@@ -27,8 +27,7 @@ def trace(
     tokenizer: Path | None,
     output: Path,
     backend: str,
-    linear_class: str | None,
-    ignore_keys: tuple[str, ...],
+    reading: common.Reading,
     as_json: bool,
 ) -> None:
     """Save every activation of one forward pass.
@@ -38,7 +37,7 @@ def trace(
     Two traces are compared with `tritgold compare A B`.
     """
     with common.errors(as_json), common.model_path(model) as path:
-        checkpoint = common.open_model(path, linear_class, ignore_keys)
+        checkpoint = reading.open(path)
         tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
         made = make_trace(checkpoint, tokens, backend)
         made.save(output)

@@ -5,6 +5,7 @@ is copied until somebody asks for rows. A PlannedTensor is its counterpart on th
 its bytes are made when they are written, so that a converted model never lies in memory whole.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +92,27 @@ def map_file(path: Path) -> np.ndarray:
         return np.asarray(np.memmap(path, np.uint8, "r"))  # slices of a memmap itself cost ten times as much
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot be opened: {error}", kind="unreadable", file=path) from error
+
+
+def holes(path: Path) -> list[tuple[int, int]]:
+    """Stretches of the file that were never written, (begin, end) in bytes; they read as zeros.
+
+    A download that reserves its space first and is then cut short leaves a file of the right length with a hole at
+    its end, and zero bytes are no zero weights: in most packings they are rows of -1. Empty where the file system
+    keeps no account of them. Raises OSError as ``open`` does.
+    """
+    if not hasattr(os, "SEEK_HOLE"):
+        return []
+    found, end = [], 0
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        while end < size:
+            begin = file.seek(end, os.SEEK_HOLE)
+            if begin >= size:
+                break
+            try:
+                end = file.seek(begin, os.SEEK_DATA)
+            except OSError:  # ENXIO: no data behind it
+                end = size
+            found.append((begin, end))
+    return found

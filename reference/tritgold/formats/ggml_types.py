@@ -48,28 +48,53 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 # lies behind the payload: 32 bytes a tensor.
 BITNET_FORK = {36: "I2_S", 37: "I8_S", 38: "TL1", 39: "TL2"}
 
-# A container lists these by name; a checkpoint with one of them is refused by number.
-FORK_TYPES_WITHOUT_READER = ("I8_S", "TL1", "TL2")
+# What ggml called the same numbers until it retired them: name, weights a block, bytes a block.
+RETIRED = {36: ("IQ4_NL_4_4", 32, 18), 37: ("IQ4_NL_4_8", 32, 18), 38: ("IQ4_NL_8_8", 32, 18)}
 
-# Architectures whose files come from the bitnet.cpp fork: there 39 is TL2, everywhere else MXFP4.
+# Architectures whose files come from the bitnet.cpp fork: there 39 is TL2 rather than MXFP4.
 FORK_ARCHITECTURES = ("bitnet-b1.58", "bitnet-25", "bitnet")
 
+# Type 42 is Q2_0 with 64 weights a block in ggml, and had 128 in PrismML's files before ggml took the number.
+Q2_0, Q2_0_BYTES = 42, {64: 18, 128: 34}
 
-def type_name(type_id: int, architecture: str) -> str | None:
-    """The name of a tensor type in a file of this architecture, or None for a number nobody defined.
+# PrismML's later types. Their models also need a transform of the activations, which the file may only hint at.
+PRISM = {142: "PQ2_0", 143: "PTQ1_0"}
 
-    >>> type_name(36, "bitnet-b1.58"), type_name(39, "llama"), type_name(39, "bitnet-b1.58"), type_name(200, "llama")
-    ('I2_S', 'MXFP4', 'TL2', None)
+_SIZES = {name: (block, size) for name, block, size in [*BLOCKS.values(), *RETIRED.values()]}
+
+
+def type_names(type_id: int, architecture: str) -> tuple[str, ...]:
+    """What a number may stand for in a file of this architecture, the likeliest first; empty for one nobody defined.
+
+    >>> type_names(36, "llama"), type_names(39, "llama"), type_names(39, "bitnet-b1.58"), type_names(200, "llama")
+    (('I2_S', 'IQ4_NL_4_4'), ('MXFP4', 'TL2'), ('TL2', 'MXFP4'), ())
     """
-    if type_id in BITNET_FORK and (type_id not in BLOCKS or architecture in FORK_ARCHITECTURES):
-        return BITNET_FORK[type_id]
-    return BLOCKS[type_id][0] if type_id in BLOCKS else None
+    names = [types[type_id][0] for types in (BLOCKS, RETIRED) if type_id in types]
+    if type_id in BITNET_FORK:
+        first = type_id in RETIRED or architecture in FORK_ARCHITECTURES
+        names.insert(0 if first else 1, BITNET_FORK[type_id])
+    return tuple(names)
 
 
-def tensor_bytes(name: str, shape: tuple[int, ...]) -> int | None:
+def type_number(name: str, architecture: str) -> int | None:
+    """The number under which a file of this architecture stores a type; None for a name nobody defined or still writes.
+
+    Types that share a number differ in size, by which a reader tells them apart: bitnet.cpp writes I2_S, TL1 and TL2
+    into ``llama`` files too.
+
+    >>> type_number("I2_S", "llama"), type_number("TL2", "llama"), type_number("IQ4_NL_4_4", "llama")
+    (36, 39, None)
+    """
+    retired = [name for name, _, _ in RETIRED.values()]
+    numbers = (n for n in (*BLOCKS, *BITNET_FORK) if name in type_names(n, architecture))
+    return None if name in retired else next(numbers, None)
+
+
+def tensor_bytes(name: str, shape: tuple[int, ...], q2_0_block: int = 64) -> int | None:
     """Bytes of a tensor of the type called ``name``; None where its rows do not fill whole blocks.
 
-    shape: rows first. I2_S and TL1 are n / 4 + 32 bytes, I8_S n + 32; TL2 has a formula of its own.
+    shape: rows first. I2_S and TL1 are n / 4 + 32 bytes, I8_S n + 32; TL2 has a formula of its own. q2_0_block: weights
+    in a block of Q2_0, 64 or 128.
 
     >>> tensor_bytes("I2_S", (2560, 2560)), tensor_bytes("TQ2_0", (4, 256)), tensor_bytes("TQ2_0", (4, 200))
     (1638432, 264, None)
@@ -83,5 +108,10 @@ def tensor_bytes(name: str, shape: tuple[int, ...]) -> int | None:
         rows, columns = prod(shape[:-1]), shape[-1]
         payload = (columns - 256) * rows // 3 * 5 // 8 + 256 * rows // 2 * 4 // 8
         return -(-payload // 32) * 32 + 32
-    block, size = next((b, s) for n, b, s in BLOCKS.values() if n == name)
+    block, size = (q2_0_block, Q2_0_BYTES[q2_0_block]) if name == "Q2_0" else _SIZES[name]
     return count // block * size if shape[-1] % block == 0 else None
+
+
+def block_weights(name: str, q2_0_block: int = 64) -> int:
+    """The number that a row's length must be a multiple of; for the fork's types, that of the whole tensor."""
+    return q2_0_block if name == "Q2_0" else 4 if name in BITNET_FORK.values() else _SIZES[name][0]

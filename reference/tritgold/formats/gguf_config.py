@@ -2,13 +2,21 @@
 
 The file names its architecture, and every shape key begins with that name. As with config.json, a key of the
 architecture that is not understood is an error; ``general.``, ``tokenizer.`` and ``quantize.`` keys describe
-the file and are left alone.
+the file and are left alone, special tokens apart. ``formats.gguf_metadata`` is the inverse.
+
+Two keys are ours, because GGUF has none for what they say:
+
+- ``tritgold.block_size``: tokens of a diffusion block; the mask is then ``tokenizer.ggml.mask_token_id``, which
+  without the block says no more than that the vocabulary has such a token;
+- ``tritgold.eos_token_ids``: all end-of-sequence ids in order, where the three keys of ggml do not do.
 """
 
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+import numpy as np
 
 from tritgold.config import Activation, ModelConfig
 from tritgold.errors import ConfigError
@@ -38,7 +46,12 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu_sqr": "relu2",
     "relu_squared": "relu2",
 }
-_DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.")
+BOS_KEY, MASK_KEY = "tokenizer.ggml.bos_token_id", "tokenizer.ggml.mask_token_id"
+# Each of them ends a text in llama.cpp: end of sequence, of a turn, of a message.
+EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+BLOCK_KEY, ALL_EOS_KEY = "tritgold.block_size", "tritgold.eos_token_ids"
+_OURS = (BLOCK_KEY, ALL_EOS_KEY)
+_DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "rope.scaling.type": ("none", "linear"),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
@@ -69,7 +82,7 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
     kind = ARCHITECTURES[name]
     prefix = f"{name}."
     left = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
-    unknown = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE))]
+    unknown = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE)) and k not in _OURS]
 
     def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
         value = left.pop(key, default)
@@ -106,11 +119,7 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         "tied_head": tied_head,
         "scale_rule": "multiply",
     }
-    for field, key in (("bos", "tokenizer.ggml.bos_token_id"), ("eos", "tokenizer.ggml.eos_token_id")):
-        fields[field] = token = metadata.get(key)
-        if token is not None and type(token) is not int:
-            _refuse(path, key, "has the wrong type", repr(token), "int")
-    fields["eos"] = () if fields["eos"] is None else (fields["eos"],)
+    fields |= _tokens(path, metadata)
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
@@ -121,6 +130,34 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         return ModelConfig(**fields)
     except ConfigError as error:
         raise error.located(file=path) from None
+
+
+def _tokens(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
+    """bos, eos, mask and block; whether the ids lie in the vocabulary is for ModelConfig to say."""
+
+    def take(key: str) -> int | None:
+        value = metadata.get(key)
+        if value is not None and type(value) is not int:
+            _refuse(path, key, "has the wrong type", repr(value), "int")
+        return value
+
+    eos = [token for key in EOS_KEYS if (token := take(key)) is not None]
+    listed = metadata.get(ALL_EOS_KEY)
+    if listed is not None:
+        if not isinstance(listed, np.ndarray) or listed.dtype.kind not in "iu":
+            _refuse(path, ALL_EOS_KEY, "has the wrong type", repr(listed), "an array of integers")
+        eos = listed.tolist()
+    block = take(BLOCK_KEY)
+    mask = take(MASK_KEY)
+    if block is not None and mask is None:
+        _refuse(path, MASK_KEY, f"is missing beside {BLOCK_KEY}", None, "a token id")
+    return {
+        "bos": take(BOS_KEY),
+        # Published files repeat one id under two keys; a list of ours is taken as it is.
+        "eos": tuple(eos if listed is not None else dict.fromkeys(eos)),
+        "block": block,
+        "mask": None if block is None else mask,
+    }
 
 
 def _refuse(

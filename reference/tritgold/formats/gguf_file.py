@@ -16,12 +16,12 @@ import numpy as np
 
 from tritgold.errors import FormatError
 from tritgold.formats.container import StoredTensor, map_file
-from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, tensor_bytes, type_name
+from tritgold.formats.ggml_types import PRISM, Q2_0, Q2_0_BYTES, RETIRED, block_weights, tensor_bytes, type_names
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 # Value type number -> its letter, which struct and NumPy share.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_BOOL, _STRING, _ARRAY = 7, 8, 9
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_BOOL, STRING, ARRAY = 7, 8, 9
 MAX_DIMS = 4
 DEFAULT_ALIGNMENT = 32
 
@@ -39,6 +39,9 @@ class _Info:
 class GgufFile:
     """An opened GGUF file.
 
+    q2_0_block: weights in a block of type 42, 64 (ggml) or 128 (PrismML's older files). It is never guessed: a file
+    whose tensors lie as the other one would have them is refused (``type-42``).
+
     version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: bytes.
     tensors: in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
     type_ids: tensor name -> type number.
@@ -48,8 +51,8 @@ class GgufFile:
     ``row-length``, ``misaligned``, ``overlap``, ``type-42``.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, q2_0_block: int = 64) -> None:
+        self.path, self.q2_0_block = Path(path), q2_0_block
         self._file = map_file(self.path)
         self._bytes = memoryview(self._file)  # many small reads: a tokenizer has 400,000 strings
         self._at = 0
@@ -90,23 +93,23 @@ class GgufFile:
         return version, tensors, pairs
 
     def _value(self, type_id: int, key: str) -> Any:
-        if type_id == _STRING:
+        if type_id == STRING:
             return self._string(f"value of {key!r}")
-        if type_id in _SCALARS:
+        if type_id in SCALARS:
             return self._array(type_id, 1, key)[0].item()
-        if type_id != _ARRAY:
+        if type_id != ARRAY:
             self._refuse("unknown value type", "value-type", f"key {key!r}", type_id, "0 to 12")
         item, count = self._scalar("I", f"item type of {key!r}"), self._scalar("Q", f"length of {key!r}")
-        if item == _STRING:
+        if item == STRING:
             if count * 8 > self._file.size - self._at:
                 self._refuse("array cannot fit into the file", "count", f"key {key!r}", count)
             return [self._string(f"an item of {key!r}") for _ in range(count)]
-        if item not in _SCALARS:
+        if item not in SCALARS:
             self._refuse("unknown array item type", "value-type", f"key {key!r}", item, "0 to 8 or 10 to 12")
         return self._array(item, count, key)
 
     def _array(self, item: int, count: int, key: str) -> np.ndarray:
-        dtype = np.dtype(f"<{_SCALARS[item]}")
+        dtype = np.dtype(f"<{SCALARS[item]}")
         at = self._take(count * dtype.itemsize, f"value of {key!r}")
         raw = self._file[at : at + count * dtype.itemsize]
         if item == _BOOL and (raw > 1).any():
@@ -134,7 +137,7 @@ class GgufFile:
         return _Info(name, tuple(reversed(sizes)), type_id, offset)
 
     def _place(self, infos: list[_Info]) -> dict[str, StoredTensor]:
-        start = _align(self._at, self.alignment)
+        start = align(self._at, self.alignment)
         begins = sorted({info.offset for info in infos})
         # Bytes from each tensor to the next one, or to the end of the file.
         spans = {at: stop - at for at, stop in pairwise([*begins, self._file.size - start])}
@@ -143,9 +146,9 @@ class GgufFile:
             dtype, size = self._size(info, spans[info.offset])
             thing = f"tensor {info.name!r}"
             stop = start + info.offset + size
-            if _align(stop, self.alignment) > self._file.size:
+            if align(stop, self.alignment) > self._file.size:
                 what = f"{dtype} payload, padded to {self.alignment}, ends behind the end of the file"
-                self._refuse(what, "truncated", thing, self._file.size, _align(stop, self.alignment))
+                self._refuse(what, "truncated", thing, self._file.size, align(stop, self.alignment))
             if size > spans[info.offset]:
                 self._refuse(
                     f"{dtype} payload reaches into the next tensor",
@@ -162,41 +165,50 @@ class GgufFile:
         return placed
 
     def _size(self, info: _Info, span: int) -> tuple[str, int]:
+        """The type's name and the bytes of the tensor. span: bytes to the next tensor, or to the end of the file."""
         thing = f"tensor {info.name!r}"
-        dtype = type_name(info.type_id, self.architecture)
-        if dtype is None:
-            hint = (
-                "142 and 143 are PrismML's, which also need a transform of the activations"
-                if info.type_id in (142, 143)
-                else None
+        names = type_names(info.type_id, self.architecture)
+        if not names:
+            prism = PRISM.get(info.type_id)
+            self._refuse_type(
+                info, prism and f"it is PrismML's {prism}, which also needs a transform of the activations"
             )
-            self._refuse(f"unknown tensor type {info.type_id} in tensor {info.name!r}", "unknown-type", None, hint=hint)
-        if info.type_id == 42:
+        # Two types that share a number differ in size. The architecture's own gives way only where it does not fill
+        # the span and the other one does.
+        fitting = [name for name in names if self._fills(tensor_bytes(name, info.shape, self.q2_0_block), span)]
+        dtype = next(iter(fitting), names[0])
+        if dtype in [name for name, _, _ in RETIRED.values()]:
+            self._refuse_type(info, f"by its size it is {dtype}, which ggml has retired")
+        if info.type_id == Q2_0 and not fitting:
             self._check_type_42(info, span)
-        size = tensor_bytes(dtype, info.shape)
+        size = tensor_bytes(dtype, info.shape, self.q2_0_block)
         if size is None:
-            block = BLOCKS[info.type_id][1] if dtype not in BITNET_FORK.values() else 4
-            self._refuse(
-                f"rows of {dtype} are whole blocks",
-                "row-length",
-                thing,
-                info.shape[-1],
-                f"a multiple of {block}",
-            )
+            block = block_weights(dtype, self.q2_0_block)
+            what = f"rows of {dtype} are whole blocks"
+            self._refuse(what, "row-length", thing, info.shape[-1], f"a multiple of {block}")
         return dtype, size
+
+    def _fills(self, size: int | None, span: int) -> bool:
+        """Whether a tensor of this size leaves no more than padding before the next one."""
+        return size is not None and size <= span < align(size, self.alignment) + self.alignment
 
     def _check_type_42(self, info: _Info, span: int) -> None:
         """Two forks gave 42 to two layouts; only the distance to the next tensor tells them apart."""
-        count = prod(info.shape)
-        upstream, prism = count // 64 * 18, count // 128 * 34
-        if count % 128 == 0 and prism <= span < _align(prism, self.alignment) + self.alignment and span < upstream:
+        ours, other = self.q2_0_block, 192 - self.q2_0_block
+        if self._fills(tensor_bytes("Q2_0", info.shape, other), span):
+            what = {64: "ggml's Q2_0", 128: "legacy Prism Q2_0"}[other]
             self._refuse(
-                "type 42 fits 34 B/128, not 18 B/64: legacy Prism Q2_0",
+                f"type 42 fits {Q2_0_BYTES[other]} B/{other}, not {Q2_0_BYTES[ours]} B/{ours}: {what}",
                 "type-42",
                 f"tensor {info.name!r}",
                 f"{span} bytes to the next tensor",
-                f"{upstream} (Q2_0) or {prism} (legacy Prism Q2_0)",
+                f"{tensor_bytes('Q2_0', info.shape, ours)}",
+                f"read it with q2_0_block={other}",
             )
+
+    def _refuse_type(self, info: _Info, hint: str | None) -> NoReturn:
+        what = f"unknown tensor type {info.type_id} in tensor {info.name!r}"
+        self._refuse(what, "unknown-type", None, hint=hint)
 
     def _take(self, count: int, what: str) -> int:
         """Step over ``count`` bytes, which must be there; returns where they begin."""
@@ -232,5 +244,6 @@ class GgufFile:
         raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
 
 
-def _align(at: int, alignment: int) -> int:
+def align(at: int, alignment: int) -> int:
+    """The next multiple of the alignment, ``at`` itself included."""
     return -(-at // alignment) * alignment

@@ -104,7 +104,14 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
     whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over.
     """
-    keys = _Keys(path, _load(path))
+    return parse_hf_config(path, _load(path), linear_class, ignore_keys)
+
+
+def parse_hf_config(
+    path: Path, values: dict[str, Any], linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()
+) -> HfConfig:
+    """The same for the content of a config.json that lies inside ``path``, which errors name."""
+    keys = _Keys(path, values)
     family = _family(keys)
     scale_rule, mode = _quantization(keys, linear_class)
     heads = keys.take("num_attention_heads", int)

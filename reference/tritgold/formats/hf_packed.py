@@ -22,6 +22,9 @@ class HfPacked(Packing):
     every histogram and every row sum as it was. Where out is no multiple of 4, the surplus rows hold code 0, as
     transformers writes them, and are cropped on unpacking. The scale is a tensor of its own, ``weight_scale``.
 
+    Checkpoints of transformers and onebitllms have it: microsoft/bitnet-b1.58-2B-4T, Falcon3 and Llama3 1.58-bit.
+    Code 3 is +2 to transformers, without a word; here it is refused.
+
     >>> column = np.array([[-1], [0], [1], [-1], [0], [1], [-1], [0]], np.int8)
     >>> HfPacked().pack(column).hex()
     '1861'

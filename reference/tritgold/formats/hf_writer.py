@@ -1,30 +1,61 @@
-"""Writing a Hugging Face checkpoint folder: config.json, model.safetensors, whatever text files go with them."""
+"""Writing a Hugging Face checkpoint folder: config.json, the weights, whatever text files go with them."""
 
 import json
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tritgold.formats.container import PlannedTensor
 from tritgold.formats.packing import packing
-from tritgold.formats.safetensors_file import Entries, Entry, write_safetensors
+from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
 from tritgold.rounding import f32_to_bf16
 
 
-def bf16_entry(values: np.ndarray) -> Entry:
-    """float32 -> a bf16 tensor, rounded half to even."""
-    return Entry("BF16", values.shape, f32_to_bf16(values).tobytes())
+def bf16_tensor(name: str, shape: tuple[int, ...], parts: Callable[[], Iterable[np.ndarray]]) -> PlannedTensor:
+    """A tensor in bf16, rounded half to even. parts: its float32 values in order, in pieces of any shape, made when
+    they are written.
+    """
+
+    def chunks() -> Iterator[bytes]:
+        for values in parts():
+            yield f32_to_bf16(values).tobytes()
+
+    return PlannedTensor(name, "BF16", shape, 2 * prod(shape), chunks)
 
 
-def packed_entries(name: str, trits: np.ndarray, scale: np.ndarray) -> Entries:
-    """``<name>.weight`` (U8) and ``<name>.weight_scale`` (bf16 [1]) of a ternary linear."""
-    rows, columns = trits.shape
-    packed = Entry("U8", (-(-rows // 4), columns), packing("hf").pack(trits))
-    return {f"{name}.weight": packed, f"{name}.weight_scale": bf16_entry(np.asarray(scale, np.float32).reshape(1))}
+def packed_tensors(
+    name: str, shape: tuple[int, int], trits: Callable[[], np.ndarray], scale: float | np.ndarray
+) -> list[PlannedTensor]:
+    """``<name>.weight`` (U8) and ``<name>.weight_scale`` (bf16 [1]) of a ternary linear.
+
+    shape: (out, in). trits: int8 of that shape, made when they are written. scale: one number, as stored.
+    """
+    packed = (-(-shape[0] // 4), shape[1])
+    value = np.asarray(scale, np.float32).reshape(1)
+    return [
+        PlannedTensor(f"{name}.weight", "U8", packed, prod(packed), lambda: [packing("hf").pack(trits())]),
+        bf16_tensor(f"{name}.weight_scale", (1,), lambda: [value]),
+    ]
 
 
-def write_hf_folder(folder: Path, config: dict[str, Any], entries: Entries, texts: dict[str, str]) -> None:
-    """Write config.json, model.safetensors and ``texts`` (file name -> content) into an existing folder."""
+def write_hf_folder(
+    folder: Path,
+    config: dict[str, Any],
+    tensors: Iterable[PlannedTensor],
+    texts: dict[str, str],
+    shard_bytes: int | None = None,
+) -> None:
+    """Write config.json, the weights and ``texts`` (file name -> content) into an existing folder.
+
+    shard_bytes: the size at which the weights are cut into shards; None for one model.safetensors. For a folder that
+    appears whole or not at all see ``written_folder``. Raises OutputError as the writers do.
+    """
     for name, text in {"config.json": json.dumps(config, indent=2) + "\n", **texts}.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    write_safetensors(folder / "model.safetensors", entries, {"format": "pt"})
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    if shard_bytes is None:
+        write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    else:
+        write_sharded(folder, tensors, {"format": "pt"}, shard_bytes)

@@ -1,14 +1,15 @@
 """How each container stores a linear weight: a function (box, name, shape) -> handle, problems noted in the box."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tritgold.config import ModelConfig, ScaleRule
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, PackingError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
+from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packing import packing
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox
@@ -17,19 +18,20 @@ from tritgold.formats.untrusted_text import printable
 Stored = PackedWeight | MasterWeight
 LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
 
-_GGUF_PACKINGS = {"I2_S": "i2_s", "TQ2_0": "tq2_0"}
 
+def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, quantize: bool) -> LinearReader:
+    """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale.
 
-def hf_reader(mode: QuantizationMode | None, rule: ScaleRule) -> LinearReader:
-    """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale."""
+    quantize: take float weights as masters where config.json does not say what they are.
+    """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
         tensor = box.take(name)
         if tensor is None:
             return None
-        _require_mode(mode, tensor)
-        if mode == "online":
+        if mode == "online" or (mode is None and quantize and tensor.dtype in FLOAT_BYTES):
             return _master(box, tensor, shape)
+        _require_mode(mode, tensor)
         packed = (-(-shape[0] // 4), shape[1])
         if tensor.dtype != "U8" or tensor.shape != packed:
             found = f"{tensor.dtype} {list(tensor.shape)}"
@@ -41,28 +43,71 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule) -> LinearReader:
         value = _scalar(box, scale)
         if value == 0 and rule == "divide":
             box.blame("scale-zero", f"{scale.name}: found 0, and the weights are divided by it")
-        return None if value is None else PackedWeight(packing("hf"), tensor, shape, value)
+        if value is None:
+            return None
+        return PackedWeight(packing("hf"), tensor, shape, value, code3_as_zero=layouts.code3_as_zero)
 
     return read
 
 
-def gguf_reader(config: ModelConfig, architecture: str) -> LinearReader:
-    """I2_S or TQ2_0 with the scale inside; an optional ``.scale`` beside it multiplies (upstream ``bitnet``)."""
+def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quantize: bool) -> LinearReader:
+    """A ternary type with its scale inside; an optional ``.scale`` beside it multiplies (upstream ``bitnet``).
+
+    quantize: take F32, F16 and BF16 as masters, not as trits times one scale.
+    """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
         tensor = box.take(name, shape)
         if tensor is None:
             return None
         beside = box.take_beside(tensor, ".scale")
-        if tensor.dtype not in _GGUF_PACKINGS:
-            supported = " or ".join(_GGUF_PACKINGS)
+        if tensor.dtype not in GGUF_TERNARY:
+            supported = " or ".join(GGUF_TERNARY)
             box.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected a ternary type: {supported}")
             return None
         scale = None if beside is None else _scalar(box, beside)
         rows = None
         if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
-        return PackedWeight(packing(_GGUF_PACKINGS[tensor.dtype]), tensor, shape, scale, rows)
+        if quantize and tensor.dtype in FLOAT_BYTES:
+            if beside is not None:
+                box.blame(
+                    "scale-unused", f"{beside.name}: a master that is quantised by absmean has no scale beside it"
+                )
+            return MasterWeight(tensor, rows)
+        try:
+            layout = layouts.packing(tensor.dtype, shape)
+        except PackingError as error:
+            box.blame(error.kind, f"{tensor.name}: {error}")
+            return None
+        return PackedWeight(layout, tensor, shape, scale, rows, layouts.code3_as_zero)
+
+    return read
+
+
+def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> LinearReader:
+    """U8 [out, in / 4] whose scale stands in the tensor's header; a ``weight_scale`` copied along must be the same."""
+
+    def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
+        tensor = box.take(name)
+        if tensor is None:
+            return None
+        beside = box.take_beside(tensor, ".weight_scale")
+        packed = (shape[0], shape[1] // 4)
+        if tensor.dtype != "U8" or tensor.shape != packed or shape[1] % 128:
+            found = f"{tensor.dtype} {list(tensor.shape)}"
+            expected = (
+                f"packed U8 {list(packed)}" if shape[1] % 128 == 0 else f"rows of 128s, not of {shape[1]} weights"
+            )
+            box.blame("tensor-shape", f"{tensor.name}: found {found}, expected {expected}")
+            return None
+        scale = scales.get(tensor.name)
+        if scale is None:
+            box.blame("scale-missing", f"{tensor.name}: packed, but without a scale; 1 is never assumed")
+            return None
+        if beside is not None and (value := _scalar(box, beside)) not in (None, scale):
+            box.blame("scale-mismatch", f"{beside.name}: found {value}, expected {scale}, which is in the header")
+        return PackedWeight(packing("sglbitnt"), tensor, shape, scale, code3_as_zero=layouts.code3_as_zero)
 
     return read
 

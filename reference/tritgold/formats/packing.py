@@ -5,12 +5,25 @@ compare with explicit index formulas, with digests of the original packers' outp
 """
 
 from tritgold.errors import PackingError
+from tritgold.formats.gpu_int2 import GpuInt2
 from tritgold.formats.hf_packed import HfPacked
-from tritgold.formats.i2_s import I2S
+from tritgold.formats.i2_s import I2S, I2S4Rows, SglBitnt
 from tritgold.formats.packing_base import Packing
+from tritgold.formats.q2_0 import Q10, Q20
+from tritgold.formats.sequential import Sequential, TorchAO
+from tritgold.formats.ternary_floats import BF16, F16, F32
+from tritgold.formats.tl1 import TL1
+from tritgold.formats.tl2 import TL2
+from tritgold.formats.tq1_0 import TQ10
 from tritgold.formats.tq2_0 import TQ20
 
-PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in (HfPacked, I2S, TQ20)}
+_LAYOUTS: tuple[type[Packing], ...] = (
+    *(HfPacked, I2S, I2S4Rows, SglBitnt, Sequential, GpuInt2, TorchAO),
+    *(TL1, TL2),
+    *(TQ10, TQ20, Q20, Q10),
+    *(F32, F16, BF16),
+)
+PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in _LAYOUTS}
 
 
 def packing(name: str, **options: int | str) -> Packing:
@@ -28,5 +41,8 @@ def packing(name: str, **options: int | str) -> Packing:
         return PACKINGS[name](**options)
     except TypeError as error:
         raise PackingError(
-            f"{name} has no such option", kind="packing-option", got=", ".join(options) or "none", hint=str(error)
+            f"{name} does not take these options",
+            kind="packing-option",
+            got=", ".join(options) or "none",
+            hint=str(error),
         ) from None

@@ -16,16 +16,19 @@ Bytes = bytes | bytearray | memoryview | np.ndarray
 
 
 class Packing(ABC):
-    """A layout of trits in bytes. Stateless; code 0, 1, 2 stand for -1, 0, +1 and code 3 for nothing.
+    """A layout of trits in bytes. Immutable; its options, where it has any, are its constructor's.
 
     name: the registry name. stores_scale: whether the scale lies in the packed bytes; where it does not (HF), it
     is a tensor of its own, ``pack`` leaves it out and ``unpack`` returns scale 1.
+    invalid_code: what stands for no trit, in words, and invalid_kind: the kind of the error that refuses it.
     """
 
     name: ClassVar[str]
     stores_scale: ClassVar[bool]
+    invalid_code: ClassVar[str] = "code 3"
+    invalid_kind: ClassVar[str] = "code-3"
 
-    def pack(self, trits: np.ndarray, scale: float | np.ndarray = 1.0) -> bytes:
+    def pack(self, trits: np.ndarray, scale: float | np.float32 | np.ndarray = 1.0) -> bytes:
         """Trits int8 [out, in] and their scale -> the bytes of the format. The argument is left untouched.
 
         Raises PackingError for anything but int8 -1, 0, +1, for a shape the format cannot hold, and for a scale
@@ -38,38 +41,51 @@ class Packing(ABC):
         return self._encode((trits + np.int8(1)).view(np.uint8), checked.scale)
 
     def unpack(self, data: Bytes, shape: tuple[int, int], warn: bool = True) -> TernaryTensor:
-        """The bytes of the format -> TernaryTensor [out, in]. Raises PackingError on code 3, on a wrong length and
-        on a scale that is not finite; warns (TritgoldWarning) of ``odd_scales`` unless told not to.
+        """The bytes of the format -> TernaryTensor [out, in]. Raises PackingError on what stands for no trit, on a
+        wrong length and on a scale that is not finite; warns (TritgoldWarning) of ``odd_scales`` and ``odd_bytes``
+        unless told not to.
         """
         self.check(data, shape)
         trits = self.codes(data, shape).view(np.int8) - np.int8(1)
         tensor = TernaryTensor(trits, self.scales(data, shape))
         if warn:
-            for oddity in odd_scales(tensor):
+            oddities = odd_scales(tensor)
+            if odd := self.odd_bytes(data, shape):
+                oddities.append(f"{odd} bytes that decode, yet that no encoder writes")
+            for oddity in oddities:
                 warnings.warn(f"{self.name}: {oddity}", TritgoldWarning, stacklevel=2)
         return tensor
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
-        """Refuse code 3 (PackingError ``code-3``) and a wrong length, looking at the packed bytes in place."""
-        payload = self._payload(self._checked(data, shape))
-        # A pair holds 3 when both its bits are set: the payload and itself shifted by one meet on even bits.
-        pairs = payload & (payload >> np.uint8(1)) & np.uint8(0x55)
-        if not pairs.any():
+        """Refuse a wrong length and what stands for no trit (kind ``invalid_kind``), the packed bytes unmoved."""
+        flat = self._checked(data, shape)
+        count = self._count_invalid(flat, shape)
+        if not count:
             return
-        rows, columns = np.nonzero(self.codes(data, shape) > 2)
-        where = "in the padding behind the last row"
+        rows, columns = np.nonzero(self._decode(flat, shape) > 2)
+        where = "in the padding behind the trits"
         if rows.size:
             row, column = int(rows[0]), int(columns[0])
             where = f"first at [{row}, {column}], byte {self.byte_of(row, column, shape)}"
         raise PackingError(
-            f"{self.name}: code 3 stands for no trit; it occurs {int(np.unpackbits(pairs).sum())} times, {where}",
-            kind="code-3",
-            hint="engines read it as +2 or as 0 and disagree; the payload is damaged or of another layout",
+            f"{self.name}: {self.invalid_code} stands for no trit; it occurs {count} times, {where}",
+            kind=self.invalid_kind,
+            hint="engines disagree on what they read there; the payload is damaged or of another layout",
         )
 
     def codes(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The raw 2-bit codes, uint8 [out, in], code 3 included: for looking at a payload, not for arithmetic."""
+        """uint8 [out, in]: trit + 1, or more than 2 where the bytes hold no trit. For looking at a payload, not for
+        arithmetic.
+        """
         return self._decode(self._checked(data, shape), shape)
+
+    def payload(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
+        """The bytes that hold trits, uint8 without the scales; a view of the data where they lie together."""
+        return self._payload(self._checked(data, shape))
+
+    def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
+        """How many bytes decode, yet are none that an encoder writes. 0 wherever a trit has one spelling."""
+        return 0
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """The scale as stored: float32 [] or [out, blocks]; 1 where the format stores none."""
@@ -84,8 +100,11 @@ class Packing(ABC):
         """Index of the byte that holds a trit: for messages and for tests of the layout."""
 
     def _payload(self, data: np.ndarray) -> np.ndarray:
-        """The bytes that hold trits, without scales."""
         return data
+
+    def _count_invalid(self, data: np.ndarray, shape: tuple[int, int]) -> int:
+        """How often the bytes, padding included, hold what stands for no trit: here pairs of bits that are 3."""
+        return count_threes(self._payload(data))
 
     @abstractmethod
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes: ...
@@ -95,6 +114,8 @@ class Packing(ABC):
 
     def _checked(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """The data as a flat uint8 array of exactly the right length."""
+        if min(shape) < 1:
+            raise self._no_such_shape(shape, "at least one row and one column")
         flat = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         expected = self.packed_size(shape)
         if flat.size != expected:
@@ -111,6 +132,27 @@ class Packing(ABC):
 
     def _no_such_shape(self, shape: tuple[int, ...], rule: str) -> PackingError:
         return PackingError(f"{self.name} cannot hold this shape", kind="packing-shape", got=list(shape), expected=rule)
+
+
+def count_threes(payload: np.ndarray) -> int:
+    """How many of the four pairs of bits of each byte, uint8 of any shape, are 3.
+
+    >>> count_threes(np.array([0b11_00_01_11, 0b10_10_10_10], np.uint8))
+    2
+    """
+    # A pair is 3 when both its bits are set: the payload and itself shifted by one meet on even bits.
+    threes = payload & (payload >> np.uint8(1)) & np.uint8(0x55)
+    return int(np.unpackbits(threes).sum()) if threes.any() else 0
+
+
+def check_option(name: str, option: str, value: object, allowed: tuple[int | str, ...]) -> None:
+    """Refuse a value that an option of the packing cannot have (PackingError ``packing-option``).
+
+    >>> check_option("i2_s", "block", 64, (64, 128))
+    """
+    if type(value) not in (int, str) or value not in allowed:
+        expected = " or ".join(map(str, allowed))
+        raise PackingError(f"{name}: {option}", kind="packing-option", got=repr(value), expected=expected)
 
 
 def odd_scales(tensor: TernaryTensor) -> list[str]:

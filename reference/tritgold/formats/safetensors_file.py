@@ -1,13 +1,11 @@
-"""safetensors: one file, or several with an index. Parsed by hand, so that every offset is checked and named.
+"""safetensors, reading: one file, or several with an index. Parsed by hand; every offset is checked and named.
 
 Layout: u64 header length, a JSON header (name -> dtype, shape, data_offsets; ``__metadata__`` -> strings), then
 the data without gaps. Source: the format section of the safetensors README, and its Rust parser's checks.
 """
 
-import json
 import os.path
 import re
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,40 +23,6 @@ ITEM_BYTES = {
 MAX_HEADER = 100_000_000  # the limit of the reference parser
 MAX_DIMS = 64  # NumPy's; without a limit, the product of a hostile shape takes hours
 INDEX = "model.safetensors.index.json"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A tensor to be written: dtype as the format names it, shape, little-endian bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-
-Entries = dict[str, Entry]
-
-
-def write_safetensors(path: Path, entries: Entries, metadata: dict[str, str]) -> None:
-    """Write one file, tensors in the order given; it appears whole or not at all.
-
-    The header is padded with spaces to a multiple of 8 bytes, as the reference writer does, so that data is aligned.
-    """
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, entry in entries.items():
-        begin, end = end, end + len(entry.data)
-        header[name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    scratch = path.with_name(path.name + ".part")
-    try:
-        with scratch.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            file.writelines(entry.data for entry in entries.values())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 class SafetensorsFile:

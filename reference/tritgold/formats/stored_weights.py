@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class PackedWeight:
 
     shape: (out, in) of the trits. scale: float32 beside the payload, multiplied with the one inside it; None
     where the payload's own is all there is. rows: where each row of the result lies in the payload, for GGUF
-    files that permute q and k.
+    files that permute q and k. code3_as_zero: codes that stand for no trit are read as 0, not refused.
     """
 
     layout: Packing
@@ -33,6 +34,7 @@ class PackedWeight:
     shape: tuple[int, int]
     scale: np.float32 | None = None
     rows: np.ndarray | None = None
+    code3_as_zero: bool = False
     master: DenseMatrix | None = field(default=None, init=False)
 
     def check(self) -> None:
@@ -41,22 +43,36 @@ class PackedWeight:
         Cheap: packed bytes are looked at in place. Only a tensor whose scales are not one positive number is unpacked.
         """
         with _located(self.stored):
-            self.layout.check(self.stored.data, self.shape)
+            if not self.code3_as_zero:
+                self.layout.check(self.stored.data, self.shape)
+            odd = self.layout.odd_bytes(self.stored.data, self.shape)
+        if odd:
+            self._warn(f"{odd} bytes that decode, yet that no encoder writes")
         with np.errstate(over="ignore", invalid="ignore"):
             scales: np.ndarray = self.layout.scales(self.stored.data, self.shape) * self._beside
         if 0 < scales.min() == scales.max() < np.inf:
             return
         for oddity in odd_scales(self.ternary()):
-            place = printable(f"{self.stored.file}: tensor {self.stored.name!r}")
-            warnings.warn(f"{place}: {oddity}", TritgoldWarning, stacklevel=2)
+            self._warn(oddity)
 
     def ternary(self) -> TernaryTensor:
         """The trits [out, in] and their one scale."""
         with _located(self.stored):
-            tensor = self.layout.unpack(self.stored.data, self.shape, warn=False).with_one_scale()
+            tensor = self._unpacked().with_one_scale()
             trits = tensor.trits if self.rows is None else tensor.trits[self.rows]
             with np.errstate(over="ignore"):  # a product beyond float32 is refused by name
                 return TernaryTensor(trits, np.asarray(tensor.scale * self._beside))
+
+    def _unpacked(self) -> TernaryTensor:
+        if not self.code3_as_zero:
+            return self.layout.unpack(self.stored.data, self.shape, warn=False)
+        codes = self.layout.codes(self.stored.data, self.shape)
+        trits = np.where(codes > 2, np.uint8(1), codes).view(np.int8) - np.int8(1)
+        return TernaryTensor(trits, self.layout.scales(self.stored.data, self.shape))
+
+    def _warn(self, oddity: str) -> None:
+        place = printable(f"{self.stored.file}: tensor {self.stored.name!r}")
+        warnings.warn(f"{place}: {oddity}", TritgoldWarning, stacklevel=3)
 
     @property
     def _beside(self) -> np.float32:
@@ -65,15 +81,25 @@ class PackedWeight:
 
 @dataclass(eq=False)
 class MasterWeight:
-    """A float master weight, quantised by absmean when first asked and kept packed from then on (2 bits a weight)."""
+    """A float master weight, quantised by absmean when first asked and kept packed from then on (2 bits a weight).
 
-    master: StoredTensor
+    rows: as in PackedWeight.
+    """
+
+    stored: StoredTensor
+    rows: np.ndarray | None = None
     _packed: tuple[bytes, np.ndarray] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """(out, in)."""
-        return self.master.shape[0], self.master.shape[1]
+        return self.stored.shape[0], self.stored.shape[1]
+
+    @property
+    def master(self) -> DenseMatrix:
+        """The float weight, its rows in the order of the trits."""
+        matrix: Any = self.stored if self.rows is None else _Reordered(self.stored, self.rows)
+        return matrix
 
     def check(self) -> None:
         """Nothing to refuse before quantising: a non-finite master is refused there."""
@@ -83,11 +109,26 @@ class MasterWeight:
         """The trits [out, in] and their one multiplying scale."""
         layout = packing("hf")
         if self._packed is None:
-            with _located(self.master):
-                tensor = absmean_ternary(self.master.floats())
+            with _located(self.stored):
+                tensor = absmean_ternary(self.master.rows(slice(None)))
             self._packed = layout.pack(tensor.trits), tensor.scale
         payload, scale = self._packed
         return TernaryTensor(layout.unpack(payload, self.shape).trits, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reordered:
+    """A matrix whose row i lies in ``order[i]`` of the stored one."""
+
+    stored: StoredTensor
+    order: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.stored.shape[0], self.stored.shape[1]
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        return self.stored.rows(self.order[index])
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritgold.errors import PackingError
 from tritgold.formats.packing_base import Bytes, Packing
+from tritgold.formats.scale_fields import float16_scales
 
 BLOCK, BYTES = 256, 66
 
@@ -23,9 +23,12 @@ class TQ20(Packing):
         weight  128h+96+m  128h+64+m  128h+32+m  128h+m       code 0 1 2 = trit -1 0 +1
         bytes 64, 65: d, little-endian float16, multiplies
 
-    The order of the pairs is the reverse of I2_S. All blocks of a BitNet tensor carry the same scale; d is
-    float16, so a float32 scale is rounded (relative error up to 2**-11), while one that came from bf16 is kept
-    exactly in the normal range. ``unpack`` returns the scales as stored, float32 [out, in / 256].
+    The order of the pairs is the reverse of I2_S. llama.cpp's quantiser and gguf-py write it, and must be given trits:
+    they round master weights to the block's maximum. Code 3 is +2 d to them; here it is refused.
+
+    All blocks of a BitNet tensor carry the same scale; d is float16, so a float32 scale is rounded (relative error up
+    to 2**-11), while one that came from bf16 is kept exactly in the normal range. ``unpack`` returns the scales as
+    stored, float32 [out, in / 256].
 
     >>> block = np.zeros((1, 256), np.int8); block[0, [0, 1, 32, 128, 255]] = [1, -1, 1, -1, 1]
     >>> packed = TQ20().pack(block, 1.0)
@@ -43,7 +46,7 @@ class TQ20(Packing):
         return shape[0] * shape[1] // BLOCK * BYTES
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Block, half, place in the half."""
+        """66 (i // 256) + 32 (i % 256 // 128) + i % 32 of the flat index i = row * in + column."""
         block, place = divmod(row * shape[1] + column, BLOCK)
         return BYTES * block + 32 * (place // 128) + place % 32
 
@@ -53,22 +56,7 @@ class TQ20(Packing):
         return np.ascontiguousarray(blocks[:, 64:]).view("<f2").astype(np.float32).reshape(shape[0], -1)
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
-        with np.errstate(over="ignore"):
-            d = np.broadcast_to(scale, (codes.shape[0], codes.shape[1] // BLOCK)).astype("<f2")
-        if not np.isfinite(d).all():
-            raise PackingError(
-                "tq2_0 stores its scale as float16",
-                kind="scale-overflow",
-                got=scale.max(),
-                expected="at most 65504",
-            )
-        if ((d == 0) & (scale != 0)).any():
-            raise PackingError(
-                "tq2_0 stores its scale as float16, where this one is 0",
-                kind="scale-underflow",
-                got=np.abs(scale[scale != 0]).min(),
-                expected="at least 6e-8",
-            )
+        d = float16_scales(self.name, scale, (codes.shape[0], codes.shape[1] // BLOCK))
         g = codes.reshape(-1, 2, 4, 32)
         qs = g[:, :, 0] | g[:, :, 1] << 2 | g[:, :, 2] << 4 | g[:, :, 3] << 6
         return np.concatenate([qs.reshape(-1, 64), d.reshape(-1, 1).view(np.uint8)], axis=1).tobytes()

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from tritgold.formats.whole_file import written_folder
 from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 
@@ -13,8 +14,9 @@ def main(arguments: list[str]) -> int:
         print(f"usage: python -m tritgold.golden NEW_FOLDER [{'|'.join(SHAPES)}]", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
-    folder.mkdir(parents=True)
-    write_seeded_model(folder, SHAPES[name])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with written_folder(folder) as scratch:
+        write_seeded_model(scratch, SHAPES[name])
     return 0
 
 

@@ -6,6 +6,7 @@ few hundred bytes of code instead of a file. Numbers come from a counter-based h
 same seed gives the same bytes everywhere; NumPy promises no such thing for its generators' distributions.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from tritgold.config import ModelConfig
 from tritgold.counter_random import random_bits
-from tritgold.formats.hf_writer import bf16_entry, packed_entries, write_hf_folder
-from tritgold.formats.safetensors_file import Entries
+from tritgold.formats.container import PlannedTensor
+from tritgold.formats.hf_config_writer import hf_config
+from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
 
 SPECIAL = ("<bos>", "<eos>", "<eot>")
 
@@ -42,36 +45,55 @@ SHAPES = {
 
 
 def write_seeded_model(folder: Path, shape: Shape) -> None:
-    """Write the model as a Hugging Face folder (packed uint8, bf16 floats, config.json, tokenizer.json)."""
+    """Write the model as a Hugging Face folder (packed uint8, bf16 floats, config.json, tokenizer.json).
+
+    One tensor is in memory at a time.
+    """
+    tensors, texts = _tensors(shape), {"tokenizer.json": byte_tokenizer()}
+    write_hf_folder(folder, _config(shape, shape.hidden // shape.heads), tensors, texts)
+
+
+def _tensors(shape: Shape) -> Iterator[PlannedTensor]:
+    """In the order in which their numbers are drawn. Matrices are drawn when they are written."""
     draw = _Draws(shape.seed)
-    head_dim = shape.hidden // shape.heads
-    kv_width = shape.kv_heads * head_dim
-    entries: Entries = {"model.embed_tokens.weight": bf16_entry(draw.normal((shape.vocab, shape.hidden), 0.7))}
+    kv_width = shape.kv_heads * (shape.hidden // shape.heads)
+    gains = {
+        "input_layernorm": (shape.hidden, 0.5),
+        "post_attention_layernorm": (shape.hidden, 1.3),
+        "self_attn.attn_sub_norm": (shape.hidden, 0.3),
+        "mlp.ffn_sub_norm": (shape.inter, 1.25),
+    }
+    linears = {
+        "self_attn.q_proj": (shape.hidden, shape.hidden),
+        "self_attn.k_proj": (kv_width, shape.hidden),
+        "self_attn.v_proj": (kv_width, shape.hidden),
+        "self_attn.o_proj": (shape.hidden, shape.hidden),
+        "mlp.gate_proj": (shape.inter, shape.hidden),
+        "mlp.up_proj": (shape.inter, shape.hidden),
+        "mlp.down_proj": (shape.hidden, shape.inter),
+    }
+    matrix = (shape.vocab, shape.hidden)
+    embedding = draw.later(12 * shape.vocab * shape.hidden)
+    yield bf16_tensor("model.embed_tokens.weight", matrix, lambda: [embedding().normal(matrix, 0.7)])
     for n in range(shape.layers):
         at = f"model.layers.{n}"
-        gains = {
-            "input_layernorm": (shape.hidden, 0.5),
-            "post_attention_layernorm": (shape.hidden, 1.3),
-            "self_attn.attn_sub_norm": (shape.hidden, 0.3),
-            "mlp.ffn_sub_norm": (shape.inter, 1.25),
-        }
-        linears = {
-            "self_attn.q_proj": (shape.hidden, shape.hidden),
-            "self_attn.k_proj": (kv_width, shape.hidden),
-            "self_attn.v_proj": (kv_width, shape.hidden),
-            "self_attn.o_proj": (shape.hidden, shape.hidden),
-            "mlp.gate_proj": (shape.inter, shape.hidden),
-            "mlp.up_proj": (shape.inter, shape.hidden),
-            "mlp.down_proj": (shape.hidden, shape.inter),
-        }
         for name, (width, centre) in gains.items():
-            entries[f"{at}.{name}.weight"] = bf16_entry(centre * (1 + draw.normal((width,), 0.2)))
-        for name, (rows, columns) in linears.items():
+            yield _gain(f"{at}.{name}.weight", centre * (1 + draw.normal((width,), 0.2)))
+        for name, size in linears.items():
             # Scales of about 3 / sqrt(in), never 1 and never equal: an equal scale would hide a swapped one.
-            scale = (2.5 + draw.uniform((1,))) / np.float32(np.sqrt(columns))
-            entries |= packed_entries(f"{at}.{name}", draw.trits((rows, columns)), scale)
-    entries["model.norm.weight"] = bf16_entry(1 + draw.normal((shape.hidden,), 0.2))
-    write_hf_folder(folder, _config(shape, head_dim), entries, {"tokenizer.json": byte_tokenizer()})
+            scale = (2.5 + draw.uniform((1,))) / np.float32(np.sqrt(size[1]))
+            yield from _linear(f"{at}.{name}", size, draw.later(size[0] * size[1]), scale)
+    yield _gain("model.norm.weight", 1 + draw.normal((shape.hidden,), 0.2))
+
+
+def _gain(name: str, values: np.ndarray) -> PlannedTensor:
+    return bf16_tensor(name, values.shape, lambda: [values])
+
+
+def _linear(
+    name: str, size: tuple[int, int], numbers: Callable[[], "_Draws"], scale: np.ndarray
+) -> list[PlannedTensor]:
+    return packed_tensors(name, size, lambda: numbers().trits(size), scale)
 
 
 def byte_tokenizer() -> str:
@@ -98,37 +120,39 @@ def _byte_of(character: str) -> int:
 
 
 def _config(shape: Shape, head_dim: int) -> dict[str, Any]:
-    return {
-        "architectures": ["BitNetForCausalLM"],
-        "model_type": "bitnet",
-        "vocab_size": shape.vocab,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.inter,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": head_dim,
-        "hidden_act": "relu2",
-        "max_position_embeddings": shape.context,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 500000.0,
-        "tie_word_embeddings": True,
-        "bos_token_id": 256,
-        "eos_token_id": 257,
-        "dtype": "bfloat16",
-        "quantization_config": {
-            "quant_method": "bitnet",
-            "linear_class": "autobitlinear",
-            "quantization_mode": "offline",
-        },
-    }
+    return hf_config(
+        ModelConfig(
+            vocab=shape.vocab,
+            hidden=shape.hidden,
+            inter=shape.inter,
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=head_dim,
+            context=shape.context,
+            norm_eps=1e-5,
+            rope_theta=500000.0,
+            activation="relu2",
+            sub_norms=True,
+            tied_head=True,
+            scale_rule="multiply",
+            bos=256,
+            eos=(257,),
+        )
+    )
 
 
 class _Draws:
     """Numbers of one seed in the order in which they are asked for, never the same index twice."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed, self._used = seed, 0
+    def __init__(self, seed: int, used: int = 0) -> None:
+        self._seed, self._used = seed, used
+
+    def later(self, count: int) -> "Callable[[], _Draws]":
+        """Sets the next ``count`` indices aside; the result gives a source that begins with them."""
+        seed, begin = self._seed, self._used
+        self._used += count
+        return lambda: _Draws(seed, begin)
 
     def _bits(self, count: int) -> np.ndarray:
         """``count`` uint64, uniformly distributed."""

@@ -1,8 +1,8 @@
 """Arithmetic: the functions that a forward pass is made of, as one value.
 
-The golden model is ``GOLDEN_ARITHMETIC``. Replacing one function gives a model that differs in exactly that: a
-deliberate fault, another arithmetic, or the golden model with an engine's codes at rounding ties. There is no
-copy of the graph.
+The golden model is ``GOLDEN_ARITHMETIC``; ``ARITHMETICS`` has every named one by its mode. Replacing one function gives
+a model that differs in exactly that: a deliberate fault, another arithmetic, or the golden model with an engine's codes
+at rounding ties. There is no copy of the graph.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,10 @@ from tritgold.layers.bit_linear import accumulate, apply_scales
 from tritgold.layers.embedding import embed
 from tritgold.layers.feed_forward import gated_activation
 from tritgold.layers.lm_head import logits
+from tritgold.layers.q8_k import accumulate_blocks, apply_block_scales, quantize_q8_k
 from tritgold.layers.rms_norm import rms_norm
 from tritgold.layers.rotary import rotate, rotation_table
+from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K, ArithmeticMode
 from tritgold.quantize import absmax_int8
 
 Array = np.ndarray
@@ -41,3 +43,16 @@ class Arithmetic:
 
 
 GOLDEN_ARITHMETIC = Arithmetic()
+Q8_K_ARITHMETIC = Arithmetic(
+    quantize=quantize_q8_k, accumulate=accumulate_blocks, apply_scales=apply_block_scales
+)  # llama.cpp on TQ1_0 and TQ2_0 weights
+ARITHMETICS: dict[ArithmeticMode, Arithmetic] = {GOLDEN: GOLDEN_ARITHMETIC, LLAMA_CPP_Q8_K: Q8_K_ARITHMETIC}
+
+
+def mode_id(arithmetic: Arithmetic) -> str:
+    """What a trace states as its mode: the id of a named arithmetic, ``altered-golden/1`` for any other.
+
+    >>> mode_id(Q8_K_ARITHMETIC), mode_id(Arithmetic(quantize=quantize_q8_k))
+    ('llama-cpp-q8_k/1', 'altered-golden/1')
+    """
+    return next((mode.id for mode, named in ARITHMETICS.items() if named == arithmetic), f"altered-{GOLDEN.id}")

@@ -1,5 +1,6 @@
 """The exported folder: complete, opened by the reference, holding the trained trits; an earlier one is never spoilt."""
 
+import errno
 import json
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from refusals import refusal
 from tiny_training import DIFFUSION, TINY, texts, tokenizer, varied
 
 from tritgold.checkpoint import open_checkpoint
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, OutputError
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold.tokenizer import Tokenizer
 from tritgold_xla.training import export
@@ -108,11 +109,11 @@ def test_an_export_that_fails_leaves_the_earlier_one(run, folder, tmp_path, monk
     export.export(run, tokenizer(), tmp_path / "model")
     before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
 
-    def half(folder, config, entries, texts):
+    def half(folder, config, tensors, texts):
         (folder / "config.json").write_text("{")
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(export, "write_hf_folder", half)
-    with pytest.raises(OSError, match="disk full"):
-        export.export(run, tokenizer(), tmp_path / "model")
+    error = refusal(lambda: export.export(run, tokenizer(), tmp_path / "model"))
+    assert (type(error), error.kind, error.file) == (OutputError, "disk-full", str(tmp_path / "model"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before

@@ -8,10 +8,12 @@ import jax
 import numpy as np
 import pytest
 from refusals import refusal
+from small_models import Entry, planned, stored
 from tiny_training import TINY, varied
 
-from tritgold.errors import ConfigError, FormatError
-from tritgold.formats.safetensors_file import Entry, SafetensorsFile, write_safetensors
+from tritgold.errors import ConfigError, FormatError, OutputError
+from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold_xla.training import run_state
 from tritgold_xla.training.qat import initial_parameters
 
@@ -55,8 +57,7 @@ def path(run, tmp_path):
 def parts(path):
     """A file's tensors and facts, to be changed and written again."""
     file = SafetensorsFile(path)
-    entries = {name: Entry(t.dtype, t.shape, t.data.tobytes()) for name, t in file.tensors.items()}
-    return entries, json.loads(file.metadata[KEY])
+    return stored(file.tensors), json.loads(file.metadata[KEY])
 
 
 @pytest.mark.parametrize("start", [None, varied(TINY)], ids=["seed", "another run"])
@@ -85,7 +86,7 @@ def test_a_truncated_file_is_refused(path, share):
 
 def test_a_model_is_no_training_run(tmp_path):
     path = tmp_path / "model.safetensors"
-    write_safetensors(path, {"a": Entry("F32", (1,), bytes(4))}, {"format": "pt"})
+    write_safetensors(path, planned({"a": Entry("F32", (1,), bytes(4))}), {"format": "pt"})
     error = refusal(lambda: run_state.load(TINY, path))
     assert (type(error), error.kind, error.file) == (FormatError, "training-state", str(path))
 
@@ -96,7 +97,7 @@ def test_a_model_is_no_training_run(tmp_path):
 )
 def test_facts_that_are_no_runs_are_refused(path, facts):
     entries, _ = parts(path)
-    write_safetensors(path, entries, {KEY: facts})
+    write_safetensors(path, planned(entries), {KEY: facts})
     assert refusal(lambda: run_state.load(TINY, path)).kind == "training-state"
 
 
@@ -110,7 +111,7 @@ def test_a_tensor_that_is_not_as_expected_is_named(path, damage):
         "dtype": {name: Entry("I32", entries[name].shape, entries[name].data)},
     }
     del entries[name]
-    write_safetensors(path, entries | changed[damage], {KEY: json.dumps(facts)})
+    write_safetensors(path, planned(entries | changed[damage]), {KEY: json.dumps(facts)})
     error = refusal(lambda: run_state.load(TINY, path))
     assert (type(error), error.kind) == (FormatError, "training-state")
     assert name in error.thing
@@ -129,10 +130,11 @@ def test_a_save_that_fails_leaves_the_file_before_it(run, path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # as a full disk: half of it is written
     try:
-        with pytest.raises(OSError, match="File too large"):
-            run_state.save(replace(run, step=4), path)
+        error = refusal(lambda: run_state.save(replace(run, step=4), path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (type(error), error.kind, error.file) == (OutputError, "unwritable", str(path))
+    assert "File too large" in str(error)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
     assert run_state.load(TINY, path).step == 3

@@ -3,7 +3,7 @@
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, tensor_bytes, type_name
+from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, RETIRED, tensor_bytes, type_names, type_number
 
 
 def test_blocks_equal_those_of_gguf_py() -> None:
@@ -24,22 +24,39 @@ def test_the_fork_uses_numbers_that_ggml_retired_or_reused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_id", "architecture", "name"),
+    ("type_id", "architecture", "names"),
     [
-        (36, "bitnet-b1.58", "I2_S"),
-        (36, "llama", "I2_S"),
-        (39, "bitnet-b1.58", "TL2"),
-        (39, "bitnet-25", "TL2"),
-        (39, "bitnet", "TL2"),
-        (39, "llama", "MXFP4"),
-        (39, "", "MXFP4"),
-        (142, "llama", None),
-        (4, "llama", None),
-        (2**32 - 1, "bitnet", None),
+        (36, "bitnet-b1.58", ("I2_S", "IQ4_NL_4_4")),
+        (36, "llama", ("I2_S", "IQ4_NL_4_4")),
+        (37, "bitnet", ("I8_S", "IQ4_NL_4_8")),
+        (38, "", ("TL1", "IQ4_NL_8_8")),
+        (39, "bitnet-b1.58", ("TL2", "MXFP4")),
+        (39, "bitnet-25", ("TL2", "MXFP4")),
+        (39, "bitnet", ("TL2", "MXFP4")),
+        (39, "llama", ("MXFP4", "TL2")),
+        (39, "", ("MXFP4", "TL2")),
+        (35, "bitnet", ("TQ2_0",)),
+        (142, "llama", ()),
+        (4, "llama", ()),
+        (2**32 - 1, "bitnet", ()),
     ],
 )
-def test_one_number_may_mean_two_types(type_id: int, architecture: str, name: str | None) -> None:
-    assert type_name(type_id, architecture) == name
+def test_one_number_may_mean_two_types(type_id: int, architecture: str, names: tuple[str, ...]) -> None:
+    assert type_names(type_id, architecture) == names
+
+
+@pytest.mark.parametrize("architecture", ["bitnet-b1.58", "bitnet-25", "bitnet", "llama", ""])
+def test_a_type_is_written_under_the_number_that_reads_as_it(architecture: str) -> None:
+    """Spelled out for the numbers that forks share; MSB writes Llama3-8B-1.58 as I2_S under architecture llama."""
+    shared = {"I2_S": 36, "I8_S": 37, "TL1": 38, "TL2": 39, "MXFP4": 39}
+    plain = {"F32": 0, "F16": 1, "BF16": 30, "TQ1_0": 34, "TQ2_0": 35, "Q1_0": 41, "Q2_0": 42}
+    unknown = {"IQ4_NL_4_4": None, "U8": None, "": None}
+    for name, number in {**shared, **plain, **unknown}.items():
+        assert type_number(name, architecture) == number, name
+
+
+def test_the_retired_types_were_one_layout_of_4_5_bits() -> None:
+    assert {n: sizes for n, (_, *sizes) in RETIRED.items()} == {n: [32, 18] for n in (36, 37, 38)}
 
 
 @pytest.mark.parametrize(
@@ -59,3 +76,12 @@ def test_one_number_may_mean_two_types(type_id: int, architecture: str, name: st
 )
 def test_sizes(name: str, shape: tuple[int, ...], size: int | None) -> None:
     assert tensor_bytes(name, shape) == size
+
+
+def test_q2_0_has_two_block_sizes() -> None:
+    """Bug case B15: 31,457,280 weights differ by 491,520 bytes."""
+    shape = (6144, 5120)
+    upstream, prism = tensor_bytes("Q2_0", shape), tensor_bytes("Q2_0", shape, 128)
+    assert (upstream, prism) == (6144 * 80 * 18, 6144 * 40 * 34)
+    assert 6144 * 80 * 18 - 6144 * 40 * 34 == 491_520
+    assert (tensor_bytes("Q2_0", (2, 64)), tensor_bytes("Q2_0", (2, 64), 128)) == (36, None)

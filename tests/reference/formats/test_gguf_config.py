@@ -83,6 +83,31 @@ def test_neutral_and_descriptive_keys_change_nothing() -> None:
     assert read(neutral) == read()
 
 
+T = "tokenizer.ggml."
+
+
+@pytest.mark.parametrize(
+    ("keys", "eos"),
+    [
+        ({}, ()),
+        ({f"{T}eos_token_id": 1}, (1,)),
+        ({f"{T}eot_token_id": 2}, (2,)),
+        ({f"{T}eom_token_id": 3, f"{T}eot_token_id": 2, f"{T}eos_token_id": 1}, (1, 2, 3)),
+        ({f"{T}eos_token_id": 1, f"{T}eot_token_id": 1}, (1,)),  # as Llama 3's files have it
+        ({f"{T}eos_token_id": 1, "tritgold.eos_token_ids": np.array([4, 4, 1, 3], np.uint32)}, (4, 4, 1, 3)),
+    ],
+)
+def test_whatever_ends_a_text(keys: dict[str, Any], eos: tuple[int, ...]) -> None:
+    assert read(keys).eos == eos
+
+
+def test_a_mask_counts_only_beside_a_block() -> None:
+    """Many vocabularies have a mask token; the model decodes blocks only where the file says how long."""
+    assert (read({f"{T}mask_token_id": 3}).mask, read({f"{T}mask_token_id": 3}).block) == (None, None)
+    both = read({f"{T}mask_token_id": 3, "tritgold.block_size": 8})
+    assert (both.mask, both.block) == (3, 8)
+
+
 P = "bitnet-b1.58."
 REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     *(("config-value", f"{P}{key}", {f"{P}{key}": ABSENT}) for key in (
@@ -123,6 +148,16 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": True}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": np.array([1])}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": ["1"]}),
+    ("config-value", "eot_token_id", {f"{T}eot_token_id": 1.5}),
+    ("config-value", "eos", {f"{T}eom_token_id": 259}),
+    ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": [1, 2]}),
+    ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": np.array([1.0])}),
+    ("config-value", "eos", {"tritgold.eos_token_ids": np.array([-1])}),
+    ("config-value", "mask_token_id", {"tritgold.block_size": 8}),
+    ("config-value", "tritgold.block_size", {"tritgold.block_size": "8", f"{T}mask_token_id": 3}),
+    ("config-value", "block", {"tritgold.block_size": 0, f"{T}mask_token_id": 3}),
+    ("config-value", "mask", {"tritgold.block_size": 8, f"{T}mask_token_id": 259}),
+    ("config-unknown-key", "tritgold.blocks", {"tritgold.blocks": 8}),
 ]  # fmt: skip
 
 

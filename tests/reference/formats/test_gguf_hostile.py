@@ -40,7 +40,9 @@ def test_unknown_types_are_named(tmp_path: Path, type_id: int, last: bool) -> No
     error = error_of(tmp_path, g.gguf([ARCH], [w] if last else [w, f32("v", FLOATS)]))
     assert error.kind == "unknown-type"
     assert f"unknown tensor type {type_id} in tensor 'blk.0.attn_q.weight'" in str(error)
-    assert ("PrismML" in str(error)) is (type_id in (142, 143))
+    prism = {142: "it is PrismML's PQ2_0, which also needs", 143: "it is PrismML's PTQ1_0, which also needs"}
+    assert (error.hint or "").startswith(prism.get(type_id, ""))
+    assert (error.hint is None) is (type_id not in prism)
 
 
 def type_42(weights: int, block: int, size: int) -> Tensor:
@@ -61,6 +63,48 @@ def test_type_42_of_the_legacy_fork_is_named(tmp_path: Path, before: int, after:
     assert error.kind == "type-42"
     assert "tensor 'blk.0.ffn_up.weight': type 42 fits 34 B/128, not 18 B/64: legacy Prism Q2_0" in str(error)
     assert "output_norm" not in str(error)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_type_42_is_read_with_either_block_when_asked(tmp_path: Path, last: bool) -> None:
+    """Bug case B15: or read it when asked; and asked wrongly, it is refused as well."""
+    tail = [] if last else [f32("v", FLOATS)]
+    data = np.random.default_rng(0).bytes(40 * 34)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(g.gguf([ARCH], [Tensor("w", (1, 5120), 42, data), *tail]))
+    error = refusal(lambda: GgufFile(path))
+    assert error.kind == "type-42"
+    assert error.hint == "read it with q2_0_block=128"
+    file = GgufFile(path, q2_0_block=128)
+    assert (file.tensors["w"].dtype, file.tensors["w"].data.tobytes()) == ("Q2_0", data)
+    path.write_bytes(g.gguf([ARCH], [Tensor("w", (1, 5120), 42, bytes(80 * 18)), *tail]))
+    assert GgufFile(path).tensors["w"].data.size == 80 * 18
+    error = refusal(lambda: GgufFile(path, q2_0_block=128))
+    assert "tensor 'w': type 42 fits 18 B/64, not 34 B/128: ggml's Q2_0" in str(error)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "bitnet-b1.58", "bitnet", ""])
+@pytest.mark.parametrize("last", [True, False])
+def test_39_is_what_fits_and_otherwise_what_the_architecture_says(
+    tmp_path: Path, architecture: str, last: bool
+) -> None:
+    """MSB writes Llama3-8B-1.58 in TL2 under architecture llama, where 39 is MXFP4 to ggml."""
+    tail = [] if last else [f32("v", FLOATS)]
+    pairs = [g.pair("general.architecture", g.STRING, architecture)]
+    for name, size in (("TL2", 2080), ("MXFP4", 4352)):
+        file = opened(tmp_path, g.gguf(pairs, [Tensor("w", (32, 256), 39, bytes(size)), *tail]))
+        assert (file.tensors["w"].dtype, file.tensors["w"].data.size) == (name, size)
+    # A gap behind it fits neither: the architecture decides.
+    gap = opened(tmp_path, g.gguf(pairs, [Tensor("w", (32, 256), 39, bytes(9000)), *tail]))
+    assert gap.tensors["w"].dtype == ("TL2" if architecture.startswith("bitnet") else "MXFP4")
+
+
+@pytest.mark.parametrize(("type_id", "name"), [(36, "IQ4_NL_4_4"), (37, "IQ4_NL_4_8"), (38, "IQ4_NL_8_8")])
+def test_a_tensor_of_a_retired_type_is_not_read_as_the_forks(tmp_path: Path, type_id: int, name: str) -> None:
+    """4.5 bits a weight under the number of I2_S: files of llama.cpp from the autumn of 2024."""
+    error = error_of(tmp_path, g.gguf([ARCH], [Tensor("w", (64, 256), type_id, bytes(512 * 18)), f32("v", FLOATS)]))
+    assert error.kind == "unknown-type"
+    assert f"unknown tensor type {type_id} in tensor 'w'. by its size it is {name}" in str(error)
 
 
 @pytest.mark.parametrize("weights", [64, 128, 1024])

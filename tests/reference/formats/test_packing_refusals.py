@@ -202,7 +202,19 @@ def test_a_silent_block_has_no_say_in_the_scale() -> None:
     assert zeros.scale == 0
 
 
+@pytest.mark.parametrize(
+    "name", [*NAMES, "i2_s_4rows", "sequential", "gpu_int2", "torchao", "q2_0", "q1_0", "f32", "bf16"]
+)
+@pytest.mark.parametrize("shape", [(0, 256), (16, 0), (-16, -256)])
+def test_matrices_without_a_weight_are_refused(name: str, shape: tuple[int, int]) -> None:
+    layout = packing(name)
+    for act in (layout.unpack, layout.check, layout.codes, layout.scales):
+        if not (act == layout.scales and not layout.stores_scale):
+            assert refusal(lambda act=act: act(b"", shape)).kind == "packing-shape"
+
+
 def test_an_unknown_packing_is_refused_with_the_known_ones() -> None:
-    error = refusal(lambda: packing("tl1"))
+    error = refusal(lambda: packing("iq2_bn"))
     assert error.kind == "unknown-packing"
-    assert "hf, i2_s, tq2_0" in str(error)
+    assert "hf, i2_s, " in str(error)
+    assert "tq2_0, " in str(error)

@@ -74,10 +74,11 @@ def gguf(
     pair_count: int | None = None,
     tensor_count: int | None = None,
     dims: int | None = None,
+    gap: bytes = b"\xee",
 ) -> bytes:
     """A whole file. ``alignment`` lays the data out; the file says so only where a pair does. Counts may lie.
 
-    What lies between tensors is filled with 0xEE, so that a reader which takes it for data is seen.
+    What lies between tensors is filled with ``gap``: not with zeros, so that a reader which takes it for data is seen.
     """
     pairs, tensors = list(pairs), list(tensors)
     placed, end = [], 0
@@ -93,7 +94,7 @@ def gguf(
     head += b"".join(info(tensor, offset, dims) for tensor, offset in placed)
     data = bytearray()
     for tensor, offset in sorted(placed, key=lambda p: p[1]):
-        data += b"\xee" * (offset - len(data))
+        data += gap * (offset - len(data))
         data[offset : offset + len(tensor.data)] = tensor.data
     data += bytes(aligned(len(data), alignment) - len(data))
     return head + bytes(aligned(len(head), alignment) - len(head)) + bytes(data)

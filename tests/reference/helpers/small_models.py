@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf_bytes as g
+import ml_dtypes
 import numpy as np
 from gguf.constants import GGMLQuantizationType
 from gguf.quants import quantize
@@ -13,8 +14,9 @@ from refusals import frugal, refusal
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.errors import TritgoldError
-from tritgold.formats.hf_writer import bf16_entry, write_hf_folder
-from tritgold.formats.safetensors_file import Entries, Entry, SafetensorsFile
+from tritgold.formats.container import PlannedTensor, StoredTensor
+from tritgold.formats.hf_writer import packed_tensors, write_hf_folder
+from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.model import forward
 
@@ -39,6 +41,41 @@ LINEARS = {
 }
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A tensor's bytes and what is said of them, to be changed."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+Entries = dict[str, Entry]
+
+
+def planned(entries: Entries) -> list[PlannedTensor]:
+    """Entries as the writers take them."""
+    return [
+        PlannedTensor(name, e.dtype, e.shape, len(e.data), lambda data=e.data: [data]) for name, e in entries.items()
+    ]
+
+
+def stored(tensors: dict[str, StoredTensor]) -> Entries:
+    """The tensors of an opened file as entries."""
+    return {name: Entry(t.dtype, t.shape, t.data.tobytes()) for name, t in tensors.items()}
+
+
+def bf16_entry(values: np.ndarray) -> Entry:
+    """float32 -> bf16, rounded by ml_dtypes."""
+    return Entry("BF16", values.shape, values.astype(ml_dtypes.bfloat16).tobytes())
+
+
+def packed_entries(name: str, trits: np.ndarray, scale: np.float32) -> Entries:
+    """``<name>.weight`` and ``<name>.weight_scale``."""
+    tensors = packed_tensors(name, trits.shape, lambda: trits, scale)  # type: ignore[arg-type]
+    return {t.name: Entry(t.dtype, t.shape, b"".join(t.chunks())) for t in tensors}
+
+
 @dataclass
 class HfModel:
     """config.json and tensors; change them, then write."""
@@ -49,7 +86,7 @@ class HfModel:
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        write_hf_folder(folder, self.config, self.entries, {"tokenizer.json": self.tokenizer})
+        write_hf_folder(folder, self.config, planned(self.entries), {"tokenizer.json": self.tokenizer})
         return folder
 
     def floats(self, name: str) -> np.ndarray:
@@ -63,8 +100,7 @@ def seeded(folder: Path, shape: Shape = TINY) -> HfModel:
     source = folder / "source"
     source.mkdir(parents=True, exist_ok=True)
     write_seeded_model(source, shape)
-    tensors = SafetensorsFile(source / "model.safetensors").tensors
-    entries = {name: Entry(t.dtype, t.shape, t.data.tobytes()) for name, t in tensors.items()}
+    entries = stored(SafetensorsFile(source / "model.safetensors").tensors)
     return HfModel(json.loads((source / "config.json").read_text()), entries, (source / "tokenizer.json").read_text())
 
 
@@ -97,11 +133,17 @@ def llama_like(folder: Path, shape: Shape = TINY) -> HfModel:
         "quantization_config": {"quant_method": "bitnet"},
     }
     model.entries = {name: e for name, e in model.entries.items() if "sub_norm" not in name}
-    for index, name in enumerate(n for n in model.entries if n.endswith("weight_scale")):
+    for index, name in enumerate(scale_names(shape.layers)):
         model.entries[name] = bf16_entry(np.array([4 << index % 3], np.float32))
     head = model.floats("model.embed_tokens.weight")[::-1]
     model.entries["lm_head.weight"] = bf16_entry(head)
     return model
+
+
+def scale_names(layers: int) -> list[str]:
+    """Every weight_scale in execution order."""
+    modules = [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
+    return [f"model.layers.{n}.{module}.weight_scale" for n in range(layers) for module in modules]
 
 
 @dataclass

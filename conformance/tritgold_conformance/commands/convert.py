@@ -1,0 +1,136 @@
+"""tritgold convert: a checkpoint in another format, proved equal before it is there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tritgold_conformance.commands import common
+
+if TYPE_CHECKING:
+    from tritgold.convert import Conversion, Progress
+
+# As tritgold.convert.TARGETS, which is not imported for --help; a test keeps them equal.
+TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "gguf-f32")
+
+
+@click.command()
+@click.argument("source")
+@click.argument("destination", type=click.Path(path_type=Path))
+@click.option("--to", required=True, type=click.Choice(TO), help="The format to write.")
+@click.option("--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; never by itself.")
+@click.option("--arch", help="GGUF architecture: bitnet-b1.58, bitnet-25, bitnet or llama. Default: the one that fits.")
+@click.option("--embedding", type=click.Choice(["f32", "f16", "bf16"]), help="Type of embedding and head; else kept.")
+@click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
+@click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
+@click.option("--to-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tiles of the result; else --tile.")
+@click.option(
+    "--to-i2s",
+    type=click.Choice(["128", "64", "4rows"]),
+    default="128",
+    show_default=True,
+    help="Layout of the result's I2_S.",
+)
+@click.option("--scale-rule", type=click.Choice(["multiply", "divide"]), help="Of a Hugging Face folder; else kept.")
+@click.option("--shard-size", type=float, default=5.0, show_default=True, help="Gigabytes a safetensors file.")
+@common.model_options
+@common.json_option
+def convert(
+    source: str,
+    destination: Path,
+    to: str,
+    quantize: str | None,
+    arch: str | None,
+    embedding: str | None,
+    fallback: str | None,
+    round_scales: bool,
+    to_tile: tuple[str, ...],
+    to_i2s: str,
+    scale_rule: Any,
+    shard_size: float,
+    reading: common.Reading,
+    as_json: bool,
+) -> None:
+    """Convert SOURCE to DESTINATION, losing nothing.
+
+    The written file is opened again, and trits, scales, gains, embedding, configuration and tokenizer are compared
+    with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source, --tile and
+    --tile-ini what TL1 and TL2 bytes mean in the source and, unless --to-tile says otherwise, in the result.
+
+    Exit code 0: converted and proved equal. 3: refused; nothing was written.
+    """
+    from tritgold.convert import Options
+    from tritgold.convert import convert as run
+
+    with common.errors(as_json), common.model_path(source) as path:
+        options = Options(
+            layouts=replace(reading, i2s=to_i2s, tile=to_tile or reading.tile, code3="refuse").layouts(),
+            quantize=quantize is not None,
+            architecture=arch,
+            embedding=embedding and embedding.upper(),
+            fallback=fallback and fallback.upper(),
+            round_scales=round_scales,
+            scale_rule=scale_rule,
+            shard_bytes=int(shard_size * 1e9),
+        )
+        checkpoint = reading.open(path, quantize=quantize is not None)
+        with _bar() as progress:
+            done = run(checkpoint, destination, to, options, progress)
+    facts = _facts(done, common.model_name(source), destination)
+    if as_json:
+        common.print_json(facts)
+    else:
+        _print(facts)
+
+
+@contextmanager
+def _bar() -> "Iterator[Progress | None]":
+    """A progress bar on stderr, where that is a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:<32.32}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            if total:
+                bar.update(task, description=what, completed=done, total=total)
+            else:
+                bar.update(task, description=what)
+
+        yield show
+
+
+def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]:
+    return {
+        "schema": "tritgold.conversion/1",
+        "source": source,
+        "destination": str(destination),
+        "to": done.target.name,
+        "architecture": done.architecture,
+        "types": {dtype: {"tensors": count, "bytes": size} for dtype, (count, size) in done.types.items()},
+        "linears": done.linears,
+        "bits_per_weight": round(done.bits_per_weight, 4),
+        "other_type": done.other_type,
+        "proved": True,
+    }
+
+
+def _print(facts: dict[str, Any]) -> None:
+    architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
+    what = f"{facts['to']}{architecture}, opened again and proved equal to {facts['source']}"
+    click.echo(f"{facts['destination']}: {what}")
+    for dtype, row in facts["types"].items():
+        click.echo(f"  {dtype:<8}{row['tensors']:>6} tensors {row['bytes']:>16,} bytes")
+    click.echo(f"  {facts['linears']} linear weights of {facts['bits_per_weight']:.4f} bits a trit, scales included")
+    for name, dtype in facts["other_type"].items():
+        click.echo(f"  kept as {dtype}: {name}")

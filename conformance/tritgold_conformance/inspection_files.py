@@ -1,0 +1,202 @@
+"""What ``tritgold inspect`` looks at: a container, opened before anybody asks if it is a model, and its linears."""
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
+from tritgold.formats.container import FLOAT_BYTES, StoredTensor, holes
+from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.hf_config import read_hf_config
+from tritgold.formats.linear_readers import interleaved_rows
+from tritgold.formats.names import GGUF, HF
+from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
+from tritgold.formats.sglbitnt_config import read_sglbitnt_config
+from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
+from tritgold.formats.untrusted_text import parse_json
+from tritgold.weights import LINEARS
+
+Opened = SafetensorsFolder | SafetensorsFile | GgufFile | SglbitntFile
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """model: None where it is refused or absent. shapes: (out, in) by the linear's name in a layer; of a refused one as
+    far as its keys go. rule_known: whether anything says how scales are applied. warned: what reading it warned of.
+    """
+
+    model: ModelConfig | None
+    shapes: Mapping[str, tuple[int, int]]
+    rule_known: bool
+    warned: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear weight as it lies in a file.
+
+    name: ours, ``layers.3.q``; the file's own where it is no name of ours. shape: (out, in) as the configuration has
+    it, None where none is known. beside: the scale stored outside the bytes, None where there is none. beside_bytes:
+    what that scale costs. rows: where each row of the model lies, for files that permute q and k.
+    """
+
+    name: str
+    stored: StoredTensor
+    shape: tuple[int, int] | None
+    beside: np.float32 | None
+    beside_bytes: int
+    rows: np.ndarray | None
+
+
+def require_written(path: Path) -> None:
+    """Refuse a file with a hole (FormatError ``sparse``): a download cut short, whose missing bytes read as zeros."""
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+        try:
+            found = holes(file)
+        except OSError as error:
+            raise FormatError(f"cannot be opened: {error}", kind="unreadable", file=file) from error
+        if found:
+            begin, end = found[0]
+            raise FormatError(
+                "was never written in places, which read as zeros and so as weights of -1",
+                kind="sparse",
+                file=file,
+                got=f"{len(found)} {'holes' if len(found) > 1 else 'hole'}, the first of bytes {begin} to {end}",
+                expected="a file written all through",
+                hint="download it again; if its zeros are meant, copy it with cp --sparse=never",
+            )
+
+
+def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
+    """The container and what it is, in words. Of type 42 the block that fills the spans, whatever was asked for."""
+    if path.is_dir():
+        return SafetensorsFolder(path), "safetensors folder"
+    if path.suffix == ".safetensors":
+        return SafetensorsFile(path), "safetensors file"
+    if is_sglbitnt(path):
+        sgl = SglbitntFile(path)
+        dialect = {None: "", "optional": ", scales where there are any", "always": ", a scale field in every tensor"}
+        return sgl, f"SGLBITNT version 1{dialect[sgl.dialect]}"
+    try:
+        file = GgufFile(path, q2_0_block)
+    except FormatError as error:
+        if error.kind != "type-42":
+            raise
+        file = GgufFile(path, 192 - q2_0_block)
+    return file, f"GGUF version {file.version}, architecture {file.architecture or 'not given'}"
+
+
+def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Configuration:
+    """The configuration alone. Where it is refused, the model is refused for the same reason when it is opened."""
+
+    def read() -> tuple[ModelConfig | None, bool]:
+        match file:
+            case GgufFile():
+                embedding, tied = file.tensors.get("token_embd.weight"), "output.weight" not in file.tensors
+                model = read_gguf_config(path, file.metadata, embedding.shape[0], tied) if embedding else None
+                return model, True
+            case SglbitntFile():
+                return read_sglbitnt_config(path, file.config, ignore_keys), True
+            case SafetensorsFolder():
+                found = read_hf_config(path / "config.json", linear_class, ignore_keys)
+                return found.model, found.mode is not None
+        return None, False
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", TritgoldWarning)
+        try:
+            model, rule_known = read()
+        except TritgoldError:
+            model, rule_known = None, False
+    shapes = {name: model.linear_shape(name) for name in LINEARS} if model else _shapes_of_refused(path, file)
+    texts = [str(w.message) for w in said if issubclass(w.category, TritgoldWarning)]
+    return Configuration(model, shapes, rule_known, texts)
+
+
+def _shapes_of_refused(path: Path, file: Opened) -> dict[str, tuple[int, int]]:
+    """What the size keys of a Hugging Face configuration say, whatever else in it is not supported."""
+    values: Any = file.config if isinstance(file, SglbitntFile) else None
+    if isinstance(file, SafetensorsFolder):
+        with suppress(OSError, ValueError):
+            values = parse_json((path / "config.json").read_text(encoding="utf-8"))
+    sizes: dict[str, Any] = values if isinstance(values, dict) else {}
+    hidden: Any
+    inter: Any
+    heads: Any
+    hidden, inter, heads = (sizes.get(k) for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    if not (_is_size(hidden) and _is_size(inter) and _is_size(heads)):
+        return {}
+    head_dim, kv_heads = sizes.get("head_dim") or hidden // heads, sizes.get("num_key_value_heads") or heads
+    if not (_is_size(head_dim) and _is_size(kv_heads)):
+        return {}
+    q, kv = (heads * head_dim, hidden), (kv_heads * head_dim, hidden)
+    gate, down = (inter, hidden), (hidden, inter)
+    return {"q": q, "k": kv, "v": kv, "o": (hidden, q[0]), "gate": gate, "up": gate, "down": down}
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def linears(file: Opened, configuration: Configuration) -> list[Linear]:
+    """Every tensor with the name of a linear weight, and every other that holds packed bytes."""
+    table, suffix = (GGUF, ".scale") if isinstance(file, GgufFile) else (HF, ".weight_scale")
+    ours = _our_names(table)
+    found = []
+    for name, tensor in file.tensors.items():
+        known = ours(name)
+        if len(tensor.shape) != 2 or not (known or _looks_packed(tensor, file)):
+            continue
+        beside = file.tensors.get(name.removesuffix(".weight") + suffix)
+        scale, size = (None, 0) if beside is None else (_scalar(beside), int(beside.data.size))
+        if isinstance(file, SglbitntFile) and name in file.scales:
+            scale, size = file.scales[name], 4
+        shape = configuration.shapes.get(known.rpartition(".")[2]) if known else None
+        rows = _rows(file, known, tensor, configuration.model)
+        found.append(Linear(known or name, tensor, shape, scale, size, rows))
+    return found
+
+
+def _our_names(table: Mapping[str, tuple[str, ...]]) -> Callable[[str], str | None]:
+    patterns = [
+        (re.compile(re.escape(source).replace(re.escape("{n}"), "([0-9]+)")), what)
+        for what in LINEARS
+        for source in table[f"layers.{{n}}.{what}"]
+    ]
+
+    def ours(name: str) -> str | None:
+        for pattern, what in patterns:
+            if found := pattern.fullmatch(name):
+                return f"layers.{found[1]}.{what}"
+        return None
+
+    return ours
+
+
+def _looks_packed(tensor: StoredTensor, file: Opened) -> bool:
+    """Whether a tensor of an unknown name may hold trits; in GGUF any type but floats and integers."""
+    if isinstance(file, GgufFile):
+        return tensor.dtype in ("I2_S", "TL1", "TL2", "TQ1_0", "TQ2_0", "Q2_0", "Q1_0")
+    return tensor.dtype in ("U8", "I8")
+
+
+def _scalar(tensor: StoredTensor) -> np.float32 | None:
+    if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
+        return None
+    value: np.float32 = tensor.floats().reshape(-1)[0]
+    return value
+
+
+def _rows(file: Opened, name: str | None, tensor: StoredTensor, config: ModelConfig | None) -> np.ndarray | None:
+    if not isinstance(file, GgufFile) or config is None or name is None or not name.endswith((".q", ".k")):
+        return None
+    permuted = ARCHITECTURES[file.architecture].permuted and tensor.shape[0] % config.head_dim == 0
+    return interleaved_rows(tensor.shape[0], config.head_dim) if permuted else None

@@ -1,0 +1,172 @@
+"""What ``tritgold inspect`` found, on a terminal of 80 columns or more."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_BY = {
+    "type": "by its type",
+    "bytes": "the only one that fits",
+    "file": "the file says so",
+    "option": "as told",
+    "twin": "it agrees with the twin",
+}
+_SHOWN = 10
+
+
+def render_inspection(facts: dict[str, Any], console: Console) -> None:
+    """Print what was found, the verdict last."""
+    console.print(f"[bold]{escape(str(facts['model']))}[/]: {escape(facts['container'])}\n")
+    rows = [(dtype, str(row["tensors"]), f"{row['bytes']:,}") for dtype, row in facts["types"].items()]
+    console.print(_table(("type", "tensors>", "bytes>"), rows))
+    if facts.get("tensors"):
+        console.print()
+        _tensors(facts, console)
+    if facts["config"] is not None:
+        config = ", ".join(f"{key} {value}" for key, value in facts["config"].items())
+        console.print(f"\n[bold]Configuration[/]: {escape(config)}")
+    if facts["weights"] is not None:
+        console.print()
+        _weights(facts["weights"], console)
+    for group in facts["fingerprint"]:
+        _group(group, console)
+    if facts["twin"] is not None:
+        _twin(facts["twin"], console)
+    _health(facts["health"], console)
+    _verdict(facts, console)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
+    """A ``>`` behind a column's name sets it to the right. Long cells are folded, never cut."""
+    table = Table(show_edge=False)
+    for column in columns:
+        table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+    return table
+
+
+def _tensors(facts: dict[str, Any], console: Console) -> None:
+    """One line a tensor: at 80 columns only the columns that matter stay in one piece."""
+    looks = {look["stored_as"]: look for look in (facts["weights"] or {}).get("linears") or []}
+    rows = []
+    for tensor in facts["tensors"]:
+        look = looks.get(tensor["name"], {})
+        trits = look.get("trits")
+        shares = "" if not trits else "/".join(f"{100 * n / max(sum(trits), 1):.1f}" for n in trits)
+        scale = look.get("scale")
+        shape = " x ".join(map(str, tensor["shape"]))
+        rows.append((tensor["name"], tensor["dtype"], shape, shares, "" if scale is None else f"{scale:.6g}"))
+    console.print(_table(("tensor", "type", "shape", "-1/0/+1 %", "scale>"), rows))
+
+
+def _weights(weights: dict[str, Any], console: Console) -> None:
+    count = weights["ternary"]
+    shares = ", ".join(f"{trit}: {n / max(count, 1):.1%}" for trit, n in weights["histogram"].items())
+    masters = ", float masters" if weights["masters"] else ""
+    text = f"[bold]Ternary weights[/]: {count:,} ({shares}), {weights['bits_per_weight']} bits a weight{masters}"
+    if weights["scale_range"] is not None:
+        low, high = weights["scale_range"]
+        text += f", scales {low:.6g} to {high:.6g}"
+    console.print(text)
+
+
+def _group(group: dict[str, Any], console: Console) -> None:
+    count = f"{group['tensors']} {group['dtype']} {'tensors' if group['tensors'] > 1 else 'tensor'}"
+    if group["shape"] is not None:
+        count += " of " + " x ".join(map(str, group["shape"]))
+    said = {
+        "ambiguous": "[bold yellow]ambiguous[/]",
+        "nothing fits": "[bold red]no layout fits[/]",
+        "certain": f"[green]{escape(str(group['layout']))}[/], {_BY.get(group['by'], '')}",
+    }[group["verdict"]]
+    console.print(f"\n[bold]Layout[/] of {count}: {said}")
+    twins = any(h["agreement"] is not None for h in group["hypotheses"])
+    columns = ("layout", "verdict", *(["twin>"] if twins else []), "why")
+    rows: list[Sequence[str | Text]] = []
+    for h in group["hypotheses"]:
+        verdict = Text(h["verdict"], style="green" if h["verdict"] == "fits" else "dim")
+        agreement = "" if h["agreement"] is None else percent(h["agreement"])
+        rows.append((h["layout"], verdict, *([agreement] if twins else []), h["reason"]))
+    console.print(_table(columns, rows))
+    for note in group["notes"]:
+        _indented(console, escape(note))
+    if group["contradicted"]:
+        _indented(console, f"[bold red]{escape(group['contradicted'])}[/]")
+    if group["advice"]:
+        lead = "[bold]What would decide:[/] " if group["verdict"] == "ambiguous" else ""
+        _indented(console, lead + escape(group["advice"]))
+
+
+def _indented(console: Console, markup: str, by: int = 2) -> None:
+    """Lines that stay indented where they are folded."""
+    console.print(Padding(Text.from_markup(markup), (0, 0, 0, by), expand=False))
+
+
+def percent(share: float) -> str:
+    """A share in percent that never says 100 of what is not all.
+
+    >>> percent(1.0), percent(0.999999), percent(0.4913)
+    ('100 %', '99.99 %', '49.13 %')
+    """
+    return "100 %" if share == 1 else f"{min(100 * share, 99.99):.2f} %"
+
+
+def _twin(twin: dict[str, Any], console: Console) -> None:
+    verdict = "[green]the same trits and scales[/]" if twin["equal"] else "[bold red]not the same model[/]"
+    console.print(f"\n[bold]Twin[/] {escape(str(twin['path']))}: {twin['compared']} tensors compared, {verdict}")
+    causes: dict[str, list[dict[str, Any]]] = {}
+    for difference in twin["differences"]:
+        causes.setdefault(difference["looks_like"] or "no misreading that is known here", []).append(difference)
+    for cause, found in causes.items():
+        _indented(console, f"{len(found)} {'differs' if len(found) == 1 else 'differ'}: [bold]{escape(cause)}[/]")
+        for d in found[:_SHOWN]:
+            if d["first"] is not None:
+                where = f"{percent(d['agreement'])} agree, the first that does not at {d['first']}"
+                _indented(console, escape(f"{d['stored_as']}: {where}"), 4)
+        if len(found) > _SHOWN:
+            _indented(console, f"and {len(found) - _SHOWN} more", 4)
+    for fault in twin["scales"][:_SHOWN]:
+        where = f"{fault['first']}: {fault['found']:.6g} here, {fault['twin']:.6g} there"
+        count = f"{fault['tensors']} {'scale' if fault['tensors'] == 1 else 'scales'}"
+        _indented(console, escape(f"{count} {fault['fault']} ({where})"))
+    for side in ("here", "there"):
+        if names := twin["missing"][side]:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            _indented(console, escape(f"missing {side}: {', '.join(names[:3])}{more}"))
+
+
+def _health(findings: list[dict[str, Any]], console: Console) -> None:
+    if not findings:
+        console.print("\n[bold]Health[/]: nothing odd")
+        return
+    console.print("\n[bold]Health[/]:")
+    rows = []
+    for finding in findings:
+        first = f"{finding['first']}: " if finding["first"] else ""
+        rows.append((finding["kind"], str(finding["tensors"] or ""), f"{first}{finding['what']}"))
+    console.print(_table(("finding", "tensors>", "the first"), rows))
+
+
+def _verdict(facts: dict[str, Any], console: Console) -> None:
+    problem = facts["problem"]
+    if problem is not None:
+        text = f"{problem['error']}: {problem['thing'] or problem['file']}: {problem['message']}"
+        if problem["got"] is not None:
+            text += f": found {problem['got']}"
+        if problem["expected"] is not None:
+            text += f", expected {problem['expected']}"
+        console.print(f"\n[bold red]Not a model tritgold can run.[/] {escape(text)}", soft_wrap=True)
+        if problem["hint"]:
+            console.print(escape(problem["hint"]), soft_wrap=True)
+    if facts["exit_code"] == 4:
+        console.print("\n[bold yellow]Ambiguous: two or more layouts fit, and nothing says which.[/]")
+    elif problem is None and facts["exit_code"] == 1:
+        console.print("\n[bold red]It opens as a model, yet not as that of its twin.[/]")
+    elif problem is None:
+        console.print("\n[bold green]It opens as a model, and its layout is certain.[/]")

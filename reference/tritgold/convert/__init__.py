@@ -1,0 +1,146 @@
+"""Conversion between all formats: read by the one door, planned, written a tensor at a time, opened again and proved.
+
+What is carried: names, the order of q and k rows, the direction of the scale, tied head, activation, special
+tokens, tokenizer, chat template. What is refused: float weights, unless quantising is asked for; shapes and scales
+that the target cannot hold. Nothing is left behind on failure, and nothing replaced before the proof.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.config import ScaleRule
+from tritgold.convert.gguf import GgufPlan, GgufTarget
+from tritgold.convert.hf import HfPlan, plan_hf
+from tritgold.convert.proof import prove
+from tritgold.convert.sglbitnt import SglbitntPlan, plan_sglbitnt
+from tritgold.convert.targets import TARGETS, Target, target
+from tritgold.convert.wanted import Wanted, wanted
+from tritgold.formats.container import PlannedTensor
+from tritgold.formats.gguf_metadata import default_architecture
+from tritgold.formats.layouts import Layouts
+from tritgold.formats.side_texts import side_files, texts_as_metadata
+from tritgold.formats.whole_file import written_folder, written_whole
+
+__all__ = ["TARGETS", "Conversion", "Options", "convert"]
+
+Plan = GgufPlan | HfPlan | SglbitntPlan
+Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
+
+
+@dataclass(frozen=True)
+class Options:
+    """layouts: those of the target, TL1 and TL2 tiles above all. quantize: float masters by absmean.
+
+    architecture: of a GGUF file; None for the one that fits. embedding: dtype of embedding and head, F32, F16 or
+    BF16; None keeps the source's. fallback: type of linears that the target's type cannot hold. round_scales: see
+    GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: of a safetensors file.
+    """
+
+    layouts: Layouts = field(default_factory=Layouts)
+    quantize: bool = False
+    architecture: str | None = None
+    embedding: str | None = None
+    fallback: str | None = None
+    round_scales: bool = False
+    scale_rule: ScaleRule | None = None
+    shard_bytes: int = 5_000_000_000
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was done. types: tensors and bytes by type. bits_per_weight: of the linears. other_type: linears kept in
+    another type, by name.
+    """
+
+    target: Target
+    architecture: str | None
+    types: dict[str, tuple[int, int]]
+    linears: int
+    bits_per_weight: float
+    other_type: dict[str, str]
+
+
+def convert(source: Checkpoint, path: Path, to: str, options: Options, progress: Progress | None = None) -> Conversion:
+    """Write an opened checkpoint as ``to``, one of TARGETS, to ``path``: a file, or a new folder for ``hf``.
+
+    The result appears at ``path`` only after it has been opened again and proved equal. Raises ConversionError,
+    PackingError, or whatever its readers find wrong.
+    """
+    kind = target(to)
+    rule: ScaleRule = options.scale_rule or source.config.scale_rule if kind.container == "hf" else "multiply"
+    want = wanted(source, rule, options.quantize)
+    architecture = None
+    plan: Plan
+    if kind.container == "hf":
+        plan = plan_hf(want, source.texts(), options.embedding, options.shard_bytes)
+    elif kind.container == "sglbitnt":
+        plan = plan_sglbitnt(want)
+    else:
+        architecture = options.architecture or default_architecture(want.config)
+        gguf = GgufTarget(
+            kind, architecture, options.layouts, options.embedding, options.fallback, options.round_scales
+        )
+        plan = gguf.plan(want, texts_as_metadata(source.texts(), want.config))
+    plan.tensors = list(_counted(plan.tensors, progress)) if progress else plan.tensors
+    beside = side_files(source.texts()) if kind.container == "sglbitnt" else {}
+    with (
+        (written_folder if kind.container == "hf" else written_whole)(path) as scratch,
+        _written_beside(path, scratch, beside),
+    ):
+        plan.write(scratch)
+        if progress:
+            progress("proving", 0, 0)
+        prove(want, plan.scales, open_checkpoint(scratch, layouts=options.layouts))
+    return _summary(kind, architecture, want, plan)
+
+
+@contextmanager
+def _written_beside(path: Path, scratch: Path, texts: dict[str, str]) -> Iterator[None]:
+    """Text files named after the scratch file, and after ``path`` once the block has ended well."""
+    with ExitStack() as stack:
+        for name, text in texts.items():
+            file = scratch.with_name(f"{scratch.name}.{name}")
+            stack.callback(file.unlink, missing_ok=True)
+            file.write_bytes(text.encode())
+        yield
+        for name in texts:
+            scratch.with_name(f"{scratch.name}.{name}").replace(path.with_name(f"{path.name}.{name}"))
+
+
+def _counted(tensors: list[PlannedTensor], progress: Progress) -> Iterator[PlannedTensor]:
+    """The same tensors, saying after each piece how far the file is."""
+    total, done = sum(tensor.size for tensor in tensors), 0
+
+    def counting(tensor: PlannedTensor) -> Callable[[], Iterator[bytes | memoryview]]:
+        def chunks() -> Iterator[bytes | memoryview]:
+            nonlocal done
+            for piece in tensor.chunks():
+                yield piece
+                done += len(piece)
+                progress(tensor.name, done, total)
+
+        return chunks
+
+    return (replace(tensor, chunks=counting(tensor)) for tensor in tensors)
+
+
+def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan) -> Conversion:
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for tensor in plan.tensors:
+        counts[tensor.dtype] += 1
+        sizes[tensor.dtype] += tensor.size
+    weights = [prod(shape) for shape in want.shapes().values()]
+    return Conversion(
+        target=kind,
+        architecture=architecture,
+        types={dtype: (counts[dtype], sizes[dtype]) for dtype in sorted(counts)},
+        linears=len(weights),
+        bits_per_weight=8 * plan.linear_bytes / sum(weights),
+        other_type=plan.other_type,
+    )

@@ -1,0 +1,95 @@
+"""Float tensors on their way into a file: as they are, or widened, or rounded where somebody asked for it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tritgold.errors import ConversionError
+from tritgold.formats.container import FLOAT_BYTES, PlannedTensor, StoredTensor
+from tritgold.rounding import bf16_to_f32, f32_to_bf16
+
+_ROWS = 4096  # rows at a time: 40 MB of float32 for hidden = 2560
+
+
+def encode(values: np.ndarray, dtype: str) -> bytes:
+    """float32 -> little-endian bytes of F32, F16 or BF16, rounded half to even; beyond F16's range infinity."""
+    if dtype == "F32":
+        return values.astype("<f4").tobytes()
+    if dtype == "BF16":
+        return f32_to_bf16(values).astype("<u2").tobytes()
+    with np.errstate(over="ignore"):
+        return values.astype("<f2").tobytes()
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values as they come back from ``encode``."""
+    if dtype == "BF16":
+        return bf16_to_f32(f32_to_bf16(values))
+    with np.errstate(over="ignore"):
+        return values.astype({"F32": np.float32, "F16": np.float16}[dtype]).astype(np.float32)
+
+
+def narrowest(values: np.ndarray) -> str:
+    """BF16 where it holds every value exactly, else F32.
+
+    >>> narrowest(np.array([0.5, 3], np.float32)), narrowest(np.array([0.1], np.float32))
+    ('BF16', 'F32')
+    """
+    return "BF16" if same_bits(rounded(values, "BF16"), values) else "F32"
+
+
+def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two float32 arrays are equal bit for bit: -0 is not 0, and a NaN equals itself."""
+    return first.shape == second.shape and np.array_equal(first.view(np.uint32), second.view(np.uint32))
+
+
+def planned(name: str, values: np.ndarray, dtype: str) -> PlannedTensor:
+    """A small float32 array, already in memory, as a tensor to be written."""
+    data = encode(values, dtype)
+    return PlannedTensor(name, dtype, values.shape, len(data), lambda: (data,))
+
+
+def planned_matrix(name: str, matrix: StoredTensor, dtype: str) -> PlannedTensor:
+    """A stored matrix under another name, and in another dtype where that differs; a few rows at a time."""
+
+    def chunks() -> Iterator[bytes | memoryview]:
+        for rows in row_slices(matrix):
+            if dtype == matrix.dtype:
+                yield matrix.data.reshape(matrix.shape[0], -1)[rows].reshape(-1).data
+            else:
+                yield encode(matrix.rows(rows), dtype)
+
+    size = matrix.shape[0] * matrix.shape[1] * FLOAT_BYTES[dtype]
+    return PlannedTensor(name, dtype, matrix.shape, size, chunks)
+
+
+def row_slices(matrix: StoredTensor) -> Iterator[slice]:
+    """The rows of a matrix, some thousand at a time."""
+    return (slice(row, row + _ROWS) for row in range(0, matrix.shape[0], _ROWS))
+
+
+def matrix_dtype(matrix: StoredTensor, asked: str | None, widened: bool) -> str:
+    """The dtype of the embedding or head in the target.
+
+    asked: F32, F16 or BF16, or None to keep what the source has. widened: the source's container knows float32
+    alone, so that its dtype says nothing: the narrowest that is exact is taken. Raises ConversionError
+    ``float-overflow`` where a value is beyond the range of F16.
+    """
+    if asked is None:
+        if not widened:
+            return matrix.dtype
+        return "BF16" if all(narrowest(matrix.rows(rows)) == "BF16" for rows in row_slices(matrix)) else "F32"
+    if asked == "F16" and matrix.dtype != "F16":
+        for rows in row_slices(matrix):
+            values = matrix.rows(rows)
+            if not np.isfinite(rounded(values, asked)[np.isfinite(values)]).all():
+                largest = float(np.abs(values[np.isfinite(values)]).max())
+                raise ConversionError(
+                    "a value is beyond float16",
+                    kind="float-overflow",
+                    file=matrix.file,
+                    thing=f"tensor {matrix.name!r}",
+                    got=largest,
+                    expected="at most 65504",
+                )
+    return asked

@@ -1,0 +1,173 @@
+"""A checkpoint as a GGUF file: names, order of q and k rows, where the scale goes, and the metadata."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
+from tritgold.convert.targets import Target
+from tritgold.convert.wanted import Wanted
+from tritgold.errors import ConversionError, PackingError
+from tritgold.formats.container import FLOAT_BYTES, PlannedTensor, StoredTensor
+from tritgold.formats.gguf_config import ARCHITECTURES
+from tritgold.formats.gguf_metadata import gguf_metadata
+from tritgold.formats.gguf_writer import write_gguf
+from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
+from tritgold.formats.linear_readers import interleaved_rows
+from tritgold.formats.names import GGUF, candidates
+from tritgold.formats.packing_base import Packing
+from tritgold.ternary import TernaryTensor
+from tritgold.weights import NORMS
+
+# Types whose scale lies in float16 numbers inside the payload.
+_F16_SCALE = ("TQ1_0", "TQ2_0", "F16")
+
+
+@dataclass
+class GgufPlan:
+    """Everything about the file, decided and checked; only the payloads are still to be made.
+
+    scales: of each linear by our name, as a reader must find it. other_type: linears of another
+    type than the target's, by name. linear_bytes: of all packed linears.
+    """
+
+    metadata: dict[str, Any]
+    tensors: list[PlannedTensor]
+    layouts: Layouts
+    scales: dict[str, np.float32] = field(default_factory=dict)
+    other_type: dict[str, str] = field(default_factory=dict)
+    linear_bytes: int = 0
+
+    def write(self, path: Path) -> None:
+        write_gguf(path, self.metadata, self.tensors)
+
+
+class GgufTarget:
+    """Plans a GGUF file.
+
+    architecture: its ``general.architecture``. layouts: as the reader will be told; its tiles go into the file.
+    embedding: F32, F16, BF16, or None to keep the source's. fallback: the type of linears that the target's type
+    cannot hold (rows that are no whole blocks), or None to refuse them. round_scales: store a scale rounded to
+    float16 where no other place is left.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        architecture: str,
+        layouts: Layouts,
+        embedding: str | None,
+        fallback: str | None,
+        round_scales: bool,
+    ) -> None:
+        self.target, self.architecture, self.layouts = target, architecture, layouts
+        self.embedding, self.fallback, self.round_scales = embedding, fallback, round_scales
+
+    def plan(self, wanted: Wanted, texts: dict[str, Any]) -> GgufPlan:
+        """Raises ConversionError or PackingError for whatever the file could not hold. texts: tokenizer metadata."""
+        name = wanted.source.path.resolve().stem
+        metadata: dict[str, Any] = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
+        if ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
+            raise ConversionError(
+                "the model has a head of its own; engines take the embedding for it in files of this architecture",
+                kind="untied-head",
+                got=self.architecture,
+                hint="--to hf and --to sglbitnt keep the head",
+            )
+        metadata |= texts
+        plan = GgufPlan(metadata, [], self.layouts)
+        plan.tensors = list(self._tensors(wanted, plan))
+        if self.target.dtype in ("TL1", "TL2"):
+            metadata |= tile_keys(self._tiles(wanted))
+        if self.target.dtype == "I2_S" or self.fallback == "I2_S":
+            metadata[I2S_KEY] = self.layouts.i2_s or "128"
+        return plan
+
+    def _tensors(self, wanted: Wanted, plan: GgufPlan) -> Iterator[PlannedTensor]:
+        weights = wanted.source.weights
+        widened = wanted.widened
+        for name, matrix in (("embedding", weights.embedding), ("head", weights.head)):
+            if matrix is None:
+                continue
+            assert isinstance(matrix, StoredTensor)  # every checkpoint from disk has its matrices there
+            yield planned_matrix(_name(name), matrix, matrix_dtype(matrix, self.embedding, widened))
+        for index, layer in enumerate(weights.layers):
+            for norm in NORMS:
+                if (gain := getattr(layer, norm)) is not None:
+                    yield planned(_name(f"layers.{index}.{norm}"), gain, "F32")
+        yield planned(_name("final_norm"), weights.final_norm, "F32")
+        for name, shape in wanted.shapes().items():
+            yield from self._linear(wanted, plan, name, shape)
+
+    def _linear(self, wanted: Wanted, plan: GgufPlan, name: str, shape: tuple[int, int]) -> Iterator[PlannedTensor]:
+        stored_as = _name(name)
+        dtype, layout = self._layout(name, shape)
+        if dtype != self.target.dtype:
+            plan.other_type[stored_as] = dtype
+        inside, beside = self._scale(name, dtype, np.float32(wanted.linear(name).scale))
+        plan.scales[name] = inside if beside is None else beside
+        order = self._row_order(wanted, name, shape[0])
+
+        def chunks() -> Iterator[bytes]:
+            tensor: TernaryTensor = wanted.linear(name)
+            trits = tensor.trits if order is None else tensor.trits[order]
+            yield layout.pack(trits, inside)
+
+        size = layout.packed_size(shape)
+        plan.linear_bytes += size
+        yield PlannedTensor(stored_as, dtype, shape, size, chunks)
+        if beside is not None:
+            yield planned(stored_as.removesuffix(".weight") + ".scale", np.array([beside], np.float32), "F32")
+
+    def _layout(self, name: str, shape: tuple[int, int]) -> tuple[str, Packing]:
+        try:
+            layout = self.layouts.packing(self.target.dtype, shape)
+            layout.packed_size(shape)
+            return self.target.dtype, layout
+        except PackingError as error:
+            if self.fallback is None or error.kind != "packing-shape":
+                if error.kind == "packing-shape":
+                    error.hint = "--fallback f16 keeps such tensors in another lossless type, and says which"
+                raise error.located(thing=f"{name} ({_name(name)})") from None
+        layout = self.layouts.packing(self.fallback, shape)
+        layout.packed_size(shape)
+        return self.fallback, layout
+
+    def _scale(self, name: str, dtype: str, scale: np.float32) -> tuple[np.float32, np.float32 | None]:
+        """(scale in the payload, scale beside it or None)."""
+        half = scale
+        if dtype in _F16_SCALE:
+            with np.errstate(over="ignore"):
+                half = np.float32(np.float16(scale))
+        # A float weight is trit times scale: a scale that is not positive cannot be told from other trits.
+        if half == scale and (scale > 0 or dtype not in FLOAT_BYTES):
+            return scale, None
+        if self.architecture == "bitnet":  # the one architecture whose readers multiply by a .scale tensor
+            return np.float32(1), scale
+        if self.round_scales and np.isfinite(half) and (half > 0 or (half < 0 and dtype not in FLOAT_BYTES)):
+            return half, None
+        raise ConversionError(
+            f"{dtype} cannot hold this scale",
+            kind="scale-rounded",
+            thing=f"{name} ({_name(name)})",
+            got=scale,
+            expected="a positive float16" if dtype in FLOAT_BYTES else "a float16",
+            hint="--round-scales stores the nearest positive one it can; i2_s keeps every float32",
+        )
+
+    def _row_order(self, wanted: Wanted, name: str, rows: int) -> np.ndarray | None:
+        """Row of the model for each row of the file, where the architecture has q and k permuted."""
+        if not ARCHITECTURES[self.architecture].permuted or not name.endswith((".q", ".k")):
+            return None
+        return np.argsort(interleaved_rows(rows, wanted.config.head_dim))
+
+    def _tiles(self, wanted: Wanted) -> dict[tuple[int, int], Tile]:
+        found = {shape: self.layouts.tiles.get(shape, self.layouts.tile) for shape in wanted.shapes().values()}
+        return {shape: tile for shape, tile in found.items() if tile is not None}
+
+
+def _name(name: str) -> str:
+    return candidates(GGUF, name)[0]

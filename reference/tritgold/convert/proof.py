@@ -1,0 +1,80 @@
+"""The proof: the written file, opened by the readers that open any file, is what was wanted.
+
+Trits and scales bit for bit, gains bit for bit, embedding and head as the source has them or rounded as asked,
+configuration field for field, the tokenizer byte for byte.
+"""
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.convert.floats import rounded, row_slices, same_bits
+from tritgold.convert.wanted import Wanted
+from tritgold.errors import ConversionError
+from tritgold.formats.container import StoredTensor
+from tritgold.weights import NORMS
+
+
+def prove(wanted: Wanted, scales: dict[str, np.float32], written: Checkpoint) -> None:
+    """scales: what the plan said of each linear's scale, which differs from ``wanted`` only where rounding was asked.
+
+    Raises ConversionError ``not-equal`` naming the first difference.
+    """
+    _config(wanted, written)
+    if wanted.source.tokenizer_json() != written.tokenizer_json():
+        _differs("the tokenizer", "text", "another text")
+    if wanted.source.chat_template() != written.chat_template():
+        _differs("the chat template", "text", "another text")
+    for name, weight in written.weights.linears():
+        expected, found = wanted.linear(name), weight.ternary()
+        if not np.array_equal(expected.trits, found.trits):
+            row, column = np.argwhere(expected.trits != found.trits)[0].tolist()
+            _differs(f"{name}: trit [{row}, {column}]", expected.trits[row, column], found.trits[row, column])
+        scale, stored = np.float32(scales[name]), np.float32(found.scale[()])
+        if scale.tobytes() != stored.tobytes() and expected.trits.any():  # blocks of zeros keep no scale
+            _differs(f"{name}: scale", scale, stored)
+    _gains(wanted, written)
+    for name in ("embedding", "head"):
+        _matrix(name, getattr(wanted.source.weights, name), getattr(written.weights, name))
+
+
+def _config(wanted: Wanted, written: Checkpoint) -> None:
+    expected, found = wanted.config.as_dict(), written.config.as_dict()
+    for field, value in expected.items():
+        if value != found[field]:
+            _differs(f"configuration: {field}", value, found[field])
+
+
+def _gains(wanted: Wanted, written: Checkpoint) -> None:
+    source = wanted.source.weights
+    pairs = [("final_norm", source.final_norm, written.weights.final_norm)]
+    for index, (ours, theirs) in enumerate(zip(source.layers, written.weights.layers, strict=True)):
+        pairs += [(f"layers.{index}.{norm}", getattr(ours, norm), getattr(theirs, norm)) for norm in NORMS]
+    for name, expected, found in pairs:
+        if (expected is None) is not (found is None) or (expected is not None and not same_bits(expected, found)):
+            _differs(name, "the source's gains", "others")
+
+
+def _matrix(name: str, source: StoredTensor | None, written: StoredTensor | None) -> None:
+    if source is None or written is None:
+        if source is not written:
+            _differs(name, source and source.shape, written and written.shape)
+        return
+    for rows in row_slices(source):
+        if source.dtype == written.dtype:
+            first, second = (t.data.reshape(t.shape[0], -1)[rows] for t in (source, written))
+            same = np.array_equal(first, second)
+        else:
+            same = same_bits(rounded(source.rows(rows), written.dtype), written.rows(rows))
+        if not same:
+            _differs(f"{name}: rows from {rows.start}", "the source's values", "others")
+
+
+def _differs(thing: str, expected: object, found: object) -> None:
+    raise ConversionError(
+        "what was written is not what was read",
+        kind="not-equal",
+        thing=thing,
+        got=found,
+        expected=expected,
+        hint="this is a bug in tritgold or a failing disk: nothing was kept of the result",
+    )

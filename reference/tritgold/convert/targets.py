@@ -1,0 +1,42 @@
+"""What a checkpoint can be converted to: one row a target."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tritgold.errors import ConversionError
+
+
+@dataclass(frozen=True)
+class Target:
+    """container: what kind of file. dtype: the type of its linear weights, in the container's word.
+
+    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently and nobody may trust.
+    """
+
+    name: str
+    container: Literal["hf", "gguf", "sglbitnt"]
+    dtype: str
+    file_type: int = 0
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("hf", "hf", "U8"),
+        Target("i2_s", "gguf", "I2_S", 40),
+        Target("tl1", "gguf", "TL1", 38),
+        Target("tl2", "gguf", "TL2", 39),
+        Target("tq1_0", "gguf", "TQ1_0", 36),
+        Target("tq2_0", "gguf", "TQ2_0", 37),
+        Target("sglbitnt", "sglbitnt", "U8"),
+        Target("gguf-f16", "gguf", "F16", 1),
+        Target("gguf-f32", "gguf", "F32", 0),
+    )
+}
+
+
+def target(name: str) -> Target:
+    """The target called ``name``. Raises ConversionError with the valid names."""
+    if name not in TARGETS:
+        raise ConversionError("no such target", kind="unknown-target", got=repr(name), expected=", ".join(TARGETS))
+    return TARGETS[name]

@@ -1,0 +1,85 @@
+"""Wanted: what the converted checkpoint must say, worked out before a byte of it is written.
+
+It is the one statement of what a conversion keeps. The writers write it; afterwards the written file is opened
+by the readers that open any file, and compared with it.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.config import ModelConfig, ScaleRule
+from tritgold.errors import ConversionError
+from tritgold.formats.sglbitnt_file import SglbitntFile
+from tritgold.formats.stored_weights import MasterWeight
+from tritgold.rounding import bf16_to_f32, f32_to_bf16
+from tritgold.ternary import LinearWeight, TernaryTensor
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """source: the opened checkpoint. config: that of the target, which differs in ``scale_rule`` at most."""
+
+    source: Checkpoint
+    config: ModelConfig
+
+    @property
+    def widened(self) -> bool:
+        """Whether the source's container knows float32 alone, so that the dtype of its floats says nothing."""
+        return isinstance(self.source.container, SglbitntFile)
+
+    def linear(self, name: str) -> TernaryTensor:
+        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
+        tensor = self._weight(name).ternary()
+        scale = carried_scale(np.float32(tensor.scale), self.source.config.scale_rule, self.config.scale_rule, name)
+        return TernaryTensor(tensor.trits, np.asarray(scale))
+
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Shape of every linear weight by its name, in execution order."""
+        return {name: weight.shape for name, weight in self.source.weights.linears()}
+
+    def _weight(self, name: str) -> LinearWeight:
+        _, layer, linear = name.split(".")
+        return self.source.weights.layers[int(layer)].linear(linear)
+
+
+def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool) -> Wanted:
+    """Raises ConversionError ``not-ternary`` for float masters that nobody asked to quantise."""
+    for name, weight in source.weights.linears():
+        if isinstance(weight, MasterWeight) and not quantize:
+            raise ConversionError(
+                f"{weight.stored.dtype} master weights, not trits times one scale",
+                kind="not-ternary",
+                file=weight.stored.file,
+                thing=f"tensor {weight.stored.name!r} ({name})",
+                hint="--quantize absmean makes them ternary, as training did; whatever absmean rounds away is lost",
+            )
+    return Wanted(source, replace(source.config, scale_rule=rule))
+
+
+def carried_scale(scale: np.float32, stored: ScaleRule, target: ScaleRule, name: str) -> np.float32:
+    """The scale for a target that applies it by another rule: the reciprocal, chosen so that the way back is exact.
+
+    float32(1 / float32(1 / s)) is not always s. Where a bfloat16 number has the stored scale as its reciprocal, as
+    is so whenever the stored one was made from it, that number is taken: it is what was meant.
+
+    >>> stored = np.float32(165 / 256)
+    >>> multiplying = carried_scale(stored, "divide", "multiply", "q")
+    >>> float(multiplying), float(carried_scale(multiplying, "multiply", "divide", "q"))
+    (1.5515151023864746, 0.64453125)
+    """
+    if stored == target:
+        return scale
+    with np.errstate(divide="ignore", over="ignore"):
+        exact = np.float32(1) / scale
+        if not np.isfinite(exact):
+            raise ConversionError(
+                "the scale has no finite reciprocal, and the target applies it the other way",
+                kind="scale-reciprocal",
+                thing=name,
+                got=scale,
+                expected=f"a scale that can be changed from {stored} to {target}",
+            )
+        short = np.float32(bf16_to_f32(f32_to_bf16(np.asarray(exact))))
+        return short if np.float32(1) / short == scale else exact

@@ -1,0 +1,249 @@
+"""Fingerprint: which layouts the bytes of a tensor may have, which they cannot have, and why.
+
+A layout is ruled out by what the file shows (length, span to the next tensor, shape, codes that stand for no trit,
+scales that are no numbers), never by what seems likely: 128 and 64 weights a block of I2_S have the same type number,
+length, histogram and row sums. Where two layouts are left, somebody else has to say: a key of the file, the user, or
+the same model in another format.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tritgold.errors import PackingError
+from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.ggml_types import tensor_bytes, type_names
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.packing import packing
+from tritgold.formats.packing_base import Packing
+from tritgold.formats.scale_fields import TRAILER
+
+# The tiles that microsoft/BitNet's setup_env.py and preset_kernels/ ask for. Anybody's build may have others.
+PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
+    "TL1": tuple(
+        {"BM": BM, "BK": BK, "bm": bm}
+        for BM, BK, bm in (
+            *((256, 128, 32), (128, 64, 64), (160, 64, 32), (320, 128, 64), (320, 64, 32)),
+            *((256, 128, 64), (128, 64, 32)),
+        )
+    ),
+    "TL2": tuple({"BM": BM, "BK": BK} for BM, BK in ((256, 96), (128, 192), (160, 96), (320, 96), (128, 96))),
+}
+_PLAIN = {"TQ1_0": "tq1_0", "TQ2_0": "tq2_0", "Q1_0": "q1_0", "F32": "f32", "F16": "f16", "BF16": "bf16"}
+_WITH_TRAILER = ("I2_S", "TL1", "TL2")
+# Whole bytes that four columns, or four rows, share in a safetensors file; all but hf along the columns.
+_ALONG_COLUMNS: tuple[Packing, ...] = (
+    packing("sglbitnt"),
+    packing("sequential", order="lsb"),
+    packing("sequential", order="msb"),
+    packing("torchao"),
+    packing("gpu_int2"),
+)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """That the bytes of a tensor have a layout.
+
+    label: the packing with its options, ``i2_s block=64``, or the name of a type that holds no trits. layout: None for
+    such a type. shape: (out, in) of the trits. reason: in words, of either verdict.
+    """
+
+    label: str
+    layout: Packing | None
+    shape: tuple[int, int]
+    fits: bool
+    reason: str
+
+
+def label_of(layout: Packing) -> str:
+    """The packing as a person writes it.
+
+    >>> label_of(packing("i2_s", block=64)), label_of(packing("hf"))
+    ('i2_s block=64', 'hf')
+    """
+    return " ".join([layout.name, *(f"{key}={value}" for key, value in options_of(layout).items())])
+
+
+def options_of(layout: Packing) -> dict[str, Any]:
+    """The packing's options, such that ``packing(layout.name, **options)`` is the packing again."""
+    return {field.name: getattr(layout, field.name) for field in fields(layout)} if is_dataclass(layout) else {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor stands in a GGUF file. span: bytes from its first to the next tensor or the end of the file."""
+
+    type_id: int
+    architecture: str
+    span: int
+    alignment: int
+
+    def fills(self, size: int) -> bool:
+        """Whether a tensor of this size leaves no more than padding before the next one."""
+        padded = -(-size // self.alignment) * self.alignment
+        return size <= self.span < padded + self.alignment
+
+
+def places(file: GgufFile) -> dict[str, Place]:
+    """The place of every tensor, from the recorded offsets."""
+    begins = sorted(tensor.offset for tensor in file.tensors.values())
+    spans = {at: stop - at for at, stop in pairwise([*begins, file.path.stat().st_size])}
+    return {
+        name: Place(file.type_ids[name], file.architecture, spans[tensor.offset], file.alignment)
+        for name, tensor in file.tensors.items()
+    }
+
+
+def gguf_hypotheses(
+    tensor: StoredTensor, place: Place, tiles: Sequence[Mapping[str, int]] | None = None, code3_as_zero: bool = False
+) -> list[Hypothesis]:
+    """What a tensor [out, in] of a GGUF file may be: every layout of every type that its number has stood for.
+
+    tiles: options of TL1 and TL2 to try; None tries PUBLISHED_TILES, which are not all there are (``is_open``).
+    code3_as_zero: a code that stands for no trit rules nothing out.
+    """
+    shape = tensor.shape[0], tensor.shape[1]
+    found = []
+    for name in type_names(place.type_id, place.architecture):
+        layouts = _layouts_of(name, PUBLISHED_TILES.get(name, ()) if tiles is None else tiles)
+        if layouts:
+            found += [_judged(layout, tensor, shape, code3_as_zero, place=place) for layout in layouts]
+        else:
+            found.append(_foreign(name, tensor, shape, place))
+    return found
+
+
+def is_open(dtype: str, tiles: Sequence[Mapping[str, int]] | None) -> bool:
+    """Whether there are layouts that nobody can list: TL1 and TL2 without the tiles they were made with."""
+    return dtype in PUBLISHED_TILES and tiles is None
+
+
+def uint8_hypotheses(
+    tensor: StoredTensor, expected: tuple[int, int] | None = None, code3_as_zero: bool = False
+) -> list[Hypothesis]:
+    """What a matrix of bytes [R, C] in a safetensors file may be: 4R rows of C weights, or R rows of 4C.
+
+    expected: (out, in) where a configuration or the same model in another format says it.
+    """
+    rows, columns = tensor.shape
+    four = (4 * rows, columns)
+    if expected is not None and (-(-expected[0] // 4), expected[1]) == (rows, columns):
+        four = expected  # rows that are no multiple of 4 share their last byte
+    shapes = [(packing("hf"), four), *((layout, (rows, 4 * columns)) for layout in _ALONG_COLUMNS)]
+    return [_judged(layout, tensor, shape, code3_as_zero, expected=expected) for layout, shape in shapes]
+
+
+def sglbitnt_hypotheses(
+    tensor: StoredTensor, expected: tuple[int, int] | None = None, code3_as_zero: bool = False
+) -> list[Hypothesis]:
+    """What the bytes [out, in / 4] of an SGLBITNT file may be: the one layout that the format has."""
+    shape = tensor.shape[0], 4 * tensor.shape[1]
+    return [_judged(packing("sglbitnt"), tensor, shape, code3_as_zero, expected=expected)]
+
+
+def is_float(tensor: StoredTensor) -> bool:
+    """Whether the tensor holds floats: masters, or trits times one scale."""
+    return tensor.dtype in FLOAT_BYTES
+
+
+def merged(by_tensor: Mapping[str, Sequence[Hypothesis]]) -> list[Hypothesis]:
+    """One list for tensors that one program wrote: a layout that one of them cannot have, none of them has.
+
+    The shape is that of the first tensor.
+    """
+    found: dict[str, list[tuple[str, Hypothesis]]] = {}
+    for name, hypotheses in by_tensor.items():
+        for hypothesis in hypotheses:
+            found.setdefault(hypothesis.label, []).append((name, hypothesis))
+    return [_merged(judged, len(by_tensor)) for judged in found.values()]
+
+
+def padding_is_zero(tensors: Iterable[StoredTensor]) -> bool | None:
+    """Whether the 28 bytes behind every scale in a trailer are 0; None where no tensor has a trailer.
+
+    Python converters write zeros (and I2_S in blocks of 128 alone), llama-quantize leaves what was in memory.
+    """
+    trailers = [tensor.data[4 - TRAILER :] for tensor in tensors if tensor.dtype in _WITH_TRAILER]
+    return not any(trailer.any() for trailer in trailers) if trailers else None
+
+
+def _merged(judged: list[tuple[str, Hypothesis]], tensors: int) -> Hypothesis:
+    against = [(name, h) for name, h in judged if not h.fits]
+    first_name, first = against[0] if against else judged[0]
+    if tensors == 1:
+        return first
+    if not against:
+        return Hypothesis(first.label, first.layout, judged[0][1].shape, True, f"{first.reason}, in all {tensors}")
+    if len(against) == tensors and {h.reason for _, h in against} == {first.reason}:
+        where = f", in all {tensors}"
+    else:
+        where = f" ({first_name}, and {len(against) - 1} more)" if len(against) > 1 else f" ({first_name})"
+    reason = first.reason + where
+    return Hypothesis(first.label, first.layout, judged[0][1].shape, False, reason)
+
+
+def _layouts_of(dtype: str, tiles: Sequence[Mapping[str, int]]) -> list[Packing]:
+    """Every layout that tensors of this type have been written with; none for a type without trits."""
+    if dtype == "I2_S":
+        return [packing("i2_s", block=128), packing("i2_s", block=64), packing("i2_s_4rows")]
+    if dtype == "Q2_0":
+        return [packing("q2_0", block=64), packing("q2_0", block=128)]
+    if dtype in PUBLISHED_TILES:
+        return [packing(dtype.lower(), **tile) for tile in tiles]
+    return [packing(_PLAIN[dtype])] if dtype in _PLAIN else []
+
+
+def _judged(
+    layout: Packing,
+    tensor: StoredTensor,
+    shape: tuple[int, int],
+    code3_as_zero: bool,
+    place: Place | None = None,
+    expected: tuple[int, int] | None = None,
+) -> Hypothesis:
+    """The cheapest reasons first; the bytes are looked at in place."""
+    label = label_of(layout)
+
+    def ruled_out(reason: str) -> Hypothesis:
+        return Hypothesis(label, layout, shape, False, reason)
+
+    if expected is not None and expected != shape:
+        return ruled_out(f"would be {shape[0]} x {shape[1]} weights, and the model has {expected[0]} x {expected[1]}")
+    try:
+        size = layout.packed_size(shape)
+    except PackingError as error:
+        return ruled_out(f"cannot hold {shape[0]} x {shape[1]}: {error.expected}")
+    if place is not None and not place.fills(size):
+        return ruled_out(f"would be {size} bytes, and the next tensor begins after {place.span}")
+    if size != tensor.data.size:
+        # Two lengths that differ by less than the padding: this one was not what the reader chose.
+        return Hypothesis(label, layout, shape, place is not None, "the length fits; the bytes were not looked at")
+    codes = "every code is a trit"
+    try:
+        layout.check(tensor.data, shape)
+    except PackingError as error:
+        message = error.message.removeprefix(f"{layout.name}: ")
+        if not code3_as_zero or layout.invalid_kind != "code-3":
+            return ruled_out(message)
+        codes = f"{message}, read as 0 as told"
+    scales = layout.scales(tensor.data, shape)
+    if not np.isfinite(scales).all():
+        return ruled_out(f"a scale would be {scales[~np.isfinite(scales)].flat[0]}")
+    odd = layout.odd_bytes(tensor.data, shape)
+    unusual = f", though no encoder writes {odd} of the bytes" if odd else ""
+    return Hypothesis(label, layout, shape, True, f"the length fits, {codes}{unusual}")
+
+
+def _foreign(name: str, tensor: StoredTensor, shape: tuple[int, int], place: Place) -> Hypothesis:
+    """A type that shares the number and holds no trits: by its length alone."""
+    size = tensor_bytes(name, tensor.shape)
+    if size is None:
+        return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are no whole blocks of it")
+    if not place.fills(size):
+        reason = f"would be {size} bytes, and the next tensor begins after {place.span}"
+        return Hypothesis(name, None, shape, False, reason)
+    return Hypothesis(name, None, shape, True, "the length fits; it holds no trits")

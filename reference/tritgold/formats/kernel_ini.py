@@ -1,0 +1,98 @@
+"""kernel_config.ini of bitnet.cpp: the tile sizes of TL1 and TL2, which the weight files themselves do not say.
+
+Source: microsoft/BitNet ``utils/codegen_tl1.py`` and ``utils/codegen_tl2.py``, which write it, and
+``utils/convert-hf-to-gguf-bitnet.py``, which packs by it. The presets in that repository differ from what the code
+generators write for the same model, so the file that counts is the one with which the weights were made.
+"""
+
+import re
+from configparser import ConfigParser
+from configparser import Error as IniError
+from pathlib import Path
+
+from tritgold.errors import FormatError
+from tritgold.formats.untrusted_text import printable
+
+MOST_BYTES = (
+    1 << 13
+)  # a hundred kernels; the original's files have four, and ConfigParser takes long over many bad lines
+KEYS = {"m": "M", "k": "K", "bm": "BM", "bk": "BK", "bmm": "bm"}
+
+
+def tile_options(path: str | Path) -> dict[tuple[int, int], dict[str, int]]:
+    """The options of ``packing("tl1", ...)`` and ``packing("tl2", ...)`` by the shape (out, in) of a tensor.
+
+    ::
+
+        [Kernels_0]
+        m = 1536      out
+        k = 4096      in
+        bm = 256      BM
+        bk = 128      BK
+        bmm = 32      bm
+
+    gives ``{(1536, 4096): {"BM": 256, "BK": 128, "bm": 32}}``. Whether a packing has such a tile is the packing's to
+    say: the preset of TL2 for bitnet_b1_58-large has a bmm of 64, which only TL1 can do.
+
+    Raises FormatError: ``unreadable`` (no file, no text, larger than 8 KiB), ``ini-syntax`` (a section or key given
+    twice included), ``ini-key`` (one missing or unknown), ``value`` (no positive decimal integer), ``duplicate-shape``
+    (two sections for one shape: the original takes the first) and ``ini-empty`` (no section).
+    """
+    path = Path(path)
+    options: dict[tuple[int, int], dict[str, int]] = {}
+    for section, values in _sections(path).items():
+        thing = printable(f"section {section!r}")
+        if values.keys() != KEYS.keys():
+            raise FormatError(
+                "has other keys than those of a kernel",
+                kind="ini-key",
+                file=path,
+                thing=thing,
+                got=printable(", ".join(values)) or "none",
+                expected=", ".join(KEYS),
+            )
+        sizes = {KEYS[key]: _size(value, key, path, thing) for key, value in values.items()}
+        shape = sizes.pop("M"), sizes.pop("K")
+        if shape in options:
+            raise FormatError(
+                "a second kernel for this shape",
+                kind="duplicate-shape",
+                file=path,
+                thing=thing,
+                got=f"{shape[0]} x {shape[1]}",
+                hint="only one of the two made the weights; remove the other",
+            )
+        options[shape] = {name: sizes[name] for name in ("BM", "BK", "bm")}
+    return options
+
+
+def _sections(path: Path) -> dict[str, dict[str, str]]:
+    """Every section of the file as text by key."""
+    # No interpolation and no section of defaults: a value stands where it is used or nowhere.
+    parser = ConfigParser(interpolation=None, default_section="")
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"{size} bytes are too many for a kernel_config.ini")
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"cannot be read: {printable(error)}", kind="unreadable", file=path) from error
+    except IniError as error:
+        raise FormatError("is no ini file", kind="ini-syntax", file=path, got=printable(error.message)) from error
+    if not parser.sections():
+        raise FormatError("names no kernel", kind="ini-empty", file=path, expected="a section [Kernels_0]")
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+def _size(text: str, key: str, path: Path, thing: str) -> int:
+    """A positive decimal integer below 2**31, the original's C int."""
+    size = int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else 0
+    if not 0 < size < 2**31:
+        raise FormatError(
+            f"{key} is no size",
+            kind="value",
+            file=path,
+            thing=thing,
+            got=printable(repr(text)),
+            expected="1 .. 2**31 - 1",
+        )
+    return size
