@@ -13,7 +13,7 @@ import numpy as np
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.paged import PagedCache
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
@@ -45,6 +45,7 @@ def forward_parts(
     for part in parts:
         check_tokens(part.tokens, config, part.cache.length)
     together = _Together(parts)
+    placed = together.in_place_of(arithmetic)
     ends = np.cumsum([len(part.tokens) for part in parts])
     rows = [int(end) - 1 for part, end in zip(parts, ends, strict=True) if part.wanted]
     scratch = Trace() if any(part.trace is not None for part in parts) else None
@@ -54,14 +55,14 @@ def forward_parts(
         replace(config, context=max(config.context, int(ends[-1]))),  # of rows; positions are checked above
         together,
         scratch,
-        arithmetic=together.in_place_of(arithmetic),
+        arithmetic=placed,
         rows=rows,
     )
     wanted = np.cumsum([part.wanted for part in parts])
     shares = [logits[end - part.wanted : end] for part, end in zip(parts, wanted, strict=True)]
     if scratch is not None:
-        if arithmetic == GOLDEN_ARITHMETIC:
-            scratch.mode = scratch.mode.removeprefix("altered-")  # what is replaced changes no bit
+        # What is replaced changes no bit: the mode is that of the arithmetic itself.
+        scratch.mode = scratch.mode.removesuffix(mode_id(placed)) + mode_id(arithmetic)
         for n, part in enumerate(parts):
             if part.trace is not None:
                 together.hand_out(scratch, n, shares[n], part.trace)
