@@ -1,6 +1,6 @@
 """Autoregressive decoding: one token a forward pass, the likeliest or a drawn one (``sampling``)."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,46 @@ class Step:
 
     token: int
     reason: StopReason | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a text ends. stop: tokens that end it. max_tokens: to generate at most. context: positions of the model."""
+
+    stop: frozenset[int]
+    max_tokens: int
+    context: int
+
+    def reason(self, token: int, count: int, before: int) -> StopReason | None:
+        """Why the text ends with ``token``, the ``count``-th generated, behind ``before`` tokens; None if it does not.
+
+        >>> limits = Limits(stop=frozenset([9]), max_tokens=3, context=8)
+        >>> [limits.reason(*which) for which in [(9, 3, 8), (1, 3, 8), (1, 2, 8), (1, 2, 7)]]
+        ['stop', 'length', 'context_full', None]
+        """
+        if token in self.stop:
+            return "stop"
+        if count == self.max_tokens:
+            return "length"
+        return "context_full" if before == self.context else None
+
+    def positions(self, prompt: int) -> int:
+        """Positions that a prompt of so many tokens and its text fill at most; the last token is never read."""
+        return min(prompt + self.max_tokens - 1, self.context)
+
+
+def check_limits(
+    prompt: Sequence[int], config: ModelConfig, max_tokens: int, stop: Collection[int] | None = None
+) -> Limits:
+    """The limits of a text, or the ContextError that ``generate`` raises before any compute."""
+    check_tokens(prompt, config)
+    if max_tokens < 1:
+        raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
+    for token in stop or ():
+        if not 0 <= token < config.vocab:
+            expected = f"0 to {config.vocab - 1}"
+            raise ContextError("cannot end the text", kind="token-id", thing="stop", got=token, expected=expected)
+    return Limits(frozenset(config.eos if stop is None else stop), max_tokens, config.context)
 
 
 def greedy(prompt: list[int], config: ModelConfig, next_logits: NextLogits, max_tokens: int) -> Iterator[Step]:
@@ -53,35 +93,17 @@ def generate(
     below 1, or a token of ``stop`` is outside the vocabulary; NonFiniteError and EngineError, while it runs, for logits
     that allow no choice (``sampling.candidates``).
     """
-    check_tokens(prompt, config)
-    if max_tokens < 1:
-        raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
-    for token in stop or ():
-        if not 0 <= token < config.vocab:
-            expected = f"0 to {config.vocab - 1}"
-            raise ContextError("cannot end the text", kind="token-id", thing="stop", got=token, expected=expected)
-    ends = frozenset(config.eos if stop is None else stop)
-    return _generate(prompt, config, next_logits, max_tokens, sampling, ends)
+    limits = check_limits(prompt, config, max_tokens, stop)
+    return _generate(prompt, config, next_logits, sampling, limits)
 
 
 def _generate(
-    prompt: list[int],
-    config: ModelConfig,
-    next_logits: NextLogits,
-    max_tokens: int,
-    sampling: Sampling,
-    stop: frozenset[int],
+    prompt: list[int], config: ModelConfig, next_logits: NextLogits, sampling: Sampling, limits: Limits
 ) -> Iterator[Step]:
     logits, text = next_logits(prompt), list(prompt)
-    for count in range(1, max_tokens + 1):
+    while True:
         token = choose(logits[: config.vocab], sampling, text)
-        reason: StopReason | None = None
-        if token in stop:
-            reason = "stop"
-        elif count == max_tokens:
-            reason = "length"
-        elif len(text) == config.context:
-            reason = "context_full"
+        reason = limits.reason(token, len(text) - len(prompt) + 1, len(text))
         yield Step(token, reason)
         if reason:
             return

@@ -33,6 +33,15 @@ class PagePool:
         self._rows = {side: np.zeros(size, np.uint8) for side, size in sizes.items()}
         self._free = list(range(pages))[::-1]
 
+    def check_shareable(self) -> None:
+        """Refuse (ConfigError ``kv-shared``) a scheme whose pages do not hold all that another sequence needs."""
+        if self.scheme.first is not None:
+            raise ConfigError(
+                f"{self.scheme.name} cannot share pages",
+                kind="kv-shared",
+                hint="the first token stands outside of them, in another scheme; do without prefix reuse",
+            )
+
     @property
     def free_pages(self) -> int:
         """Pages that nobody holds."""
@@ -90,37 +99,66 @@ class PagedCache(TokenCache):
     """The cache of one sequence in a pool; page ``table[p // page_size]`` holds position p.
 
     Pages are taken when positions are appended, and given back by ``truncate``: by truncate(0) all of them. A pass of
-    which the pool cannot hold all tokens is refused before it begins.
+    which the pool cannot hold all tokens is refused before it begins. The first ``shared`` pages belong to somebody
+    else: they are read, never written and never given back.
     """
 
     def __init__(self, pool: PagePool, capacity: int) -> None:
         super().__init__(pool.scheme, pool.shape, capacity)
-        self._pool = pool
+        self.pool = pool
         self.table: list[int] = []
+        self.shared = 0
+
+    def share(self, pages: list[int]) -> None:
+        """From now on read the first positions in these ``pages`` of another owner, whole ones, all written.
+
+        An empty cache begins behind them. Where positions are stored already, these pages hold the same, and those
+        that held it before are the business of whoever took them over. Raises ConfigError (``kv-shared``) for a scheme
+        that cannot, ContextError for less than was shared before (``page-shared``) and for more than the capacity
+        (``cache-full``).
+        """
+        self.pool.check_shareable()
+        positions = len(pages) * self.pool.page_size
+        if len(pages) < self.shared:
+            raise ContextError("is shared already", kind="page-shared", got=len(pages), expected=f"{self.shared} pages")
+        super().check_room(max(0, positions - self.length))
+        self.table[: len(pages)] = pages
+        self.shared, self.length = len(pages), max(self.length, positions)
 
     def check_room(self, tokens: int) -> None:
         """Capacity of the sequence (``cache-full``), then pages of the pool (``no-free-page``)."""
         super().check_room(tokens)
-        self._pool.check_free(max(0, self._missing(tokens)))
+        self.pool.check_free(self.pages_missing(tokens))
+
+    def pages_missing(self, tokens: int) -> int:
+        """Pages that appending so many tokens takes."""
+        return max(0, -(-(self.length + tokens) // self.pool.page_size) - len(self.table))
 
     def truncate(self, length: int) -> None:
-        """Forget positions, and give back the pages that held nothing else."""
-        super().truncate(length)
-        kept = -(-self.length // self._pool.page_size)
-        self._pool.release(self.table[kept:][::-1])  # the last one given back is the first one handed out
-        del self.table[kept:]
+        """Forget positions, and give back the pages that held nothing else.
 
-    def _missing(self, tokens: int) -> int:
-        return -(-(self.length + tokens) // self._pool.page_size) - len(self.table)
+        Raises ContextError (``page-shared``), with nothing forgotten, for a length inside a shared page: the next token
+        would be written into it.
+        """
+        length = min(self.length, length)
+        if length < self.shared * self.pool.page_size and length % self.pool.page_size:
+            expected = f"a multiple of {self.pool.page_size}"
+            raise ContextError("ends inside a shared page", kind="page-shared", got=length, expected=expected)
+        super().truncate(length)
+        kept = -(-self.length // self.pool.page_size)
+        # The last one given back is the first one handed out.
+        self.pool.release(self.table[max(kept, self.shared) :][::-1])
+        del self.table[kept:]
+        self.shared = min(self.shared, kept)
 
     def _write(self, layer: int, side: Side, rows: np.ndarray) -> None:
-        self.table += self._pool.allocate(max(0, self._missing(rows.shape[0])))
-        self._pool.scatter(layer, side, *self._where(self.length, self.length + rows.shape[0]), rows)
+        self.table += self.pool.allocate(self.pages_missing(rows.shape[0]))
+        self.pool.scatter(layer, side, *self._where(self.length, self.length + rows.shape[0]), rows)
 
     def _read(self, layer: int, side: Side, end: int) -> np.ndarray:
-        return self._pool.gather(layer, side, *self._where(0, end))
+        return self.pool.gather(layer, side, *self._where(0, end))
 
     def _where(self, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """Page and slot of the positions start .. end - 1."""
-        entry, slot = np.divmod(np.arange(start, end), self._pool.page_size)
+        entry, slot = np.divmod(np.arange(start, end), self.pool.page_size)
         return np.array(self.table, np.int64)[entry], slot

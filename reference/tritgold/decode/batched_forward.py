@@ -1,0 +1,137 @@
+"""One forward pass over the next tokens of several sequences: linear layers see all rows, attention its own alone.
+
+The graph is ``model.forward`` with three functions replaced. Every other function works row by row, so a row has the
+bits that it has alone: in the integer tier because sums of integers are exact, in the float tier because each row is
+summed in an order of its own. An engine whose activation scale is that of the whole pass fails here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tritgold.config import ModelConfig, check_tokens
+from tritgold.kv_cache.base import KvCache
+from tritgold.kv_cache.paged import PagedCache
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
+from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold.weights import ModelWeights
+
+
+@dataclass(frozen=True)
+class Part:
+    """The share of one sequence. tokens: at least one, to be read behind what its cache holds.
+
+    wanted: whether the logits of the last of them are. trace: gets what it would get if the sequence were alone.
+    """
+
+    tokens: list[int]
+    cache: PagedCache
+    wanted: bool = True
+    trace: Trace | None = None
+
+
+def forward_parts(
+    parts: Sequence[Part], weights: ModelWeights, config: ModelConfig, arithmetic: Arithmetic = GOLDEN_ARITHMETIC
+) -> list[np.ndarray]:
+    """Read the tokens of all parts; caches of one pool. Returns logits float32 [1, vocab] a part, [0, vocab] unwanted.
+
+    Raises what ``forward`` does, and before any compute where the pool cannot hold the tokens of all parts together
+    (ContextError ``no-free-page``). Then no part has been read, and no trace written.
+    """
+    if not parts:
+        return []
+    for part in parts:
+        check_tokens(part.tokens, config, part.cache.length)
+    together = _Together(parts)
+    placed = together.in_place_of(arithmetic)
+    ends = np.cumsum([len(part.tokens) for part in parts])
+    rows = [int(end) - 1 for part, end in zip(parts, ends, strict=True) if part.wanted]
+    scratch = Trace() if any(part.trace is not None for part in parts) else None
+    logits = forward(
+        [token for part in parts for token in part.tokens],
+        weights,
+        replace(config, context=max(config.context, int(ends[-1]))),  # of rows; positions are checked above
+        together,
+        scratch,
+        arithmetic=placed,
+        rows=rows,
+    )
+    wanted = np.cumsum([part.wanted for part in parts])
+    shares = [logits[end - part.wanted : end] for part, end in zip(parts, wanted, strict=True)]
+    if scratch is not None:
+        # What is replaced changes no bit: the mode is that of the arithmetic itself.
+        scratch.mode = scratch.mode.removesuffix(mode_id(placed)) + mode_id(arithmetic)
+        for n, part in enumerate(parts):
+            if part.trace is not None:
+                together.hand_out(scratch, n, shares[n], part.trace)
+    return shares
+
+
+class _Together(KvCache):
+    """The caches of all parts as one: keys and values one part behind the other. The positions are the parts' own."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        tokens = [len(part.tokens) for part in parts]
+        keys = [part.cache.length + n for part, n in zip(parts, tokens, strict=True)]
+        super().__init__(parts[0].cache.scheme, sum(tokens))
+        self.parts, self.starts = parts, [part.cache.length for part in parts]
+        self.rows, self.keys = _slices(tokens), _slices(keys)
+        self.shape = (sum(tokens), sum(keys))
+
+    def check_room(self, tokens: int) -> None:
+        """Of each part, and of the pool for all of them."""
+        for part in self.parts:
+            part.cache.check_room(len(part.tokens))
+        missing = sum(part.cache.pages_missing(len(part.tokens)) for part in self.parts)
+        self.parts[0].cache.pool.check_free(missing)
+
+    def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """To each part its rows."""
+        read = [part.cache.append(layer, k[r], v[r]) for part, r in zip(self.parts, self.rows, strict=True)]
+        return np.concatenate([keys for keys, _ in read]), np.concatenate([values for _, values in read])
+
+    def advance(self, tokens: int) -> None:
+        """Each part by its own."""
+        for part in self.parts:
+            part.cache.advance(len(part.tokens))
+
+    def in_place_of(self, arithmetic: Arithmetic) -> Arithmetic:
+        """The same arithmetic, each part at its own positions and with its own keys."""
+        spans = zip(self.starts, self.parts, strict=True)
+        positions = np.concatenate([start + np.arange(len(part.tokens)) for start, part in spans])
+
+        def table(_: np.ndarray, head_dim: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
+            return arithmetic.rotation_table(positions, head_dim, theta)
+
+        def softmax_weights(q: np.ndarray, k: np.ndarray, _: int) -> np.ndarray:
+            weights = np.zeros((q.shape[1], *self.shape), np.float32)
+            for start, rows, keys in zip(self.starts, self.rows, self.keys, strict=True):
+                weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start)
+            return weights
+
+        def mix_values(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
+            pairs = zip(self.rows, self.keys, strict=True)
+            return np.concatenate([arithmetic.mix_values(weights[:, rows, keys], v[keys]) for rows, keys in pairs])
+
+        return replace(arithmetic, rotation_table=table, softmax_weights=softmax_weights, mix_values=mix_values)
+
+    def hand_out(self, scratch: Trace, n: int, logits: np.ndarray, trace: Trace) -> None:
+        """Add to ``trace`` what part ``n`` has in the trace of all."""
+        rows, keys = self.rows[n], self.keys[n]
+        for name, array in scratch.arrays.items():
+            if name == "logits":
+                trace.record(name, logits.copy())
+            elif name.endswith(".probs"):
+                trace.record(name, array[:, rows, keys].copy(), token_axis=1)
+            else:
+                trace.record(name, array[rows].copy())
+        trace.tokens += self.parts[n].tokens
+        trace.mode, trace.engine = scratch.mode, trace.engine or scratch.engine
+
+
+def _slices(lengths: Sequence[int]) -> list[slice]:
+    """Consecutive ones of these lengths."""
+    ends = np.cumsum(lengths).tolist()
+    return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]

@@ -1,0 +1,154 @@
+"""Continuous batching: requests come at any time, and each pass reads the next tokens of all that are running.
+
+A step is
+
+    admit     requests in the order of their arrival, while there is a slot of ``max_sequences`` and the pages that the
+              text may fill until it ends; nobody overtakes. What the radix cache holds of the prompt is not read again.
+    evict     what nobody reads, where the pass needs more pages than are free
+    read      one pass: of each prompt the next ``chunk`` tokens, of each text that is already under way one
+    choose    a token wherever the text is read to its end; who has all its tokens leaves, and its pages are kept for
+              others or are free
+
+Pages are promised at admission, so nobody is ever put out for lack of them. A token depends on its own text alone: who
+else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
+fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
+
+Engines get this wrong in ways that ``served.ServerDefect`` names: a token for every chunk of a prompt, positions that
+advance twice a token, a prompt found whole whose last token is read once more behind it, a last token that is cached
+though it was never read.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.decode.autoregressive import Step
+from tritgold.decode.batched_forward import Part, forward_parts
+from tritgold.decode.served_sequence import ServedSequence
+from tritgold.decode.serving_options import Counters, Ending, Outcome, Request, Serving
+from tritgold.errors import NonFiniteError
+from tritgold.kv_cache.paged import PagePool
+from tritgold.kv_cache.radix import RadixCache
+from tritgold.trace import Trace
+from tritgold.weights import ModelWeights
+
+
+class Scheduler:
+    """A batch server without the server.
+
+    outcomes: of the requests that have ended, by their numbers. waiting, running: the others, oldest first.
+    """
+
+    def __init__(self, weights: ModelWeights, config: ModelConfig, serving: Serving | None = None) -> None:
+        """Raises ConfigError for a scheme that cannot be paged (``kv-paged``) or, for reuse, shared (``kv-shared``)."""
+        self.serving = serving or Serving()
+        self.pool = PagePool(self.serving.scheme, config, self.serving.pool_pages(config), self.serving.page_size)
+        self.radix = RadixCache(self.pool) if self.serving.radix_cache else None
+        self.counters, self.outcomes = Counters(), dict[int, Outcome]()
+        self.waiting, self.running = deque[ServedSequence](), list[ServedSequence]()
+        self._weights, self._config = weights, config
+
+    def submit(self, request: Request, trace: Trace | None = None) -> int:
+        """Queue a request; returns its number, from 0. trace: gets the activations of what is read for it.
+
+        Raises ContextError, with nothing queued, for a request that can never be served: as ``generate`` does, and for
+        one that needs more pages than the pool has (``page-budget``).
+        """
+        sequence = ServedSequence(self.counters.requests, request, self._config, self.pool, trace)
+        self.waiting.append(sequence)
+        self.counters.requests += 1
+        return sequence.number
+
+    def cancel(self, number: int) -> None:
+        """End a request now, with what it has got so far. One that has ended, or never was, stays as it is."""
+        for sequence in [*self.waiting, *self.running]:
+            if sequence.number == number:
+                self._end(sequence, "cancelled")
+
+    def step(self) -> list[tuple[int, Step]]:
+        """One pass for everybody who is running. Returns the tokens that it gave, by the numbers of their requests."""
+        self._admit()
+        if not self.running:
+            return []
+        batch = [(sequence, sequence.part(self.serving.chunk)) for sequence in self.running]
+        self._make_room([part for _, part in batch])
+        unread = sum(sequence.prompt_left for sequence, _ in batch)
+        logits = self._read([part for _, part in batch])
+        self.counters.prefilled += unread - sum(sequence.prompt_left for sequence, _ in batch)
+        said = list[tuple[int, Step]]()
+        for (sequence, part), found in zip(batch, logits, strict=True):
+            try:
+                if isinstance(found, NonFiniteError):
+                    raise found
+                if part.wanted:
+                    said.append((sequence.number, self._choose(sequence, found[-1])))
+            except NonFiniteError as error:
+                self._end(sequence, "failed", error)
+        return said
+
+    def run(self) -> None:
+        """Step until every request has ended."""
+        while self.waiting or self.running:
+            self.step()
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self.serving.max_sequences:
+            sequence = self.waiting[0]
+            if self.radix is not None:
+                sequence.find(self.radix)
+            free = self.pool.free_pages + (0 if self.radix is None else self.radix.evictable_pages)
+            promised = sum(other.pages_to_come for other in self.running)
+            if promised + sequence.pages_to_come > free:
+                sequence.leave(self.radix)
+                return
+            sequence.reused = sequence.cache.length
+            self.counters.reused += sequence.reused
+            self.running.append(self.waiting.popleft())
+
+    def _make_room(self, parts: list[Part]) -> None:
+        if self.radix is not None:
+            missing = sum(part.cache.pages_missing(len(part.tokens)) for part in parts)
+            self.radix.evict(missing - self.pool.free_pages)
+
+    def _read(self, parts: list[Part]) -> list[np.ndarray | NonFiniteError]:
+        """The logits of each part, or why there are none. A pass that fails is made again, each part by itself."""
+        self.counters.forwards += 1
+        try:
+            return list(forward_parts(parts, self._weights, self._config))
+        except NonFiniteError as error:
+            return [error] if len(parts) == 1 else [found for part in parts for found in self._read([part])]
+
+    def _choose(self, sequence: ServedSequence, logits: np.ndarray) -> Step:
+        step = sequence.take(logits)
+        self.counters.generated += 1
+        if step.reason is not None:
+            self._end(sequence, step.reason)
+        elif self.radix is not None and len(sequence.generated) == 1:
+            sequence.keep(self.radix)  # the prompt, for others that begin alike while this one is still running
+            self._trim()
+        return step
+
+    def _end(self, sequence: ServedSequence, reason: Ending, error: NonFiniteError | None = None) -> None:
+        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        self.outcomes[sequence.number] = Outcome(sequence.generated, reason, sequence.reused, error)
+        if self.radix is not None:
+            sequence.keep(self.radix)
+        sequence.leave(self.radix)
+        self._trim()
+
+    def _trim(self) -> None:
+        if self.radix is not None:
+            over = self.radix.cached_pages * self.pool.page_size - self.serving.radix_cache_max_tokens
+            self.radix.evict(-(-over // self.pool.page_size))
+
+
+def serve(
+    requests: Iterable[Request], weights: ModelWeights, config: ModelConfig, serving: Serving | None = None
+) -> list[Outcome]:
+    """The outcomes of requests that all come at once, in their order. Raises as ``submit`` does, before any compute."""
+    scheduler = Scheduler(weights, config, serving)
+    numbers = [scheduler.submit(request) for request in requests]
+    scheduler.run()
+    return [scheduler.outcomes[number] for number in numbers]

@@ -1,0 +1,96 @@
+"""One request on its way through the scheduler: its text, its pages, and the cached prefix that it reads."""
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.decode.autoregressive import Step, check_limits
+from tritgold.decode.batched_forward import Part
+from tritgold.decode.sampling import choose
+from tritgold.decode.serving_options import Request
+from tritgold.errors import ContextError
+from tritgold.kv_cache.paged import PagedCache, PagePool
+from tritgold.kv_cache.radix import Node, RadixCache
+from tritgold.trace import Trace
+
+
+class ServedSequence:
+    """State of one request; ``scheduler`` says what happens when.
+
+    text: prompt and generated tokens. What of it the cache does not hold is still to be read: the rest of the prompt,
+    or the newest token; there is no other difference between prefill and decoding. reused: tokens found cached.
+    """
+
+    def __init__(self, number: int, request: Request, config: ModelConfig, pool: PagePool, trace: Trace | None) -> None:
+        """Raises ContextError as ``generate`` does, and for a text that the pool could not hold (``page-budget``)."""
+        self.number, self.sampling, self.trace, self.vocab = number, request.sampling, trace, config.vocab
+        self.limits = check_limits(request.prompt, config, request.max_tokens, request.stop)
+        self.text = [int(token) for token in request.prompt]
+        self.prompt, self.reused = len(self.text), 0
+        self.cache = PagedCache(pool, self.limits.positions(self.prompt))
+        self._node: Node | None = None
+        if self.pages_to_come > pool.pages:
+            raise ContextError(
+                "prompt and max_tokens need more pages than there are",
+                kind="page-budget",
+                got=self.pages_to_come,
+                expected=f"at most {pool.pages}",
+                hint="ask for fewer tokens, or give the pool more pages",
+            )
+
+    @property
+    def generated(self) -> list[int]:
+        """What follows the prompt."""
+        return self.text[self.prompt :]
+
+    @property
+    def prompt_left(self) -> int:
+        """Tokens of the prompt that are not read yet."""
+        return max(0, self.prompt - self.cache.length)
+
+    @property
+    def pages_to_come(self) -> int:
+        """Pages that it may still take until it ends."""
+        return -(-self.cache.capacity // self.cache.pool.page_size) - len(self.cache.table)
+
+    def find(self, radix: RadixCache) -> None:
+        """Begin with what is cached of the prompt, and lock it.
+
+        The last token is read in any case, whatever is cached: its logits are not.
+        """
+        found = radix.match(self.text[:-1])
+        radix.lock(found.node)
+        self._node = found.node
+        self.cache.share(found.pages)
+
+    def keep(self, radix: RadixCache) -> None:
+        """Let others read what has been read, in whole pages. The newest token is not among it: it has no keys yet."""
+        whole = self.cache.length // self.cache.pool.page_size
+        kept = radix.insert(self.text[: whole * self.cache.pool.page_size], self.cache.table[:whole])
+        radix.lock(kept.node)
+        self._unlock(radix)
+        self._node = kept.node
+        self.cache.share(kept.pages)
+
+    def leave(self, radix: RadixCache | None) -> None:
+        """Give back every page of its own and unlock the others."""
+        self.cache.truncate(0)
+        if radix is not None:
+            self._unlock(radix)
+
+    def part(self, chunk: int) -> Part:
+        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted behind all of the text."""
+        start = self.cache.length
+        tokens = self.text[start : start + chunk]
+        return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace)
+
+    def take(self, logits: np.ndarray) -> Step:
+        """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
+        token = choose(logits[: self.vocab], self.sampling, self.text)
+        reason = self.limits.reason(token, len(self.text) - self.prompt + 1, len(self.text))
+        self.text.append(token)
+        return Step(token, reason)
+
+    def _unlock(self, radix: RadixCache) -> None:
+        if self._node is not None:
+            radix.unlock(self._node)
+            self._node = None

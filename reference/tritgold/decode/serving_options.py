@@ -1,0 +1,86 @@
+"""What a batch server is given: its own sizes, and the requests. And what it answers, and counts."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tritgold.config import ModelConfig
+from tritgold.decode.autoregressive import StopReason
+from tritgold.decode.sampling import GREEDY, Sampling
+from tritgold.errors import ConfigError, TritgoldError
+from tritgold.kv_cache.base import KvScheme
+from tritgold.kv_cache.float32 import F32
+
+Ending = StopReason | Literal["cancelled", "failed"]
+_EXACT = F32()
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The sizes of a batch server. None of them changes a token; the defaults are those of a server in use.
+
+    max_sequences: that are read in one pass. chunk: tokens of a prompt that one pass reads at most.
+    radix_cache: whether what was read is kept for others that begin alike. radix_cache_max_tokens: how much of it; what
+        running sequences read counts, and stays in any case.
+    page_size: tokens. pages: of the pool; None: as many as max_sequences texts of the model's context fill.
+    scheme: how keys and values are kept, each token by itself.
+
+    Raises ConfigError (``serving-option``) for a size below 1, for radix_cache_max_tokens below 0.
+    """
+
+    max_sequences: int = 16
+    chunk: int = 128
+    radix_cache: bool = True
+    radix_cache_max_tokens: int = 100_000
+    page_size: int = 16
+    pages: int | None = None
+    scheme: KvScheme = _EXACT
+
+    def __post_init__(self) -> None:
+        for name in ("max_sequences", "chunk", "radix_cache_max_tokens", "page_size", "pages"):
+            got, least = getattr(self, name), int(name != "radix_cache_max_tokens")
+            if not (type(got) is int and got >= least) and not (name == "pages" and got is None):
+                expected = f"an integer, at least {least}"
+                raise ConfigError("is not usable", kind="serving-option", thing=name, got=repr(got), expected=expected)
+
+    def pool_pages(self, config: ModelConfig) -> int:
+        """Pages of the pool for this model."""
+        return self.pages or self.max_sequences * -(-config.context // self.page_size)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to be continued; the parameters are those of ``generate``."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    sampling: Sampling = GREEDY
+    stop: Collection[int] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a request. tokens: generated. reason: why they end. reused: tokens of its prompt found cached.
+
+    error: of a ``failed`` request, what ``generate`` would have raised.
+    """
+
+    tokens: list[int]
+    reason: Ending
+    reused: int
+    error: TritgoldError | None = None
+
+
+@dataclass
+class Counters:
+    """What a scheduler has done.
+
+    requests: accepted. forwards: passes. prefilled, reused: tokens of prompts that were read, and that were found
+    cached. generated: tokens put out.
+    """
+
+    requests: int = 0
+    forwards: int = 0
+    prefilled: int = 0
+    reused: int = 0
+    generated: int = 0
