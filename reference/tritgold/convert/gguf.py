@@ -42,6 +42,7 @@ class GgufPlan:
     linear_bytes: int = 0
 
     def write(self, path: Path) -> None:
+        """One file, written whole."""
         write_gguf(path, self.metadata, self.tensors)
 
 

@@ -31,6 +31,7 @@ class SglbitntPlan:
     linear_bytes: int = 0
 
     def write(self, path: Path) -> None:
+        """One file, written whole."""
         write_sglbitnt(path, self.config, self.tensors, self.headers)
 
 
