@@ -31,13 +31,14 @@ from tritgold.formats.gguf_tokenizer import (
 )
 from tritgold.formats.untrusted_text import parse_json, printable
 
-TOKENIZER, TEMPLATE, TOKENIZER_CONFIG = "tokenizer.json", "chat_template.jinja", "tokenizer_config.json"
+CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
 BESIDE = (TOKENIZER, TEMPLATE)
 # Texts that GGUF has no key for: they travel under one of our own, so that the way back gives the same folder.
 KEPT_KEY = "tritgold.text."
-KEPT = ("config.json", "generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
+KEPT = (CONFIG, "generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 TEXTS = (
-    "config.json",
+    CONFIG,
     "generation_config.json",
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -45,6 +46,18 @@ TEXTS = (
     "added_tokens.json",
     TEMPLATE,
 )
+
+# What else a folder may hold of its tokenizer: other software's files, which only another folder takes along.
+OTHER_FILES = (
+    *("tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
+    *("chat_template.json", "LICENSE", "LICENSE.md", "NOTICE"),
+)
+PADDING_KEY = "tokenizer.ggml.padding_token_id"
+
+
+def other_files(path: Path) -> list[Path]:
+    """The files of OTHER_FILES in a Hugging Face folder; none beside a file."""
+    return [path / name for name in OTHER_FILES if os.path.isdir(path) and os.path.isfile(path / name)]
 
 
 def side_texts(path: Path, container: Container, names: Sequence[str] = TEXTS) -> dict[str, str]:
@@ -116,7 +129,8 @@ def texts_as_metadata(texts: Mapping[str, str], config: ModelConfig) -> dict[str
     TritgoldWarning: llama.cpp then loads the model without one, instead of splitting text wrongly.
     """
     template, text = template_of(texts, Path()), texts.get(TOKENIZER)
-    kept = {KEPT_KEY + name: texts[name] for name in KEPT if name in texts}
+    kept: dict[str, Any] = {KEPT_KEY + name: texts[name] for name in KEPT if name in texts}
+    kept |= _padding(texts, config)
     if text is not None:
         try:
             return kept | tokenizer_metadata(text, config.bos, config.eos, template, rows=config.vocab)
@@ -127,6 +141,16 @@ def texts_as_metadata(texts: Mapping[str, str], config: ModelConfig) -> dict[str
             warnings.warn(what, TritgoldWarning, stacklevel=2)
     found = {MODEL_KEY: NO_TOKENIZER[0], TEMPLATE_KEY: template, TEXT_KEY: text}
     return kept | {key: value for key, value in found.items() if value is not None}
+
+
+def _padding(texts: Mapping[str, str], config: ModelConfig) -> dict[str, int]:
+    """``pad_token_id`` of config.json, which changes no arithmetic and is no field of ModelConfig."""
+    try:
+        values = parse_json(texts.get(CONFIG, "{}"))
+    except ValueError:
+        return {}
+    token = values.get("pad_token_id") if isinstance(values, dict) else None
+    return {PADDING_KEY: token} if type(token) is int and 0 <= token < config.vocab else {}
 
 
 def _gguf_texts(metadata: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ class _Floats(Packing):
     """
 
     stores_scale: ClassVar[bool] = True
+    invalid_kind: ClassVar[str] = "not-ternary"
     word: ClassVar[str]
     sign: ClassVar[int]
     infinity: ClassVar[int]  # from this magnitude on, words are infinite or NaN
@@ -78,10 +79,13 @@ class _Floats(Packing):
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         words = data.view(self.word)
         magnitudes, one = self._magnitudes(words)
-        codes = np.where(words >= self.sign, np.uint8(0), np.uint8(2))
-        codes[magnitudes == 0] = 1
-        codes[((magnitudes != 0) & (magnitudes != one)) | (magnitudes >= self.infinity)] = 3
-        return codes.reshape(shape)
+        if one == 0:
+            return np.ones(shape, np.uint8)
+        # Truth as 0 and 1 in bytes: 3, less 2 for a zero, less 1 for the magnitude, less 2 more where it is negative.
+        zero = (magnitudes == 0).view(np.uint8)
+        same = (magnitudes == (one if one < self.infinity else 0)).view(np.uint8) & ~zero
+        minus = (words >= self.sign).view(np.uint8) & same
+        return (np.uint8(3) - (zero << 1) - same - (minus << 1)).reshape(shape)
 
     def _magnitudes(self, words: np.ndarray) -> tuple[np.ndarray, int]:
         """The words without their signs, and the first of them that is not 0; 0 where there is none."""
