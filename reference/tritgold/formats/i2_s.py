@@ -8,40 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritgold.errors import PackingError
-from tritgold.formats.packing_base import Bytes, Packing, check_option
-from tritgold.formats.scale_fields import TRAILER, float32_trailer, read_trailer
+from tritgold.formats.packing_base import Packing, check_option
+from tritgold.formats.scale_fields import TRAILER, WithTrailer
 
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8).reshape(1, 4, 1)
 
 
-class _WithTrailer(Packing):
-    """out * in / 4 bytes of payload, then a trailer of 32 whose first 4 are the scale as float32, which multiplies."""
-
-    stores_scale: ClassVar[bool] = True
-
-    def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The float32 behind the payload."""
-        return read_trailer(self._checked(data, shape))
-
-    def _payload(self, data: np.ndarray) -> np.ndarray:
-        return data[:-TRAILER]
-
-    def _wrong_length(self, size: int, expected: int, shape: tuple[int, int]) -> PackingError:
-        error = super()._wrong_length(size, expected, shape)
-        if size != expected - TRAILER:
-            return error
-        return PackingError(
-            error.message,
-            kind="trailer-missing",
-            got=error.got,
-            expected=f"{error.expected} ({shape[0]} x {shape[1]} trits / 4 + {TRAILER}-byte trailer)",
-            hint="the trailer with the scale is missing",
-        )
-
-
 @dataclass(frozen=True)
-class I2S(_WithTrailer):
+class I2S(WithTrailer):
     """The matrix flat, in blocks of 128 weights = 32 bytes: byte p holds weights p, p + 32, p + 64, p + 96.
 
     ::
@@ -83,14 +57,14 @@ class I2S(_WithTrailer):
         block, place = divmod(row * shape[1] + column, self.block)
         return self.block // 4 * block + place % (self.block // 4)
 
-    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
-        return _strided(codes, self.block) + float32_trailer(self.name, scale)
+    def _encode_payload(self, codes: np.ndarray) -> bytes:
+        return _strided(codes, self.block)
 
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         return ((self._payload(data).reshape(-1, 1, self.block // 4) >> _SHIFTS) & 3).reshape(shape)
 
 
-class I2S4Rows(_WithTrailer):
+class I2S4Rows(WithTrailer):
     """I2_S as bitnet.cpp packs it on x86 when built without ACT_PARALLEL: a byte holds one column of four rows.
 
     ::
@@ -118,10 +92,10 @@ class I2S4Rows(_WithTrailer):
         """row // 4 * in + column."""
         return row // 4 * shape[1] + column
 
-    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
+    def _encode_payload(self, codes: np.ndarray) -> bytes:
         rows = codes.reshape(-1, 4, codes.shape[1])
-        payload = rows[:, 0] << 6 | rows[:, 1] << 4 | rows[:, 2] << 2 | rows[:, 3]
-        return payload.tobytes() + float32_trailer(self.name, scale)
+        payload: np.ndarray = rows[:, 0] << 6 | rows[:, 1] << 4 | rows[:, 2] << 2 | rows[:, 3]
+        return payload.tobytes()
 
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         return ((self._payload(data).reshape(-1, 1, shape[1]) >> _SHIFTS) & 3).reshape(shape)

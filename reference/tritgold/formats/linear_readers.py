@@ -149,13 +149,21 @@ def _master(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> Sto
     return None
 
 
-def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
-    """A scale stored as [], [1] or [1, 1]: the same scalar. Anything else is not one scale a tensor."""
+def one_float(tensor: StoredTensor) -> np.float32 | None:
+    """What is stored as [], [1] or [1, 1]: the same scalar. None for anything else, which is not one scale a tensor."""
     if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
+        return None
+    value: np.float32 = tensor.floats().reshape(-1)[0]
+    return value
+
+
+def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
+    """A scale that is one finite float; what is not is noted in the box."""
+    value = one_float(tensor)
+    if value is None:
         found = f"{tensor.dtype} {list(tensor.shape)}"
         box.blame("scale-shape", f"{tensor.name}: found {found}, expected one float ([], [1] or [1, 1])")
         return None
-    value: np.float32 = tensor.floats().reshape(-1)[0]
     if not np.isfinite(value):
         box.blame("scale-non-finite", f"{tensor.name}: found {value}, expected a finite scale")
         return None

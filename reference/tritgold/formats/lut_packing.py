@@ -5,54 +5,25 @@ Both are the weights of bitnet.cpp's look-up-table kernels. The sizes of their t
 trit and none is in its place.
 """
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packing_base import Bytes, Packing
-from tritgold.formats.scale_fields import TRAILER, float32_trailer, read_trailer
+from tritgold.formats.scale_fields import WithTrailer
 
 LARGEST_PAIR = 8  # nibbles 9..15 stand for no pair
 
 
-class LutPacking(Packing):
-    """A packing in tiles, whose payload a 32-byte trailer follows: the float32 scale, which multiplies, and padding.
+class LutPacking(WithTrailer):
+    """A packing in tiles, whose nibbles are indices of look-up tables.
 
     For every pair or triple of activations a kernel first fills a table of 16 with their sums under all possible
     weights; a nibble of the packing is the index of the right sum. The tiles are the order in which the kernel works.
     """
 
-    stores_scale: ClassVar[bool] = True
     invalid_code: ClassVar[str] = "a nibble beyond the table"
     invalid_kind: ClassVar[str] = "invalid-nibble"
-
-    def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The float32 behind the payload."""
-        return read_trailer(self._checked(data, shape))
-
-    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
-        trailer = float32_trailer(self.name, scale)
-        return self._encode_payload(codes) + trailer
-
-    @abstractmethod
-    def _encode_payload(self, codes: np.ndarray) -> bytes: ...
-
-    def _payload(self, data: np.ndarray) -> np.ndarray:
-        return data[:-TRAILER]
-
-    def _wrong_length(self, size: int, expected: int, shape: tuple[int, int]) -> PackingError:
-        error = super()._wrong_length(size, expected, shape)
-        if size != expected - TRAILER:
-            return error
-        return PackingError(
-            error.message,
-            kind="trailer-missing",
-            got=error.got,
-            expected=f"{error.expected}, a {TRAILER}-byte trailer included",
-            hint="the trailer with the scale is missing",
-        )
 
     def _require_sizes(self, **sizes: int) -> None:
         """Refuse an option that is no positive integer (PackingError ``packing-option``)."""

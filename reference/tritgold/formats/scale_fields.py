@@ -1,10 +1,49 @@
 """Scales inside packed bytes: a float16 beside every block, or one float32 in a trailer behind the payload."""
 
+from abc import abstractmethod
+from typing import ClassVar
+
 import numpy as np
 
 from tritgold.errors import PackingError
+from tritgold.formats.packing_base import Bytes, Packing
 
 TRAILER = 32
+
+
+class WithTrailer(Packing):
+    """The payload, then a trailer of 32 bytes whose first 4 are the scale as float32, which multiplies.
+
+    A payload without its trailer is refused as such (PackingError ``trailer-missing``).
+    """
+
+    stores_scale: ClassVar[bool] = True
+
+    def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
+        """The float32 behind the payload."""
+        return read_trailer(self._checked(data, shape))
+
+    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
+        trailer = float32_trailer(self.name, scale)
+        return self._encode_payload(codes) + trailer
+
+    @abstractmethod
+    def _encode_payload(self, codes: np.ndarray) -> bytes: ...
+
+    def _payload(self, data: np.ndarray) -> np.ndarray:
+        return data[:-TRAILER]
+
+    def _wrong_length(self, size: int, expected: int, shape: tuple[int, int]) -> PackingError:
+        error = super()._wrong_length(size, expected, shape)
+        if size != expected - TRAILER:
+            return error
+        return PackingError(
+            error.message,
+            kind="trailer-missing",
+            got=error.got,
+            expected=f"{error.expected}, a {TRAILER}-byte trailer included",
+            hint="the trailer with the scale is missing",
+        )
 
 
 def float16_scales(name: str, scale: np.ndarray, blocks: tuple[int, int]) -> np.ndarray:

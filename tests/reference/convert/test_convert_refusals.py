@@ -53,7 +53,7 @@ def test_masters_are_not_quantised_unasked(source: Checkpoint, tmp_path: Path) -
 
 @pytest.mark.parametrize("to", ["tq1_0", "tq2_0"])
 def test_rows_that_are_no_whole_blocks(to: str, tmp_path: Path) -> None:
-    """B29: 3200 columns, the 3B's hidden size, with the tensor's name; never padded into the next row."""
+    """B29 with rows of 128 (of 3200, the 3B's, in test_packing_refusals): refused with the tensor's name."""
     opened = open_checkpoint(seeded(tmp_path, replace(WIDE, hidden=128)).write(tmp_path / "m"))
     error = refused(opened, tmp_path, to)
     assert isinstance(error, PackingError)

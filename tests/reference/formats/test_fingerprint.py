@@ -101,6 +101,20 @@ def test_a_scale_that_is_no_number_rules_a_layout_out(tmp_path: Path, scale: flo
     assert "a scale would be" in reason(found, "i2_s block=64")
 
 
+def test_a_span_reaches_to_the_next_tensor_by_offset_or_to_the_end(tmp_path: Path) -> None:
+    """The infos in another order than the data, and a gap of 64 bytes behind a tensor of 40."""
+    tensors = [
+        g.f32("c", np.zeros(8, np.float32), 160),
+        g.f32("a", np.zeros(10, np.float32), 0),
+        g.f32("b", np.zeros(8, np.float32), 128),
+    ]
+    file = gguf(tmp_path, tensors)
+    assert file.spans == {"c": 32, "a": 128, "b": 32}
+    found = places(file)
+    assert {name: place.span for name, place in found.items()} == file.spans
+    assert [found["a"].fills(size) for size in (96, 97, 128, 129)] == [False, True, True, False]
+
+
 def test_type_42_is_told_by_the_span_alone(tmp_path: Path) -> None:
     """18 bytes for 64 against 34 for 128: 131072 weights differ by 2048 bytes."""
     for block, other in ((64, 128), (128, 64)):

@@ -95,11 +95,28 @@ def test_shapes_that_do_not_fill_blocks_are_refused(name: str, shape: tuple[int,
         assert str(list(shape)) in str(error)
 
 
+@pytest.mark.parametrize("name", ["tq1_0", "tq2_0"])
+@pytest.mark.parametrize(
+    ("columns", "holds"), [(1536, True), (4096, True), (3200, False), (5460, False), (8640, False)]
+)
+def test_rows_of_the_published_models_that_tq_cannot_hold(name: str, columns: int, holds: bool) -> None:
+    """B29: 3200 and 8640 are the 3B's, 5460 is the feed-forward of the 1.3B; of the 700M alone (1536, 4096) all fit.
+    Two rows of 3200 are 25 whole blocks: they are not read on into the next row either."""
+    layout, shape = packing(name), (2, columns)
+    if holds:
+        assert np.array_equal(layout.unpack(layout.pack(golden_matrix(*shape)), shape).trits, golden_matrix(*shape))
+        return
+    for act in (lambda: layout.pack(golden_matrix(*shape)), lambda: layout.packed_size(shape)):
+        error = refusal(act)
+        assert (type(error), error.kind) == (PackingError, "packing-shape")
+        assert f"rows that are a multiple of 256; {columns} is not" in str(error)
+
+
 def test_an_i2_s_payload_without_its_trailer_says_so() -> None:
     data = packing("i2_s").pack(np.zeros((2560, 64), np.int8))[:-32]
     error = refusal(lambda: packing("i2_s").unpack(data, (2560, 64)))
     assert error.kind == "trailer-missing"
-    assert "found 40960 bytes, expected 40992 bytes (2560 x 64 trits / 4 + 32-byte trailer)" in str(error)
+    assert "found 40960 bytes, expected 40992 bytes, a 32-byte trailer included" in str(error)
 
 
 def test_bytes_behind_the_i2_s_scale_mean_nothing() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
+from second_writing import tl1_places
 from trit_layouts import golden_matrix
 
 from tritgold.errors import PackingError, TritgoldWarning
@@ -23,18 +24,7 @@ TILES = [(TL1(BM=32, BK=16, bm=32), (64, 16)), (SMALL, SHAPE), (TL1(BM=128, BK=8
 
 
 def places(layout: TL1, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Row and first of four columns of each byte, in the order of the bytes: the loops of the original's kernel."""
-    by = 256 // layout.bm
-    for tile_row, tile_column, row, column, rows, quad, lane in product(
-        range(0, shape[0], layout.BM),
-        range(0, shape[1], layout.BK),
-        range(0, layout.BM, layout.bm),
-        range(0, layout.BK, by),
-        range(0, layout.bm, 16),
-        range(0, by, 4),
-        range(16),
-    ):
-        yield tile_row + row + rows + lane, tile_column + column + quad
+    return tl1_places(layout.BM, layout.BK, layout.bm, shape)
 
 
 def decode(data: bytes, layout: TL1, shape: tuple[int, int]) -> np.ndarray:

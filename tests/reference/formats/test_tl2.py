@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
+from second_writing import tl2_nibbles, tl2_signs
 from trit_layouts import golden_matrix
 
 from tritgold.errors import TritgoldWarning
@@ -22,32 +23,14 @@ from tritgold.formats.tl2 import TL2
 SMALL, SHAPE = TL2(BM=32, BK=96), (32, 256)
 LARGE, LARGE_SHAPE = TL2(BM=64, BK=96), (128, 256)
 A, B, C = 1024, 256, 512  # bytes of the regions of SHAPE
-ROWS = (*range(8), *range(16, 24), *range(8, 16), *range(24, 32))
-
-
-def blocks(layout: TL2, rows: int, columns: int, width: int, step: int) -> Iterator[tuple[int, int]]:
-    """First row and column of each block of 32 rows x ``step`` columns, in the order of a region."""
-    for tile_row, tile_column, row, column in product(
-        range(0, rows, layout.BM), range(0, columns, width), range(0, layout.BM, 32), range(0, width, step)
-    ):
-        yield tile_row + row, tile_column + column
 
 
 def nibble_places(layout: TL2, shape: tuple[int, int], region: str) -> Iterator[tuple[int, int]]:
-    """Row and first column of each byte of region A (six columns) or C (four), in order."""
-    triples = shape[1] // layout.BK * layout.BK
-    width, step, columns = (layout.BK, 6, triples) if region == "A" else (32, 4, shape[1] - triples)
-    for row, column in blocks(layout, shape[0], columns, width, step):
-        for place in ROWS:
-            yield row + place, column + (0 if region == "A" else triples)
+    return tl2_nibbles(layout.BM, layout.BK, shape, region)
 
 
 def sign_places(layout: TL2, shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Row and first column of the triple of each bit of region B, the uint16 one after the other, bit 15 first."""
-    triples = shape[1] // layout.BK * layout.BK
-    for row, column in blocks(layout, shape[0], triples, layout.BK, 24):
-        for lane, triple, lower in product(range(16), range(8), (0, 16)):
-            yield row + lane + lower, column + 3 * triple
+    return tl2_signs(layout.BM, layout.BK, shape)
 
 
 def decode(data: bytes, layout: TL2, shape: tuple[int, int]) -> np.ndarray:

@@ -3,7 +3,6 @@
 from fractions import Fraction
 from hashlib import sha256
 from itertools import product
-from math import ceil
 
 import numpy as np
 import pytest
@@ -12,6 +11,8 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
+from second_writing import tq1_0_byte as written
+from second_writing import tq1_0_place as place
 from trit_layouts import golden_matrix
 
 from tritgold.errors import TritgoldWarning
@@ -20,20 +21,6 @@ from tritgold.formats.tq1_0 import TQ10
 
 LAYOUT, SHAPE = TQ10(), (1, 256)
 NEVER_WRITTEN = {1, 20, 40, 60, 79, 99, 119, 138, 158, 178, 197, 217, 237}
-
-
-def place(element: int) -> tuple[int, int]:
-    """(byte, digit) of an element of a block, from the published table."""
-    if element < 160:
-        return element % 32, element // 32
-    if element < 240:
-        return 32 + (element - 160) % 16, (element - 160) // 16
-    return 48 + (element - 240) % 4, (element - 240) // 4
-
-
-def written(digits: tuple[int, ...]) -> int:
-    """The byte of four or five digits: the smallest whose fraction of 256 is at least 0.d0 d1 d2 d3 d4 in base 3."""
-    return ceil(256 * sum(Fraction(digit, 3 ** (n + 1)) for n, digit in enumerate(digits)))
 
 
 def read(byte: int, n: int) -> int:

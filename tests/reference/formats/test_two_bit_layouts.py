@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pair_layouts import CASES, Case
 from refusals import refusal
+from second_writing import layout_of, written
 from trit_layouts import golden_matrix
 
 from tritgold.errors import TritgoldWarning
@@ -95,12 +96,14 @@ def test_published_digests(case: str, size: int, digest: str) -> None:
 
 
 @every
-def test_the_trailer_holds_the_scale_and_zeros(case: Case) -> None:
-    packed = case.layout.pack(golden_matrix(256, 512), 0.37)
+@pytest.mark.parametrize("scale", [0.37, 2.6])
+def test_the_trailer_holds_the_scale_and_zeros(case: Case, scale: float) -> None:
+    """B11: neither is 1, which an engine that takes its scale from somewhere else may have by chance."""
+    packed = case.layout.pack(golden_matrix(256, 512), scale)
     if case.trailer:
-        assert packed[-32:] == np.array(0.37, "<f4").tobytes() + bytes(28)
+        assert packed[-32:] == np.array(scale, "<f4").tobytes() + bytes(28)
     stored = packing(case.name, **case.options).scales(packed, (256, 512))
-    exact = np.float16(0.37) if case.block else np.float32(0.37)
+    exact = np.float16(scale) if case.block else np.float32(scale)
     assert (stored == (exact if case.trailer or case.block else 1)).all()
 
 
@@ -160,7 +163,7 @@ def test_a_payload_without_its_trailer_says_so(case: str) -> None:
     data = CASES[case].layout.pack(golden_matrix(4, 128))[:-32]
     error = refusal(lambda: CASES[case].layout.unpack(data, (4, 128)))
     assert error.kind == "trailer-missing"
-    assert "found 128 bytes, expected 160 bytes (4 x 128 trits / 4 + 32-byte trailer)" in str(error)
+    assert "found 128 bytes, expected 160 bytes, a 32-byte trailer included" in str(error)
 
 
 @every
@@ -177,6 +180,28 @@ def test_no_tail_is_ever_dropped(case: Case, columns: int) -> None:
         error = refusal(act)
         assert error.kind == "packing-shape"
         assert f"[16, {columns}]" in str(error)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 15, 16, 17, 31, 33, 127, 129, 160, 192, 255, 256, 257, 320, 384, 448, 512])
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("tl1", {192, 256, 320, 384, 448, 512}),  # tiles of 64 columns
+        ("tl2", {256, 320, 384, 448, 512}),  # tiles of 96, then pairs in 32s; 256 at least
+        ("tq1_0", {256, 512}),
+    ],
+)
+def test_no_tail_is_dropped_in_tiles_or_in_base_3(name: str, held: set[int], columns: int) -> None:
+    layout, ones = layout_of(name), np.ones((32, columns), np.int8)
+    if columns in held:
+        packed = layout.pack(ones)
+        assert packed == written(name, ones, np.float32(1))
+        assert layout.unpack(packed, ones.shape).trits.sum(axis=1).tolist() == [columns] * 32
+        return
+    for act in (lambda: layout.pack(ones), lambda: layout.unpack(bytes(1), ones.shape)):
+        error = refusal(act)
+        assert error.kind == "packing-shape"
+        assert f"[32, {columns}]" in str(error)
 
 
 @pytest.mark.parametrize(
