@@ -27,7 +27,7 @@ TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "ggu
 @click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
 @click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
 @click.option("--from-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="With --to tl1, tl2: the source's.")
-@click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of the result's I2_S; 128 if not said.")
+@click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="I2_S layout of the result, 128 if not said.")
 @click.option("--scale-rule", type=click.Choice(["multiply", "divide"]), help="Of a Hugging Face folder; else kept.")
 @click.option("--shard-size", type=float, help="Gigabytes a safetensors file; 5 if not said.")
 @common.model_options

@@ -115,12 +115,11 @@ def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -
 def _check_options(kind: Target, options: Options) -> None:
     """Refuse an option that says nothing about this target: whoever gave it expects something of it."""
     used = _USED[kind.container] | {"quantize", "ignore_keys"}
-    for field in fields(options):
-        default = Options.__dataclass_fields__[field.name]
-        standard = default.default_factory() if callable(default.default_factory) else default.default
-        if field.name not in used and getattr(options, field.name) != standard:
-            what = f"--to {kind.name} has no use for {field.name}"
-            raise ConversionError(what, kind="option-unused", got=getattr(options, field.name), expected=sorted(used))
+    standard = Options()
+    for name in (option.name for option in fields(options)):
+        if name not in used and (got := getattr(options, name)) != getattr(standard, name):
+            what = f"--to {kind.name} has no use for {name}"
+            raise ConversionError(what, kind="option-unused", got=got, expected=sorted(used))
 
 
 _USED = {

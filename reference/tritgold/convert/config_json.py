@@ -1,4 +1,4 @@
-"""config.json of the result: the source's own text where that still says what is wanted, else as little else as possible."""
+"""config.json of the result: the source's own text where it says what is wanted, else as little as possible new."""
 
 import json
 from typing import Any
