@@ -140,6 +140,13 @@ def test_a_label_that_no_tensor_bears_out(tmp_path: Path) -> None:
     assert found["what"] == "general.file_type calls the file I2_S, yet its linear weights are F16"
 
 
+def test_a_label_that_is_no_number_is_no_label(tmp_path: Path) -> None:
+    model = gguf(tmp_path)
+    for kind, value in ((g.STRING, "Q4_0"), (g.ARRAY, g.array(g.U32, [36])), (g.ARRAY, g.array(g.STRING, ["a"]))):
+        model.set("general.file_type", kind, value)
+        assert inspect(model.write(tmp_path / "m.gguf"))[1]["health"] == []
+
+
 def test_a_head_that_repeats_the_embedding(tmp_path: Path) -> None:
     model = hf_parts(tmp_path)
     model.entries["lm_head.weight"] = model.entries[EMBEDDING]

@@ -107,5 +107,9 @@ def _is_finite(tensor: StoredTensor) -> bool:
     """Whether no exponent is all ones, looked at in the words as they lie, some megabytes at a time."""
     dtype, exponent = _EXPONENTS[tensor.dtype]
     words = np.ascontiguousarray(tensor.data).reshape(-1).view(dtype)
-    pieces = (words[at : at + _PIECE] & exponent for at in range(0, words.size, _PIECE))
-    return not any((piece == exponent).any() for piece in pieces)
+    for at in range(0, words.size, _PIECE):
+        found = ((words[at : at + _PIECE] & exponent) == exponent).any()
+        tensor.release()
+        if found:
+            return False
+    return True
