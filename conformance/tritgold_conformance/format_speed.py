@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
-from tritgold.formats.table_unpacking import codes_by_table
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.table_unpacking import codes_by_table
 from tritgold_conformance.commands.env import environment
 
 SCHEMA = "tritgold.format-speed/1"

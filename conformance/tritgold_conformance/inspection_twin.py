@@ -10,7 +10,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.config import ScaleRule
 from tritgold.errors import PackingError, WeightsError
 from tritgold.formats.misreadings import name_misreading, name_scale_fault
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspection_files import Linear
 from tritgold_conformance.inspection_layouts import Group

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tritgold.formats.packing import PACKINGS, packing
+from tritgold.formats.packings import PACKINGS, packing
 from tritgold_conformance import conversion_speed, format_speed
 from tritgold_conformance.format_speed import COLUMNS, IN_GGUF, LAYOUTS, ROWS, Row
 

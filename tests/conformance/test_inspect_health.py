@@ -13,7 +13,7 @@ from inspected import gguf, hf, hf_parts, inspect, kinds, repacked, shown
 from small_models import EMBEDDING, Entry, GgufModel, bf16_entry, llama_like, planned
 
 from tritgold.formats.hf_writer import write_hf_folder
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 Q = "blk.0.attn_q.weight"
 PAYLOAD = 256 * 256 // 4

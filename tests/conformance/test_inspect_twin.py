@@ -9,7 +9,7 @@ import pytest
 from inspected import agreements, gguf, hf, hf_parts, inspect, of_type, repacked, shown
 from small_models import Q, bf16_entry, interleave
 
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 HEAD_DIM = 64  # WIDE: 256 in 4 heads
 

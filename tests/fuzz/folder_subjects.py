@@ -11,10 +11,10 @@ from json_damage import rewrite
 from small_models import bf16_entry, planned, seeded
 from subject import Damage, Subject, short
 
-from tritgold.formats.bpe_tokenizer import BpeTokenizer
 from tritgold.formats.safetensors_file import INDEX
 from tritgold.formats.safetensors_writer import write_sharded
-from tritgold.formats.tokenizer_file_writer import write_tokenizer_file
+from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer
+from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
 
 
 def folder_subjects(folder: Path) -> list[Subject]:

@@ -12,9 +12,9 @@ from subject import Subject, short
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
-from tritgold.formats.bpe_tokenizer import BpeTokenizer, byte_token
-from tritgold.formats.packing import packing
-from tritgold.formats.tokenizer_file_writer import write_tokenizer_file
+from tritgold.formats.packings import packing
+from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
+from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
 
 
 def gguf_subjects(folder: Path) -> list[Subject]:

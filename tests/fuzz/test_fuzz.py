@@ -27,7 +27,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import TARGETS
 from tritgold.errors import FormatError
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.sglbitnt_file import SglbitntFile
 from tritgold.ternary import TernaryTensor
 

@@ -26,7 +26,7 @@ from tritgold.errors import ConversionError, OutputError, TritgoldError, Tritgol
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.gguf_metadata import default_architecture
 from tritgold.formats.layouts import Layouts
-from tritgold.formats.side_texts import BESIDE, TOKENIZER, other_files, side_files
+from tritgold.formats.texts.side_texts import BESIDE, TOKENIZER, other_files, side_files
 from tritgold.formats.whole_file import written_folder, written_whole
 
 __all__ = ["TARGETS", "Conversion", "Options", "convert"]

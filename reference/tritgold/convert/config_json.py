@@ -9,7 +9,7 @@ from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import IGNORED_KEYS, parse_hf_config
 from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.sglbitnt_file import SglbitntFile
-from tritgold.formats.side_texts import CONFIG, PADDING_KEY
+from tritgold.formats.texts.side_texts import CONFIG, PADDING_KEY
 from tritgold.formats.untrusted_text import parse_json
 
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}

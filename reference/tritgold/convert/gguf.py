@@ -21,9 +21,9 @@ from tritgold.formats.gguf_metadata import gguf_metadata
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
 from tritgold.formats.names import GGUF, candidates
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
-from tritgold.formats.side_texts import KEPT_KEY, texts_as_metadata
+from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import NORMS
 

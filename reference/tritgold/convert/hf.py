@@ -15,9 +15,9 @@ from tritgold.convert.wanted import Wanted
 from tritgold.errors import TritgoldWarning
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.names import HF, candidates
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_sharded
-from tritgold.formats.side_texts import CONFIG, other_files
+from tritgold.formats.texts.side_texts import CONFIG, other_files
 from tritgold.weights import LINEARS, NORMS
 
 

@@ -18,7 +18,7 @@ from tritgold.convert.wanted import Wanted
 from tritgold.errors import PackingError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.names import HF, candidates
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
 from tritgold.weights import LINEARS, NORMS
 

@@ -17,9 +17,9 @@ from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.ggml_types import tensor_bytes, type_names
 from tritgold.formats.gguf_file import GgufFile, fills
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
-from tritgold.formats.scale_fields import TRAILER
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.scale_fields import TRAILER
 
 # The tiles that microsoft/BitNet's setup_env.py and preset_kernels/ ask for. Anybody's build may have others.
 PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {

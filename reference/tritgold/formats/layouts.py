@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tritgold.errors import FormatError, PackingError
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.untrusted_text import printable
 
 I2sLayout = Literal["128", "64", "4rows"]

@@ -10,7 +10,7 @@ from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox

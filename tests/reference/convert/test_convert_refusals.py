@@ -15,7 +15,7 @@ from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert, gguf, hf, sglbitnt
 from tritgold.errors import ConversionError, FormatError, PackingError, TritgoldError
 from tritgold.formats.layouts import Layouts
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 
 
 def refused(source: Checkpoint | Path, folder: Path, to: str, **fields: Any) -> TritgoldError:

@@ -21,7 +21,7 @@ from tritgold.formats.fingerprint import (
     uint8_hypotheses,
 )
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.packing import PACKINGS, packing
+from tritgold.formats.packings import PACKINGS, packing
 
 TRITS = golden_matrix(256, 512)
 TYPE_TL1, TYPE_39, TYPE_41, TYPE_42 = 38, 39, 41, 42

@@ -5,7 +5,7 @@ import pytest
 from trit_layouts import golden_matrix, place
 
 from tritgold.formats.misreadings import name_misreading, name_scale_fault
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 TRUTH = golden_matrix(64, 256)
 SMALL = golden_matrix(32, 256)

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 from pair_layouts import CASES
 
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 
 FLOATS = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TILED: dict[str, dict[str, int]] = {"tl1": {"BM": 32, "BK": 64, "bm": 32}, "tl2": {"BM": 32, "BK": 96}}
