@@ -7,6 +7,7 @@ python tests/fuzz --only gguf --seed 158 --case 1234    # one case again, its fi
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.case is not None and asked.only is None:
         parser.error("--case needs --only")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder below is removed
     memory = Path("/dev/shm")
     where = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=where, prefix="tritgold-fuzz-") as folder:

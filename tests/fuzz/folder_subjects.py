@@ -40,7 +40,7 @@ def folder_subjects(folder: Path) -> list[Subject]:
     return [
         Subject("safetensors", 22, files, "", _safetensors(files, "model.safetensors")),
         Subject("config", 14, files, "", _json(files, ["config.json"])),
-        Subject("texts", 4, files, "", _json(files, texts)),
+        Subject("texts", 2, files, "", _json(files, texts)),
         Subject("shards", 8, shards, "", _shards(shards)),
         Subject("masters", 4, masters, "", _safetensors(masters, "model.safetensors")),
     ]

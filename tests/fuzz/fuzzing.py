@@ -63,7 +63,7 @@ def damage_of(subject: Subject, seed: int, case: int) -> dict[str, bytes]:
 
 
 def run_case(subject: Subject, here: Path, seed: int, case: int) -> str:
-    """The kind of the error that a case ends with, or "opens". here: holds the sound files, and does so afterwards."""
+    """The kind of the error that a case ends with, or "opens". here: a folder with the sound files."""
     damaged = damage_of(subject, seed, case)
     try:
         for name, data in damaged.items():
@@ -76,7 +76,7 @@ def run_case(subject: Subject, here: Path, seed: int, case: int) -> str:
             f"{subject.name}, case {case}: {type(error).__name__}: {error}\n  repeat it: {repeat}"
         ) from error
     finally:
-        for name in damaged:
+        for name in damaged if len(subject.files) > 1 else ():  # the only file is written anew by every case
             (here / name).write_bytes(subject.files[name])
 
 

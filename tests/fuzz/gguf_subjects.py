@@ -25,8 +25,8 @@ def gguf_subjects(folder: Path) -> list[Subject]:
     return [
         _gguf("gguf", 30, tight, "bitnet-b1.58", 64),
         _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
-        _gguf("gguf-llama", 6, _converted(folder / "llama", "llama"), "llama"),
-        _gguf("gguf-types", 12, _every_type(folder / "types"), "bitnet-b1.58"),
+        _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
+        _gguf("gguf-types", 9, _every_type(folder / "types"), "bitnet-b1.58"),
     ]
 
 

@@ -167,7 +167,8 @@ def _gguf_texts(metadata: Mapping[str, Any], names: Sequence[str]) -> dict[str, 
     elsewhere = {name: text for name, text in found.items() if name != TEMPLATE}
     if TEMPLATE in found and template_of(elsewhere, Path()) == template:
         del found[TEMPLATE]  # the source had it in tokenizer_config.json, and there it still is
-    if TOKENIZER_CONFIG in names and TOKENIZER in found and TOKENIZER_CONFIG not in found:
+    ours = KEPT_KEY + CONFIG in metadata  # whose source had none, if there is none here
+    if TOKENIZER_CONFIG in names and TOKENIZER in found and TOKENIZER_CONFIG not in found and not ours:
         found[TOKENIZER_CONFIG] = json.dumps(_tokenizer_config(metadata), indent=2, ensure_ascii=False) + "\n"
     return found
 
