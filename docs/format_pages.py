@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.byte_map import EXAMPLES, byte_map
 from tritgold.formats.ggml_types import type_number
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
-from tritgold.formats.packing import PACKINGS, packing
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings import PACKINGS, packing
+from tritgold.formats.packings.byte_map import EXAMPLES, byte_map
+from tritgold.formats.packings.packing_base import Packing
 
 FOLDER = Path(__file__).parent / "formats"
 INDEX = "README.md"
@@ -38,7 +38,7 @@ without complaint: each value is a trit, histograms and often row sums are right
 has a page here with its byte map, and a class that packs and unpacks:
 
 ```python
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 layout = packing("i2_s", block=64)
 data = layout.pack(trits, scale)  # int8 [out, in] and a float -> bytes

@@ -1,8 +1,8 @@
 """The byte maps of docs/formats: docs/images/byte-maps/<name>.svg, which weight lies in which bits of which byte.
 
 The data of these pictures is the code itself, so this script imports tritgold where the others read reports: each
-map is asked of the packing (``tritgold.formats.byte_map``). The SVG is written by hand, element by element: a drawing
-library's bytes change with its version and its fonts, and a test compares these.
+map is asked of the packing (``tritgold.formats.packings.byte_map``). The SVG is written by hand, element by element:
+a drawing library's bytes change with its version and its fonts, and a test compares these.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tritgold.formats.byte_map import EXAMPLES, BitField, Weight, byte_map
+from tritgold.formats.packings.byte_map import EXAMPLES, BitField, Weight, byte_map
 
 FOLDER = Path(__file__).parents[1] / "docs/images/byte-maps"
 

@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from tritgold.formats.byte_map import EXAMPLES
 from tritgold.formats.ggml_types import FORK_ARCHITECTURES, type_names
 from tritgold.formats.gguf_config import ARCHITECTURES
-from tritgold.formats.i2_s import I2S
-from tritgold.formats.packing import PACKINGS, packing
+from tritgold.formats.packings import PACKINGS, packing
+from tritgold.formats.packings.byte_map import EXAMPLES
+from tritgold.formats.packings.i2_s import I2S
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "formats"

@@ -148,7 +148,8 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
     file = examined.file
     if isinstance(file, GgufFile):
         fork = _FORK_FILE_TYPES if file.architecture.startswith("bitnet") else {}
-        label = {**_FILE_TYPES, **fork}.get(file.metadata.get("general.file_type", -1))
+        number = file.metadata.get("general.file_type")
+        label = {**_FILE_TYPES, **fork}.get(number) if isinstance(number, int) else None
         types = sorted({linear.stored.dtype for linear in examined.linears})
         if label is not None and label not in types:
             there = ", ".join(types) or "not there"

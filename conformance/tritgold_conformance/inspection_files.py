@@ -12,12 +12,13 @@ import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
-from tritgold.formats.container import FLOAT_BYTES, StoredTensor, holes
+from tritgold.formats.container import StoredTensor, holes
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import read_hf_config
-from tritgold.formats.linear_readers import interleaved_rows
+from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
+from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
@@ -156,7 +157,7 @@ def linears(file: Opened, configuration: Configuration) -> list[Linear]:
         if len(tensor.shape) != 2 or not (known or _looks_packed(tensor, file)):
             continue
         beside = file.tensors.get(name.removesuffix(".weight") + suffix)
-        scale, size = (None, 0) if beside is None else (_scalar(beside), int(beside.data.size))
+        scale, size = (None, 0) if beside is None else (one_float(beside), int(beside.data.size))
         if isinstance(file, SglbitntFile) and name in file.scales:
             scale, size = file.scales[name], 4
         shape = configuration.shapes.get(known.rpartition(".")[2]) if known else None
@@ -186,13 +187,6 @@ def _looks_packed(tensor: StoredTensor, file: Opened) -> bool:
     if isinstance(file, GgufFile):
         return tensor.dtype in ("I2_S", "TL1", "TL2", "TQ1_0", "TQ2_0", "Q2_0", "Q1_0")
     return tensor.dtype in ("U8", "I8")
-
-
-def _scalar(tensor: StoredTensor) -> np.float32 | None:
-    if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
-        return None
-    value: np.float32 = tensor.floats().reshape(-1)[0]
-    return value
 
 
 def _rows(file: Opened, name: str | None, tensor: StoredTensor, config: ModelConfig | None) -> np.ndarray | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspection_files import Linear
 

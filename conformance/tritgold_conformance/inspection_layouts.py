@@ -22,7 +22,7 @@ from tritgold.formats.fingerprint import (
 )
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.sglbitnt_file import SglbitntFile
 from tritgold_conformance.inspection_files import Linear, Opened
 

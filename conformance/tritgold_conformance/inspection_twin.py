@@ -10,7 +10,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.config import ScaleRule
 from tritgold.errors import PackingError, WeightsError
 from tritgold.formats.misreadings import name_misreading, name_scale_fault
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspection_files import Linear
 from tritgold_conformance.inspection_layouts import Group
@@ -52,7 +52,7 @@ class TwinComparison:
             group.layout, group.by = right[0], "twin"
         best = group.layout or max(group.agreement, key=lambda label: group.agreement[label], default=None)
         for linear in common:
-            self._compare(linear, *self._reading(group, linear, best))
+            self._compare(linear, *self._reading(group, linear, best), best)
 
     def opened(self, linear: Linear, weight: LinearWeight) -> None:
         """A float weight of an opened model, whose trits are those that the model computes with."""
@@ -89,7 +89,7 @@ class TwinComparison:
             return trits, _one_scale(group.packing(label), linear, trits.shape)
         return None, None
 
-    def _compare(self, linear: Linear, trits: np.ndarray | None, scale: float | None) -> None:
+    def _compare(self, linear: Linear, trits: np.ndarray | None, scale: float | None, label: str | None = None) -> None:
         self.compared.append(linear.name)
         truth = self.truth[linear.name].ternary()
         if trits is None:
@@ -100,7 +100,7 @@ class TwinComparison:
             wrong = trits != truth.trits
             row, column = divmod(int(np.argmax(wrong)), truth.shape[1])
             head_dim = self.twin.config.head_dim if linear.name.endswith((".q", ".k")) else None
-            looks_like = name_misreading(trits, truth.trits, head_dim)
+            looks_like = name_misreading(trits, truth.trits, head_dim, label)
             self._differs(linear, 1 - np.count_nonzero(wrong) / wrong.size, [row, column], looks_like)
         if scale is not None:
             self._compare_scale(linear, scale, truth)

@@ -23,12 +23,12 @@ from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
 from tritgold.formats.names import GGUF, HF
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
-from tritgold.formats.side_texts import TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, side_texts, template_of
 from tritgold.formats.tensor_box import TensorBox
+from tritgold.formats.texts.side_texts import TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, side_texts, template_of
 from tritgold.formats.untrusted_text import printable
 from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
 

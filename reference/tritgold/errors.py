@@ -56,6 +56,12 @@ class TritgoldError(Exception):
         self.args = (self._text(),)
         return self
 
+    def moved(self, scratch: object, path: object) -> Self:
+        """The same error, naming ``path`` where it named ``scratch``, a file's name while it was made."""
+        self.file = None if self.file is None else self.file.replace(str(scratch), str(path))
+        self.args = (self._text(),)
+        return self
+
     def as_dict(self) -> dict[str, Any]:
         """The error for a JSON report; absent fields are null."""
         fields: dict[str, Any] = {

@@ -22,7 +22,7 @@ class Tokenizer:
         try:
             self._tokenizer = _Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
-            raise FormatError(f"is no tokenizer: {error}", kind="tokenizer", file=path) from error
+            raise FormatError(f"is no tokenizer: {_printable(error)}", kind="tokenizer", file=path) from error
 
     @classmethod
     def from_text(cls, text: str, file: Path | None = None) -> Self:
@@ -31,12 +31,20 @@ class Tokenizer:
         try:
             made._tokenizer = _Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
-            raise FormatError(f"holds no tokenizer: {error}", kind="tokenizer", file=file) from error
+            raise FormatError(f"holds no tokenizer: {_printable(error)}", kind="tokenizer", file=file) from error
         return made
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds."""
-        return list(self._tokenizer.encode(text).ids)
+        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
+
+        Raises FormatError for a tokenizer that says too late that it is none: one whose unknown token is not there.
+        """
+        try:
+            return list(self._tokenizer.encode(text).ids)
+        except Exception as error:
+            if type(error) is not Exception:  # the library's are bare
+                raise
+            raise FormatError(f"cannot split a text: {_printable(error)}", kind="tokenizer") from error
 
     def decode(self, ids: list[int]) -> str:
         """Text of the ids, special tokens left out; bytes that form no character become U+FFFD.
@@ -77,3 +85,8 @@ class TextStream:
     def _advance(self, text: str) -> str:
         piece, self._shown = text[self._shown :], max(self._shown, len(text))
         return piece
+
+
+def _printable(error: Exception) -> str:
+    """The library's words, which quote the file: escapes shown instead of obeyed, and cut where they are endless."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error)[:200])

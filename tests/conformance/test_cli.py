@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from small_models import as_gguf
 
 from tritgold.decode.diffusion_presets import PRESETS
-from tritgold.formats.gguf_tokenizer import tokenizer_metadata
+from tritgold.formats.texts.gguf_tokenizer import tokenizer_metadata
 from tritgold.golden.seeded import Shape, byte_tokenizer, write_seeded_model
 from tritgold.trace import Trace
 from tritgold_conformance.cli import main

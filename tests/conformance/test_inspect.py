@@ -12,7 +12,7 @@ from inspected import agreements, gguf, hf, hf_parts, inspect, of_type, repacked
 from small_models import LAYER, Entry, Q
 
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
 
 TYPE_TL1, TYPE_TL2, TYPE_Q2_0 = 38, 39, 42

@@ -13,7 +13,7 @@ from inspected import gguf, hf, hf_parts, inspect, kinds, repacked, shown
 from small_models import EMBEDDING, Entry, GgufModel, bf16_entry, llama_like, planned
 
 from tritgold.formats.hf_writer import write_hf_folder
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 Q = "blk.0.attn_q.weight"
 PAYLOAD = 256 * 256 // 4
@@ -138,6 +138,13 @@ def test_a_label_that_no_tensor_bears_out(tmp_path: Path) -> None:
     model = repacked(model, g.TYPE_F16, packing("f16"), lambda trits: trits)
     found = finding(model, tmp_path / "m.gguf", "file-type")
     assert found["what"] == "general.file_type calls the file I2_S, yet its linear weights are F16"
+
+
+def test_a_label_that_is_no_number_is_no_label(tmp_path: Path) -> None:
+    model = gguf(tmp_path)
+    for kind, value in ((g.STRING, "Q4_0"), (g.ARRAY, g.array(g.U32, [36])), (g.ARRAY, g.array(g.STRING, ["a"]))):
+        model.set("general.file_type", kind, value)
+        assert inspect(model.write(tmp_path / "m.gguf"))[1]["health"] == []
 
 
 def test_a_head_that_repeats_the_embedding(tmp_path: Path) -> None:

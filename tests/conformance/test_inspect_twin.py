@@ -9,7 +9,7 @@ import pytest
 from inspected import agreements, gguf, hf, hf_parts, inspect, of_type, repacked, shown
 from small_models import Q, bf16_entry, interleave
 
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 HEAD_DIM = 64  # WIDE: 256 in 4 heads
 
@@ -38,7 +38,7 @@ def lsb(trits: np.ndarray) -> np.ndarray:
     [
         (i_every_4, "rows unpacked as i::4, where the bytes hold quarters of the matrix"),
         (columns, "I2_S blocks of 128 read as 64: columns permuted inside every 128"),
-        (lsb, "I2_S read sequentially, least significant pair first"),
+        (lsb, "TQ2_0 read as consecutive, most significant pair first, or I2_S, least significant pair first"),
     ],
 )
 def test_a_converter_that_misread_its_source_is_found_out(tmp_path: Path, change, name: str) -> None:  # type: ignore[no-untyped-def]
@@ -51,6 +51,13 @@ def test_a_converter_that_misread_its_source_is_found_out(tmp_path: Path, change
     assert all(0.3 < difference["agreement"] < 0.6 for difference in found)
     assert facts["twin"]["scales"] == []
     assert f"7 differ: {name}" in " ".join(shown(80, path, "--twin", hf(tmp_path / "twin")).split())
+
+
+def test_the_same_trits_in_another_type_have_another_name(tmp_path: Path) -> None:
+    path = repacked(gguf(tmp_path), g.TYPE_I2_S, packing("i2_s"), lsb).write(tmp_path / "m.gguf")
+    _, facts = inspect(path, "--twin", hf(tmp_path / "twin"), "--i2s", "128")
+    causes = {difference["looks_like"] for difference in facts["twin"]["differences"]}
+    assert causes == {"I2_S read sequentially, least significant pair first"}
 
 
 def test_the_first_differing_trit_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 The control whose q and k rows lie in the wrong order is built by hand, for the converter does not write such a file.
 """
 
+import warnings
 from pathlib import Path
 
 import gguf_bytes as g
@@ -27,7 +28,9 @@ def write_engine_file(
     """
     to = {"F32": "gguf-f32", "F16": "gguf-f16"}.get(weights, weights.lower())
     options = Options(architecture=architecture, embedding=embedding, round_scales=True)
-    convert(checkpoint, path, to, options)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="llama.cpp runs SiLU")  # which pytritium does not, and tests judge
+        convert(checkpoint, path, to, options)
     file = GgufFile(path)
     kept = {key: value for key, value in file.metadata.items() if not key.startswith("tokenizer.")}
     tensors = [

@@ -15,6 +15,7 @@ from peer_trace import Peer
 from safetensors.numpy import load_file
 
 from tritgold.checkpoint import open_checkpoint
+from tritgold.convert import Options, convert
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.golden import TRAINED, trained_model
 from tritgold_conformance.golden import GoldenRun
@@ -79,11 +80,18 @@ def test_makes_the_checked_in_logits_again(made: Path, case: str) -> None:
     assert_agrees(judge(made / case))
 
 
+@pytest.mark.parametrize("way", [(), ("i2_s", "tq1_0", "hf"), ("sglbitnt", "hf")], ids=["as it is", "gguf", "sglbitnt"])
 @pytest.mark.parametrize("name", TRAINED)
-def test_transformers_opens_the_embedded_models_and_writes_on_alike(name: str, tmp_path: Path) -> None:
-    """Causally: transformers knows nothing of kjv-dlm's blocks. The ids are those of its own tokenizer."""
+def test_transformers_opens_a_model_and_writes_on_alike(name: str, way: tuple[str, ...], tmp_path: Path) -> None:
+    """The embedded models, and what ``tritgold convert`` makes of them by way of other formats.
+
+    Causally: transformers knows nothing of kjv-dlm's blocks. The ids are those of its own tokenizer.
+    """
     folder, out = trained_model(name), tmp_path / "out.safetensors"
     (known, *_) = [c for c in json.loads((folder / FILE).read_text())["continuations"] if c["block"] == 1]
+    for to in way:
+        convert(open_checkpoint(folder), tmp_path / to, to, Options())
+        folder = tmp_path / to
     command = [str(PYTHON), str(HERE / "peer_logits.py"), str(folder), known["prompt"], "32", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Library
 
 from tritgold.config import ModelConfig
 from tritgold.formats.gguf_metadata import gguf_metadata
-from tritgold.formats.gguf_tokenizer import tokenizer_metadata
+from tritgold.formats.texts.gguf_tokenizer import tokenizer_metadata
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import byte_tokenizer
 

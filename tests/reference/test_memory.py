@@ -6,13 +6,17 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gguf_bytes as g
 import numpy as np
 import pytest
-from small_models import TINY, WIDE, as_gguf, bf16_entry, seeded
+from resident import mapped_bytes
+from small_models import TINY, WIDE, Entry, as_gguf, bf16_entry, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.convert import Options, convert
+from tritgold.convert.proof import prove
 from tritgold.model import forward
 
 MEGABYTE = 1_000_000
@@ -41,8 +45,8 @@ print(opened - before, peak() - opened)
 """
 
 
-def test_opening_a_gigabyte_reads_next_to_nothing(tmp_path: Path) -> None:
-    """A sparse file: the embedding is 1 GB of zeros that no disk holds, and nobody may touch more than three rows."""
+def test_opening_a_gigabyte_keeps_next_to_nothing(tmp_path: Path) -> None:
+    """A sparse file: the embedding is 1 GB of zeros that no disk holds. Read for NaN once, then three rows of it."""
     if not Path("/proc/self/status").exists():
         pytest.skip("the peak memory of a process is read from Linux's /proc")
     rows = 2**30 // 32
@@ -119,3 +123,52 @@ def test_an_online_model_keeps_two_bits_a_weight(deep: Path, tmp_path: Path) -> 
     held, peak = traced(lambda: open_checkpoint(path))
     assert ALL // 4 < held < ALL // 4 + MEGABYTE // 2
     assert peak - held < 4 * LARGEST * 6
+
+
+# ---- the bytes of mapped files -----------------------------------------------------------------------------------
+
+ROWS = 2**16  # of the embedding, 32 MB; the linears are 12 MB
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose files are large beside one of its matrices: every linear weight -1, as zero bytes say."""
+    folder = tmp_path_factory.mktemp("large")
+    model = seeded(folder, replace(WIDE, layers=1))
+    inter = 2**16
+    model.config |= {"vocab_size": ROWS, "intermediate_size": inter}
+    model.entries["model.embed_tokens.weight"] = Entry("BF16", (ROWS, 256), bytes(ROWS * 256 * 2))
+    model.entries["model.layers.0.mlp.ffn_sub_norm.weight"] = bf16_entry(np.ones(inter, np.float32))
+    for name, shape in {"gate": (inter // 4, 256), "up": (inter // 4, 256), "down": (64, inter)}.items():
+        data = bytes(shape[0] * shape[1])
+        model.entries[f"model.layers.0.mlp.{name}_proj.weight"] = Entry("U8", shape, data)
+    return model.write(folder / "hf")
+
+
+def test_opening_does_not_keep_the_payloads_that_it_checks(large: Path) -> None:
+    before = mapped_bytes()
+    opened = open_checkpoint(large)
+    assert mapped_bytes() - before < 3 * MEGABYTE
+    for _, weight in opened.weights.linears():
+        weight.ternary()
+    assert mapped_bytes() - before < 3 * MEGABYTE
+    opened.weights.embedding.rows(slice(0, ROWS, 8))
+    assert mapped_bytes() - before > 30 * MEGABYTE  # the control: what is read and not given back does show
+
+
+@pytest.mark.parametrize(("source", "to"), [("hf", "i2_s"), ("i2_s", "tq2_0"), ("tq2_0", "hf")])
+def test_converting_keeps_no_matrix_of_either_file(
+    large: Path, tmp_path: Path, source: str, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source != "hf":
+        convert(open_checkpoint(large), tmp_path / source, source, Options())
+    opened, seen, before = open_checkpoint(large if source == "hf" else tmp_path / source), list[int](), mapped_bytes()
+
+    def proving(*arguments: Any) -> None:
+        prove(*arguments)
+        seen.append(mapped_bytes() - before)  # while both files are mapped
+
+    monkeypatch.setattr("tritgold.convert.prove", proving)
+    convert(opened, tmp_path / "out", to, Options(), lambda *_: seen.append(mapped_bytes() - before))
+    assert len(seen) > 20
+    assert max(seen) < 10 * MEGABYTE

@@ -20,7 +20,7 @@ from small_models import (
 )
 
 from tritgold.checkpoint import NOT_ARITHMETIC, Checkpoint, open_checkpoint
-from tritgold.formats.linear_readers import interleaved_rows
+from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.model import forward
 from tritgold.trace import Trace
 

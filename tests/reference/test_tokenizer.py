@@ -1,5 +1,6 @@
 """The tokenizer's door, and a stream that never splits a character."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,27 @@ def test_a_tokenizer_made_of_text() -> None:
 def test_text_that_is_no_tokenizer(text: str) -> None:
     error = refusal(lambda: Tokenizer.from_text(text, Path("m.gguf")))
     assert (error.kind, error.file) == ("tokenizer", "m.gguf")
+
+
+@pytest.mark.parametrize("version", ["\x1b[2J", "1.0\0", "9" * 5000])
+def test_what_the_library_quotes_of_a_file_can_be_printed(tmp_path: Path, version: str) -> None:
+    text = json.dumps({**json.loads(byte_tokenizer()), "version": version})
+    (tmp_path / "tokenizer.json").write_text(text)
+    for act in (lambda: Tokenizer(tmp_path / "tokenizer.json"), lambda: Tokenizer.from_text(text)):
+        error = refusal(act)
+        assert error.kind == "tokenizer"
+        assert "Unknown tokenizer version" in str(error)
+        assert len(str(error)) < 500
+
+
+def test_a_tokenizer_that_cannot_split_a_text() -> None:
+    """The library finds out only then that the token for what no token can say is not in the vocabulary."""
+    raw = json.loads(byte_tokenizer())
+    raw["model"] |= {"unk_token": "\x1b[2J", "vocab": {"b": 0}}
+    tokenizer = Tokenizer.from_text(json.dumps(raw))
+    assert tokenizer.encode("b")[-1] == 0
+    error = refusal(lambda: tokenizer.encode("ab"))
+    assert error.kind == "tokenizer"
+    assert "Unk token" in str(error)
+    with pytest.raises(TypeError):  # the caller's mistake stays the caller's
+        tokenizer.encode(3)  # type: ignore[arg-type]

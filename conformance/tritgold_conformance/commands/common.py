@@ -46,8 +46,8 @@ class Reading:
 
     def layouts(self) -> "Layouts":
         """Raises PackingError for a tile that is none, FormatError for an ini that cannot be read."""
-        from tritgold.formats.kernel_ini import tile_options
         from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
+        from tritgold.formats.packings.kernel_ini import tile_options
 
         everywhere, by_shape = None, dict(tile_options(self.tile_ini) if self.tile_ini else {})
         for text in self.tile:

@@ -26,16 +26,10 @@ TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "ggu
 @click.option("--embedding", type=click.Choice(["f32", "f16", "bf16"]), help="Type of embedding and head; else kept.")
 @click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
 @click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
-@click.option("--to-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tiles of the result; else --tile.")
-@click.option(
-    "--to-i2s",
-    type=click.Choice(["128", "64", "4rows"]),
-    default="128",
-    show_default=True,
-    help="Layout of the result's I2_S.",
-)
+@click.option("--from-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="With --to tl1, tl2: the source's.")
+@click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="I2_S layout of the result, 128 if not said.")
 @click.option("--scale-rule", type=click.Choice(["multiply", "divide"]), help="Of a Hugging Face folder; else kept.")
-@click.option("--shard-size", type=float, default=5.0, show_default=True, help="Gigabytes a safetensors file.")
+@click.option("--shard-size", type=float, help="Gigabytes a safetensors file; 5 if not said.")
 @common.model_options
 @common.json_option
 def convert(
@@ -47,36 +41,47 @@ def convert(
     embedding: str | None,
     fallback: str | None,
     round_scales: bool,
-    to_tile: tuple[str, ...],
-    to_i2s: str,
+    from_tile: tuple[str, ...],
+    to_i2s: Any,
     scale_rule: Any,
-    shard_size: float,
+    shard_size: float | None,
     reading: common.Reading,
     as_json: bool,
 ) -> None:
     """Convert SOURCE to DESTINATION, losing nothing.
 
     The written file is opened again, and trits, scales, gains, embedding, configuration and tokenizer are compared
-    with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source, --tile and
-    --tile-ini what TL1 and TL2 bytes mean in the source and, unless --to-tile says otherwise, in the result.
+    with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source. --tile and
+    --tile-ini are the result's with --to tl1 and tl2 (--from-tile then the source's), and the source's otherwise.
 
     Exit code 0: converted and proved equal. 3: refused; nothing was written.
     """
     from tritgold.convert import Options
     from tritgold.convert import convert as run
 
+    tiled = to in ("tl1", "tl2")
+    if from_tile and not tiled:
+        raise click.UsageError("--from-tile goes with --to tl1 and --to tl2; here --tile is the source's")
+    if to_i2s and "i2_s" not in (to, fallback):
+        raise click.UsageError("--to-i2s goes with --to i2_s and --fallback i2_s")
+    if shard_size is not None and not 0 < shard_size < 1e9:
+        raise click.UsageError(f"--shard-size: {shard_size} is no number of gigabytes")
+    tiles = common.Reading(tile=reading.tile, tile_ini=reading.tile_ini) if tiled else common.Reading()
+    source_as = replace(reading, tile=from_tile, tile_ini=None) if tiled else reading
     with common.errors(as_json), common.model_path(source) as path:
         options = Options(
-            layouts=replace(reading, i2s=to_i2s, tile=to_tile or reading.tile, code3="refuse").layouts(),
+            layouts=replace(tiles.layouts(), i2_s=to_i2s),
             quantize=quantize is not None,
             architecture=arch,
             embedding=embedding and embedding.upper(),
             fallback=fallback and fallback.upper(),
             round_scales=round_scales,
             scale_rule=scale_rule,
-            shard_bytes=int(shard_size * 1e9),
+            ignore_keys=reading.ignore_keys,
         )
-        checkpoint = reading.open(path, quantize=quantize is not None)
+        if shard_size is not None:
+            options = replace(options, shard_bytes=int(shard_size * 1e9))
+        checkpoint = source_as.open(path, quantize=quantize is not None)
         with _bar() as progress:
             done = run(checkpoint, destination, to, options, progress)
     facts = _facts(done, common.model_name(source), destination)

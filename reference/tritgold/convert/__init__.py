@@ -5,30 +5,32 @@ tokens, tokenizer, chat template. What is refused: float weights, unless quantis
 that the target cannot hold. Nothing is left behind on failure, and nothing replaced before the proof.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ScaleRule
-from tritgold.convert.gguf import GgufPlan, GgufTarget
-from tritgold.convert.hf import HfPlan, plan_hf
+from tritgold.convert.gguf import GgufTarget
+from tritgold.convert.hf import plan_hf
+from tritgold.convert.plan import Plan
 from tritgold.convert.proof import prove
-from tritgold.convert.sglbitnt import SglbitntPlan, plan_sglbitnt
+from tritgold.convert.sglbitnt import plan_sglbitnt
 from tritgold.convert.targets import TARGETS, Target, target
 from tritgold.convert.wanted import Wanted, wanted
+from tritgold.errors import ConversionError, OutputError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.gguf_metadata import default_architecture
 from tritgold.formats.layouts import Layouts
-from tritgold.formats.side_texts import side_files, texts_as_metadata
+from tritgold.formats.texts.side_texts import BESIDE, TOKENIZER, other_files, side_files
 from tritgold.formats.whole_file import written_folder, written_whole
 
 __all__ = ["TARGETS", "Conversion", "Options", "convert"]
 
-Plan = GgufPlan | HfPlan | SglbitntPlan
 Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
 
 
@@ -39,6 +41,7 @@ class Options:
     architecture: of a GGUF file; None for the one that fits. embedding: dtype of embedding and head, F32, F16 or
     BF16; None keeps the source's. fallback: type of linears that the target's type cannot hold. round_scales: see
     GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: of a safetensors file.
+    ignore_keys: unknown keys of the source's config.json that its reader passed over.
     """
 
     layouts: Layouts = field(default_factory=Layouts)
@@ -49,6 +52,7 @@ class Options:
     round_scales: bool = False
     scale_rule: ScaleRule | None = None
     shard_bytes: int = 5_000_000_000
+    ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,39 +73,73 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
     """Write an opened checkpoint as ``to``, one of TARGETS, to ``path``: a file, or a new folder for ``hf``.
 
     The result appears at ``path`` only after it has been opened again and proved equal. Raises ConversionError,
-    PackingError, or whatever its readers find wrong.
+    PackingError, OutputError, or whatever the readers find wrong.
     """
     kind = target(to)
+    _check_options(kind, options)
     rule: ScaleRule = options.scale_rule or source.config.scale_rule if kind.container == "hf" else "multiply"
-    want = wanted(source, rule, options.quantize)
-    architecture = None
-    plan: Plan
-    if kind.container == "hf":
-        plan = plan_hf(want, source.texts(), options.embedding, options.shard_bytes)
-    elif kind.container == "sglbitnt":
-        plan = plan_sglbitnt(want)
-    else:
-        architecture = options.architecture or default_architecture(want.config)
-        gguf = GgufTarget(
-            kind, architecture, options.layouts, options.embedding, options.fallback, options.round_scales
-        )
-        plan = gguf.plan(want, texts_as_metadata(source.texts(), want.config))
-    plan.tensors = list(_counted(plan.tensors, progress)) if progress else plan.tensors
-    beside = side_files(source.texts()) if kind.container == "sglbitnt" else {}
+    want, texts = wanted(source, rule, options.quantize, options.ignore_keys), source.texts()
+    if TOKENIZER not in texts and kind.container != "hf" and (left := other_files(source.path)):
+        what = f"no tokenizer.json: {', '.join(file.name for file in left)} cannot go along"
+        warnings.warn(what, TritgoldWarning, stacklevel=2)
+    architecture, plan = _plan(kind, want, texts, options)
+    if progress:
+        plan.tensors = list(_counted(plan.tensors, progress))
+    beside = side_files(texts) if kind.container == "sglbitnt" else {}
     with (
         (written_folder if kind.container == "hf" else written_whole)(path) as scratch,
-        _written_beside(path, scratch, beside),
+        _written_beside(path, scratch, beside) if kind.container == "sglbitnt" else nullcontext(),
     ):
         plan.write(scratch)
         if progress:
             progress("proving", 0, 0)
-        prove(want, plan.scales, open_checkpoint(scratch, layouts=options.layouts))
-    return _summary(kind, architecture, want, plan)
+        try:
+            written = open_checkpoint(scratch, ignore_keys=options.ignore_keys)
+            prove(want, plan, written)
+        except TritgoldError as error:
+            raise error.located(file=path) if error.file is None else error.moved(scratch, path) from None
+        return _summary(kind, architecture, want, plan, written)
+
+
+def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -> tuple[str | None, Plan]:
+    """(architecture of a GGUF file, plan)."""
+    if kind.container == "hf":
+        return None, plan_hf(want, texts, options.embedding, options.shard_bytes)
+    if kind.container == "sglbitnt":
+        return None, plan_sglbitnt(want, texts)
+    architecture = options.architecture or default_architecture(want.config)
+    gguf = GgufTarget(kind, architecture, options.layouts, options.embedding, options.fallback, options.round_scales)
+    return architecture, gguf.plan(want, texts)
+
+
+def _check_options(kind: Target, options: Options) -> None:
+    """Refuse an option that says nothing about this target: whoever gave it expects something of it."""
+    used = _USED[kind.container] | {"quantize", "ignore_keys"}
+    standard = Options()
+    for name in (option.name for option in fields(options)):
+        if name not in used and (got := getattr(options, name)) != getattr(standard, name):
+            what = f"--to {kind.name} has no use for {name}"
+            raise ConversionError(what, kind="option-unused", got=got, expected=sorted(used))
+
+
+_USED = {
+    "hf": {"embedding", "scale_rule", "shard_bytes"},
+    "gguf": {"layouts", "architecture", "embedding", "fallback", "round_scales"},
+    "sglbitnt": set[str](),
+}
 
 
 @contextmanager
 def _written_beside(path: Path, scratch: Path, texts: dict[str, str]) -> Iterator[None]:
-    """Text files named after the scratch file, and after ``path`` once the block has ended well."""
+    """Text files named after the scratch file, and after ``path`` once the block has ended well.
+
+    Raises OutputError ``exists`` where the text of an earlier file would be taken for one of this file's.
+    """
+    for name in BESIDE:
+        stale = path.with_name(f"{path.name}.{name}")
+        if name not in texts and stale.exists():
+            hint = "it belongs to another model, and would be read with this one: remove it"
+            raise OutputError("is there already", kind="exists", file=stale, hint=hint)
     with ExitStack() as stack:
         for name, text in texts.items():
             file = scratch.with_name(f"{scratch.name}.{name}")
@@ -129,12 +167,13 @@ def _counted(tensors: list[PlannedTensor], progress: Progress) -> Iterator[Plann
     return (replace(tensor, chunks=counting(tensor)) for tensor in tensors)
 
 
-def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan) -> Conversion:
+def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan, written: Checkpoint) -> Conversion:
+    """Counted in what was opened again."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for tensor in plan.tensors:
+    for tensor in written.container.tensors.values():
         counts[tensor.dtype] += 1
-        sizes[tensor.dtype] += tensor.size
+        sizes[tensor.dtype] += tensor.data.size
     weights = [prod(shape) for shape in want.shapes().values()]
     return Conversion(
         target=kind,

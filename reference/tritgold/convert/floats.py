@@ -64,8 +64,10 @@ def planned_matrix(name: str, matrix: StoredTensor, dtype: str) -> PlannedTensor
 
 
 def row_slices(matrix: StoredTensor) -> Iterator[slice]:
-    """The rows of a matrix, some thousand at a time."""
-    return (slice(row, row + _ROWS) for row in range(0, matrix.shape[0], _ROWS))
+    """The rows of a matrix, some thousand at a time; those before them need not stay in memory."""
+    for row in range(0, matrix.shape[0], _ROWS):
+        yield slice(row, row + _ROWS)
+        matrix.release()
 
 
 def matrix_dtype(matrix: StoredTensor, asked: str | None, widened: bool) -> str:

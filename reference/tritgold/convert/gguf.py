@@ -1,5 +1,6 @@
 """A checkpoint as a GGUF file: names, order of q and k rows, where the scale goes, and the metadata."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,42 +8,57 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.checkpoint import Checkpoint
 from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
+from tritgold.convert.plan import Plan
 from tritgold.convert.targets import Target
 from tritgold.convert.wanted import Wanted
-from tritgold.errors import ConversionError, PackingError
-from tritgold.formats.container import FLOAT_BYTES, PlannedTensor, StoredTensor
+from tritgold.errors import ConversionError, PackingError, TritgoldWarning
+from tritgold.formats.container import FLOAT_BYTES, PlannedTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
+from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
-from tritgold.formats.linear_readers import interleaved_rows
 from tritgold.formats.names import GGUF, candidates
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.rope_rows import interleaved_rows
+from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import NORMS
 
+# What a GGUF source says of model and tokenizer goes along as it is, but for what describes the file itself.
+_CARRIED = ("general.", "tokenizer.", KEPT_KEY)
+_OF_THE_FILE = ("general.architecture", "general.file_type", "general.alignment", "general.quantization_version")
 # Types whose scale lies in float16 numbers inside the payload.
 _F16_SCALE = ("TQ1_0", "TQ2_0", "F16")
 
 
 @dataclass
-class GgufPlan:
-    """Everything about the file, decided and checked; only the payloads are still to be made.
+class GgufPlan(Plan):
+    """metadata: all keys of the file."""
 
-    scales: of each linear by our name, as a reader must find it. other_type: linears of another
-    type than the target's, by name. linear_bytes: of all packed linears.
-    """
-
-    metadata: dict[str, Any]
-    tensors: list[PlannedTensor]
-    layouts: Layouts
-    scales: dict[str, np.float32] = field(default_factory=dict)
-    other_type: dict[str, str] = field(default_factory=dict)
-    linear_bytes: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
+        """One file."""
         write_gguf(path, self.metadata, self.tensors)
+
+    def differs(self, written: Checkpoint) -> str | None:
+        """The first key that reads otherwise than it was to be written."""
+        assert isinstance(written.container, GgufFile)
+        found = written.container.metadata
+        keys = [key for key in {**self.metadata, **found} if not _same(self.metadata.get(key), found.get(key))]
+        return f"key {keys[0]!r}" if keys else None
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether a value reads as it was written: a float as the nearest float32."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, float) and isinstance(second, float):
+        return np.float32(first) == np.float32(second)
+    return type(first) is type(second) and bool(first == second)
 
 
 class GgufTarget:
@@ -66,10 +82,9 @@ class GgufTarget:
         self.target, self.architecture, self.layouts = target, architecture, layouts
         self.embedding, self.fallback, self.round_scales = embedding, fallback, round_scales
 
-    def plan(self, wanted: Wanted, texts: dict[str, Any]) -> GgufPlan:
-        """Raises ConversionError or PackingError for whatever the file could not hold. texts: tokenizer metadata."""
-        name = wanted.source.path.resolve().stem
-        metadata: dict[str, Any] = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
+    def plan(self, wanted: Wanted, texts: dict[str, str]) -> GgufPlan:
+        """Raises ConversionError or PackingError for whatever the file could not hold. texts: of the source."""
+        plan = GgufPlan(metadata=self._metadata(wanted, texts))
         if ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
             raise ConversionError(
                 "the model has a head of its own; engines take the embedding for it in files of this architecture",
@@ -77,23 +92,31 @@ class GgufTarget:
                 got=self.architecture,
                 hint="--to hf and --to sglbitnt keep the head",
             )
-        metadata |= texts
-        plan = GgufPlan(metadata, [], self.layouts)
+        if self.architecture == "bitnet" and wanted.config.activation == "relu2":
+            what = "llama.cpp runs SiLU in architecture bitnet whatever the file says; this model has squared ReLU"
+            warnings.warn(what, TritgoldWarning, stacklevel=3)
         plan.tensors = list(self._tensors(wanted, plan))
         if self.target.dtype in ("TL1", "TL2"):
-            metadata |= tile_keys(self._tiles(wanted))
+            plan.metadata |= tile_keys(self._tiles(wanted))
         if self.target.dtype == "I2_S" or self.fallback == "I2_S":
-            metadata[I2S_KEY] = self.layouts.i2_s or "128"
+            plan.metadata[I2S_KEY] = self.layouts.i2_s or "128"
         return plan
+
+    def _metadata(self, wanted: Wanted, texts: dict[str, str]) -> dict[str, Any]:
+        """The graph's keys, and what is said of model and tokenizer: of a GGUF source as it says it."""
+        source = wanted.source
+        name = source.path.resolve().name.removesuffix(".gguf").removesuffix(".bin")
+        own = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
+        if not isinstance(source.container, GgufFile):
+            return own | texts_as_metadata(texts, wanted.config)
+        stated = source.container.metadata.items()
+        return own | {k: v for k, v in stated if k.startswith(_CARRIED) and k not in _OF_THE_FILE}
 
     def _tensors(self, wanted: Wanted, plan: GgufPlan) -> Iterator[PlannedTensor]:
         weights = wanted.source.weights
-        widened = wanted.widened
-        for name, matrix in (("embedding", weights.embedding), ("head", weights.head)):
-            if matrix is None:
-                continue
-            assert isinstance(matrix, StoredTensor)  # every checkpoint from disk has its matrices there
-            yield planned_matrix(_name(name), matrix, matrix_dtype(matrix, self.embedding, widened))
+        for name in ("embedding", "head") if weights.head is not None else ("embedding",):
+            matrix = wanted.matrix(name)
+            yield planned_matrix(_name(name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened))
         for index, layer in enumerate(weights.layers):
             for norm in NORMS:
                 if (gain := getattr(layer, norm)) is not None:
@@ -107,7 +130,7 @@ class GgufTarget:
         dtype, layout = self._layout(name, shape)
         if dtype != self.target.dtype:
             plan.other_type[stored_as] = dtype
-        inside, beside = self._scale(name, dtype, np.float32(wanted.linear(name).scale))
+        inside, beside = self._scale(name, dtype, wanted.scale(name))
         plan.scales[name] = inside if beside is None else beside
         order = self._row_order(wanted, name, shape[0])
 

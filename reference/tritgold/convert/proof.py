@@ -1,24 +1,30 @@
 """The proof: the written file, opened by the readers that open any file, is what was wanted.
 
-Trits and scales bit for bit, gains bit for bit, embedding and head as the source has them or rounded as asked,
-configuration field for field, the tokenizer byte for byte.
+Names, types and sizes as planned; metadata key for key; trits and scales bit for bit, gains bit for bit, embedding
+and head as the source has them or rounded as asked, configuration field for field, tokenizer and template byte for
+byte.
 """
 
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.convert.floats import rounded, row_slices, same_bits
+from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import ConversionError
 from tritgold.formats.container import StoredTensor
 from tritgold.weights import NORMS
 
 
-def prove(wanted: Wanted, scales: dict[str, np.float32], written: Checkpoint) -> None:
-    """scales: what the plan said of each linear's scale, which differs from ``wanted`` only where rounding was asked.
+def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
+    """plan: whose scales differ from ``wanted`` only where rounding was asked. written: opened without being told
+    anything of its layouts.
 
     Raises ConversionError ``not-equal`` naming the first difference.
     """
+    _tensors(plan, written)
+    if (thing := plan.differs(written)) is not None:
+        _differs(thing, "as planned", "something else")
     _config(wanted, written)
     if wanted.source.tokenizer_json() != written.tokenizer_json():
         _differs("the tokenizer", "text", "another text")
@@ -29,12 +35,21 @@ def prove(wanted: Wanted, scales: dict[str, np.float32], written: Checkpoint) ->
         if not np.array_equal(expected.trits, found.trits):
             row, column = np.argwhere(expected.trits != found.trits)[0].tolist()
             _differs(f"{name}: trit [{row}, {column}]", expected.trits[row, column], found.trits[row, column])
-        scale, stored = np.float32(scales[name]), np.float32(found.scale[()])
+        scale, stored = np.float32(plan.scales[name]), np.float32(found.scale[()])
         if scale.tobytes() != stored.tobytes() and expected.trits.any():  # blocks of zeros keep no scale
             _differs(f"{name}: scale", scale, stored)
     _gains(wanted, written)
     for name in ("embedding", "head"):
         _matrix(name, getattr(wanted.source.weights, name), getattr(written.weights, name))
+
+
+def _tensors(plan: Plan, written: Checkpoint) -> None:
+    """Names, types, shapes, sizes: that what was asked for is what is there."""
+    planned = {t.name: (t.dtype, t.shape, t.size) for t in plan.tensors}
+    found = {t.name: (t.dtype, t.shape, t.data.size) for t in written.container.tensors.values()}
+    for name in {**planned, **found}:
+        if planned.get(name) != found.get(name):
+            _differs(f"tensor {name!r}", planned.get(name), found.get(name))
 
 
 def _config(wanted: Wanted, written: Checkpoint) -> None:
@@ -67,6 +82,7 @@ def _matrix(name: str, source: StoredTensor | None, written: StoredTensor | None
             same = same_bits(rounded(source.rows(rows), written.dtype), written.rows(rows))
         if not same:
             _differs(f"{name}: rows from {rows.start}", "the source's values", "others")
+        written.release()
 
 
 def _differs(thing: str, expected: object, found: object) -> None:

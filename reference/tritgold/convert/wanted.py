@@ -11,18 +11,23 @@ import numpy as np
 from tritgold.checkpoint import Checkpoint
 from tritgold.config import ModelConfig, ScaleRule
 from tritgold.errors import ConversionError
+from tritgold.formats.container import StoredTensor
 from tritgold.formats.sglbitnt_file import SglbitntFile
-from tritgold.formats.stored_weights import MasterWeight
+from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold.ternary import LinearWeight, TernaryTensor
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """source: the opened checkpoint. config: that of the target, which differs in ``scale_rule`` at most."""
+    """source: the opened checkpoint. config: that of the target, which differs in ``scale_rule`` at most.
+
+    ignore_keys: keys of the source's config.json that the user passes over, and the reader of the result as well.
+    """
 
     source: Checkpoint
     config: ModelConfig
+    ignore_keys: tuple[str, ...] = ()
 
     @property
     def widened(self) -> bool:
@@ -31,9 +36,20 @@ class Wanted:
 
     def linear(self, name: str) -> TernaryTensor:
         """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
-        tensor = self._weight(name).ternary()
-        scale = carried_scale(np.float32(tensor.scale), self.source.config.scale_rule, self.config.scale_rule, name)
-        return TernaryTensor(tensor.trits, np.asarray(scale))
+        return TernaryTensor(self._weight(name).ternary().trits, np.asarray(self.scale(name)))
+
+    def scale(self, name: str) -> np.float32:
+        """Its scale alone, as the target applies it; the trits stay packed where one number is all there is."""
+        weight = self._weight(name)
+        stored = weight.one_scale() if isinstance(weight, PackedWeight) else None
+        stored = np.float32(weight.ternary().scale) if stored is None else stored
+        return carried_scale(stored, self.source.config.scale_rule, self.config.scale_rule, name)
+
+    def matrix(self, name: str) -> StoredTensor:
+        """``embedding`` or ``head``, which lie in the source's file."""
+        found = getattr(self.source.weights, name)
+        assert isinstance(found, StoredTensor)
+        return found
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         """Shape of every linear weight by its name, in execution order."""
@@ -44,7 +60,7 @@ class Wanted:
         return self.source.weights.layers[int(layer)].linear(linear)
 
 
-def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool) -> Wanted:
+def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool, ignore_keys: tuple[str, ...] = ()) -> Wanted:
     """Raises ConversionError ``not-ternary`` for float masters that nobody asked to quantise."""
     for name, weight in source.weights.linears():
         if isinstance(weight, MasterWeight) and not quantize:
@@ -55,7 +71,7 @@ def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool) -> Wanted:
                 thing=f"tensor {weight.stored.name!r} ({name})",
                 hint="--quantize absmean makes them ternary, as training did; whatever absmean rounds away is lost",
             )
-    return Wanted(source, replace(source.config, scale_rule=rule))
+    return Wanted(source, replace(source.config, scale_rule=rule), ignore_keys)
 
 
 def carried_scale(scale: np.float32, stored: ScaleRule, target: ScaleRule, name: str) -> np.float32:

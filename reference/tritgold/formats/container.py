@@ -5,6 +5,7 @@ is copied until somebody asks for rows. A PlannedTensor is its counterpart on th
 its bytes are made when they are written, so that a converted model never lies in memory whole.
 """
 
+import mmap
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -42,6 +43,20 @@ class StoredTensor:
         """Some rows of a float matrix, float32 [len(index), columns]. Makes this a ``DenseMatrix``."""
         by_row = self.data.reshape(self.shape[0], -1)
         return self._widen(by_row[index]).reshape(-1, self.shape[1])
+
+    def release(self) -> None:
+        """Give back the memory into which reading has mapped this tensor; whoever reads it again maps it again.
+
+        Mapped pages count as memory of the process until somebody else needs the room: a model read from end to end
+        would be in memory whole. Nothing happens where the data lies in no mapped file, or where the system has no
+        such call.
+        """
+        base: object = self.data
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if self.data.nbytes and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            begin = self.offset // mmap.PAGESIZE * mmap.PAGESIZE
+            base.madvise(mmap.MADV_DONTNEED, begin, self.offset + self.data.nbytes - begin)
 
     def _widen(self, data: np.ndarray) -> np.ndarray:
         flat = np.ascontiguousarray(data).reshape(-1)

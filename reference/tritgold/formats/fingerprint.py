@@ -8,7 +8,6 @@ the same model in another format.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,11 @@ import numpy as np
 from tritgold.errors import PackingError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.ggml_types import tensor_bytes, type_names
-from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
-from tritgold.formats.scale_fields import TRAILER
+from tritgold.formats.gguf_file import GgufFile, fills
+from tritgold.formats.layouts import GGUF_TERNARY, Layouts
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.scale_fields import TRAILER
 
 # The tiles that microsoft/BitNet's setup_env.py and preset_kernels/ ask for. Anybody's build may have others.
 PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
@@ -32,7 +32,6 @@ PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
     ),
     "TL2": tuple({"BM": BM, "BK": BK} for BM, BK in ((256, 96), (128, 192), (160, 96), (320, 96), (128, 96))),
 }
-_PLAIN = {"TQ1_0": "tq1_0", "TQ2_0": "tq2_0", "Q1_0": "q1_0", "F32": "f32", "F16": "f16", "BF16": "bf16"}
 _WITH_TRAILER = ("I2_S", "TL1", "TL2")
 # Whole bytes that four columns, or four rows, share in a safetensors file; all but hf along the columns.
 _ALONG_COLUMNS: tuple[Packing, ...] = (
@@ -84,17 +83,13 @@ class Place:
 
     def fills(self, size: int) -> bool:
         """Whether a tensor of this size leaves no more than padding before the next one."""
-        padded = -(-size // self.alignment) * self.alignment
-        return size <= self.span < padded + self.alignment
+        return fills(size, self.span, self.alignment)
 
 
 def places(file: GgufFile) -> dict[str, Place]:
     """The place of every tensor, from the recorded offsets."""
-    begins = sorted(tensor.offset for tensor in file.tensors.values())
-    spans = {at: stop - at for at, stop in pairwise([*begins, file.path.stat().st_size])}
     return {
-        name: Place(file.type_ids[name], file.architecture, spans[tensor.offset], file.alignment)
-        for name, tensor in file.tensors.items()
+        name: Place(file.type_ids[name], file.architecture, file.spans[name], file.alignment) for name in file.tensors
     }
 
 
@@ -109,7 +104,7 @@ def gguf_hypotheses(
     shape = tensor.shape[0], tensor.shape[1]
     found = []
     for name in type_names(place.type_id, place.architecture):
-        layouts = _layouts_of(name, PUBLISHED_TILES.get(name, ()) if tiles is None else tiles)
+        layouts = _layouts_of(name, shape, PUBLISHED_TILES.get(name, ()) if tiles is None else tiles)
         if layouts:
             found += [_judged(layout, tensor, shape, code3_as_zero, place=place) for layout in layouts]
         else:
@@ -186,7 +181,7 @@ def _merged(judged: list[tuple[str, Hypothesis]], tensors: int) -> Hypothesis:
     return Hypothesis(first.label, first.layout, judged[0][1].shape, False, reason)
 
 
-def _layouts_of(dtype: str, tiles: Sequence[Mapping[str, int]]) -> list[Packing]:
+def _layouts_of(dtype: str, shape: tuple[int, int], tiles: Sequence[Mapping[str, int]]) -> list[Packing]:
     """Every layout that tensors of this type have been written with; none for a type without trits."""
     if dtype == "I2_S":
         return [packing("i2_s", block=128), packing("i2_s", block=64), packing("i2_s_4rows")]
@@ -194,7 +189,7 @@ def _layouts_of(dtype: str, tiles: Sequence[Mapping[str, int]]) -> list[Packing]
         return [packing("q2_0", block=64), packing("q2_0", block=128)]
     if dtype in PUBLISHED_TILES:
         return [packing(dtype.lower(), **tile) for tile in tiles]
-    return [packing(_PLAIN[dtype])] if dtype in _PLAIN else []
+    return [Layouts().packing(dtype, shape)] if dtype in GGUF_TERNARY else []
 
 
 def _judged(

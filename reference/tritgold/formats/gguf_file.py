@@ -44,7 +44,8 @@ class GgufFile:
 
     version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: bytes.
     tensors: in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
-    type_ids: tensor name -> type number.
+    type_ids: tensor name -> type number. spans: tensor name -> bytes from its first to the next tensor, or to the end
+    of the file.
 
     Raises FormatError; the kinds are ``not-gguf``, ``big-endian``, ``gguf-version``, ``truncated``, ``count``,
     ``key-utf8``, ``value-type``, ``value``, ``duplicate-name``, ``dims``, ``alignment``, ``unknown-type``,
@@ -69,6 +70,7 @@ class GgufFile:
         if (twice := first_repeated(info.name for info in infos)) is not None:
             self._refuse("occurs twice", "duplicate-name", f"tensor {twice!r}")
         self.type_ids = {info.name: info.type_id for info in infos}
+        self.spans = self._spans(infos)
         self.tensors = self._place(infos)
 
     def _preamble(self) -> tuple[int, int, int]:
@@ -136,25 +138,29 @@ class GgufFile:
             self._refuse("does not begin at a multiple of the alignment", "misaligned", thing, offset, self.alignment)
         return _Info(name, tuple(reversed(sizes)), type_id, offset)
 
+    def _spans(self, infos: list[_Info]) -> dict[str, int]:
+        begins = sorted({info.offset for info in infos})
+        end = self._file.size - align(self._at, self.alignment)
+        spans = {at: stop - at for at, stop in pairwise([*begins, end])}
+        return {info.name: spans[info.offset] for info in infos}
+
     def _place(self, infos: list[_Info]) -> dict[str, StoredTensor]:
         start = align(self._at, self.alignment)
-        begins = sorted({info.offset for info in infos})
-        # Bytes from each tensor to the next one, or to the end of the file.
-        spans = {at: stop - at for at, stop in pairwise([*begins, self._file.size - start])}
         placed = {}
         for info in infos:
-            dtype, size = self._size(info, spans[info.offset])
+            span = self.spans[info.name]
+            dtype, size = self._size(info, span)
             thing = f"tensor {info.name!r}"
             stop = start + info.offset + size
             if align(stop, self.alignment) > self._file.size:
                 what = f"{dtype} payload, padded to {self.alignment}, ends behind the end of the file"
                 self._refuse(what, "truncated", thing, self._file.size, align(stop, self.alignment))
-            if size > spans[info.offset]:
+            if size > span:
                 self._refuse(
                     f"{dtype} payload reaches into the next tensor",
                     "overlap",
                     thing,
-                    f"{spans[info.offset]} bytes to it",
+                    f"{span} bytes to it",
                     f"{size} bytes",
                 )
             data = self._file[start + info.offset : stop]
@@ -189,8 +195,7 @@ class GgufFile:
         return dtype, size
 
     def _fills(self, size: int | None, span: int) -> bool:
-        """Whether a tensor of this size leaves no more than padding before the next one."""
-        return size is not None and size <= span < align(size, self.alignment) + self.alignment
+        return size is not None and fills(size, span, self.alignment)
 
     def _check_type_42(self, info: _Info, span: int) -> None:
         """Two forks gave 42 to two layouts; only the distance to the next tensor tells them apart."""
@@ -242,6 +247,15 @@ class GgufFile:
         message, thing = printable(message), thing and printable(thing)
         got = got if got is None or isinstance(got, int) else printable(got)
         raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
+
+
+def fills(size: int, span: int, alignment: int) -> bool:
+    """Whether a tensor of this size leaves no more than padding of the span, the bytes before the next tensor.
+
+    >>> fills(136, 160, 32), fills(144, 160, 32), fills(96, 160, 32)
+    (True, True, False)
+    """
+    return size <= span < align(size, alignment) + alignment
 
 
 def align(at: int, alignment: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
 from tritgold.rounding import f32_to_bf16
 

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tritgold.errors import FormatError, PackingError
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.untrusted_text import printable
 
 I2sLayout = Literal["128", "64", "4rows"]
@@ -79,9 +79,8 @@ def said_by(metadata: Mapping[str, Any], layouts: Layouts, file: object) -> Layo
         expected = ", ".join(get_args(I2sLayout))
         got, thing = printable(repr(found)), f"key {I2S_KEY!r}"
         raise FormatError("is no layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
-    return replace(
-        layouts, i2_s=layouts.i2_s or metadata.get(I2S_KEY), tiles={**tiles_of(metadata, file), **layouts.tiles}
-    )
+    own = {} if layouts.tile else tiles_of(metadata, file)
+    return replace(layouts, i2_s=layouts.i2_s or metadata.get(I2S_KEY), tiles={**own, **layouts.tiles})
 
 
 def parse_tile(text: str) -> Tile:
@@ -112,7 +111,11 @@ def tile_keys(tiles: Mapping[tuple[int, int], Tile]) -> dict[str, Any]:
     >>> tile_keys({(256, 768): {"BM": 256, "BK": 128, "bm": 32}})
     {'tritgold.tile.256x768': array([256, 128,  32], dtype=uint32)}
     """
-    return {f"{_TILE}{m}x{k}": np.array(list(tile.values()), np.uint32) for (m, k), tile in tiles.items()}
+    order = ("BM", "BK", "bm")
+    return {
+        f"{_TILE}{m}x{k}": np.array([tile[name] for name in order if name in tile], np.uint32)
+        for (m, k), tile in tiles.items()
+    }
 
 
 def tiles_of(metadata: Mapping[str, Any], file: object) -> dict[tuple[int, int], Tile]:

@@ -10,7 +10,8 @@ from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
+from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
@@ -53,7 +54,7 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
 def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quantize: bool) -> LinearReader:
     """A ternary type with its scale inside; an optional ``.scale`` beside it multiplies (upstream ``bitnet``).
 
-    quantize: take F32, F16 and BF16 as masters, not as trits times one scale.
+    quantize: take F32, F16 and BF16 that are not trits times one scale as masters.
     """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
@@ -69,7 +70,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         rows = None
         if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
-        if quantize and tensor.dtype in FLOAT_BYTES:
+        if quantize and tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape):
             if beside is not None:
                 box.blame(
                     "scale-unused", f"{beside.name}: a master that is quantised by absmean has no scale beside it"
@@ -112,18 +113,13 @@ def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> Linea
     return read
 
 
-def interleaved_rows(rows: int, head_dim: int) -> np.ndarray:
-    """Where row j of half-rotation q or k lies in a file permuted for interleaved RoPE: int64 [rows].
-
-    llama.cpp's converters move row i of a head's first half to 2 i, and of its second half to 2 i + 1, so that
-    the pairs (i, i + half) become neighbours.
-
-    >>> interleaved_rows(8, 4).tolist()
-    [0, 2, 1, 3, 4, 6, 5, 7]
-    """
-    head, within = np.divmod(np.arange(rows), head_dim)
-    second, i = np.divmod(within, head_dim // 2)
-    return head * head_dim + 2 * i + second
+def _is_ternary(tensor: StoredTensor, shape: tuple[int, int]) -> bool:
+    """Whether float weights are trits times one scale already: absmean would give them another one."""
+    try:
+        packing(tensor.dtype.lower()).check(tensor.data, shape)
+    except PackingError:
+        return False
+    return True
 
 
 def _require_mode(mode: QuantizationMode | None, tensor: StoredTensor) -> None:
@@ -153,13 +149,21 @@ def _master(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> Sto
     return None
 
 
-def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
-    """A scale stored as [], [1] or [1, 1]: the same scalar. Anything else is not one scale a tensor."""
+def one_float(tensor: StoredTensor) -> np.float32 | None:
+    """What is stored as [], [1] or [1, 1]: the same scalar. None for anything else, which is not one scale a tensor."""
     if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
+        return None
+    value: np.float32 = tensor.floats().reshape(-1)[0]
+    return value
+
+
+def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
+    """A scale that is one finite float; what is not is noted in the box."""
+    value = one_float(tensor)
+    if value is None:
         found = f"{tensor.dtype} {list(tensor.shape)}"
         box.blame("scale-shape", f"{tensor.name}: found {found}, expected one float ([], [1] or [1, 1])")
         return None
-    value: np.float32 = tensor.floats().reshape(-1)[0]
     if not np.isfinite(value):
         box.blame("scale-non-finite", f"{tensor.name}: found {value}, expected a finite scale")
         return None

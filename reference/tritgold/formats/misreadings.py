@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tritgold.formats.linear_readers import interleaved_rows
+from tritgold.formats.rope_rows import interleaved_rows
 
 Order = Callable[[np.ndarray], np.ndarray]
 _NEAR = 2.0**-7  # twice the rounding of a scale to bfloat16
@@ -79,11 +79,27 @@ _ROWS: tuple[tuple[str, Order], ...] = (
 _BLOCKS: tuple[tuple[str, Order], ...] = (
     ("I2_S blocks of 128 read as 64: columns permuted inside every 128", _128_as_64),
     ("I2_S blocks of 64 read as 128: columns permuted inside every 128", _64_as_128),
+    ("quarters of every 128 columns reversed, as between I2_S and TQ2_0", _reversed_quarters),
+)
+_SEQUENTIAL: tuple[tuple[str, Order], ...] = (
     ("I2_S read sequentially, least significant pair first", _lsb),
     ("I2_S read sequentially, most significant pair first", _msb),
     ("sequential bytes, least significant pair first, read as I2_S", _from_lsb),
     ("sequential bytes, most significant pair first, read as I2_S", _from_msb),
-    ("quarters of every 128 columns reversed, as between I2_S and TQ2_0", _reversed_quarters),
+)
+# The planes of TQ2_0 lie the other way round: a pair order of the one is the opposite order of the other, and trits
+# alone do not tell which of the two somebody had before him.
+_OF_TQ2_0: tuple[tuple[str, Order], ...] = (
+    ("TQ2_0 read as consecutive, least significant pair first, or I2_S, most significant pair first", _msb),
+    ("TQ2_0 read as consecutive, most significant pair first, or I2_S, least significant pair first", _lsb),
+    (
+        "consecutive bytes, least significant pair first, read as TQ2_0, or most significant pair first, as I2_S",
+        _from_msb,
+    ),
+    (
+        "consecutive bytes, most significant pair first, read as TQ2_0, or least significant pair first, as I2_S",
+        _from_lsb,
+    ),
 )
 _BOTH: tuple[tuple[str, Order], ...] = (
     ("I2_S of four rows a byte read as blocks of 128", _4rows_as_128),
@@ -91,19 +107,23 @@ _BOTH: tuple[tuple[str, Order], ...] = (
 )
 
 
-def name_misreading(found: np.ndarray, truth: np.ndarray, head_dim: int | None = None) -> str | None:
+def name_misreading(
+    found: np.ndarray, truth: np.ndarray, head_dim: int | None = None, label: str | None = None
+) -> str | None:
     """Which misreading makes ``found`` of ``truth``, trits int8 [out, in] of one shape; None where none does.
 
     head_dim: of q and k, whose rows some files have in the order of interleaved RoPE; None for other weights.
+    label: the layout in which ``found`` was read, as ``fingerprint.label_of`` has it, where it is known: TQ2_0 read as
+    consecutive leaves the same trits as I2_S in the other order of pairs.
 
     Sources: the rows from an ad-hoc converter of HF bytes; 64 and 128 from bitnet.cpp on ARM (#470, #585), sequential
-    order from larql #156 and WrinkleFree, RoPE from llama.cpp's LlamaModel.permute.
+    order from larql #156 and WrinkleFree, consecutive TQ2_0 from llama.cpp #28769, RoPE from its LlamaModel.permute.
 
     >>> truth, found = np.zeros((2, 16, 128), np.int8); truth[5, 2] = 1; found[5, 4 * 2 + 3] = 1
     >>> name_misreading(found, truth), name_misreading(np.roll(truth, 1), truth)
     ('I2_S read sequentially, least significant pair first', None)
     """
-    for name, order in _orders(truth.shape, head_dim):
+    for name, order in _orders(truth.shape, head_dim, label):
         if np.array_equal(order(truth), found):
             return name
     if truth.any() and np.array_equal(-truth, found):
@@ -111,7 +131,7 @@ def name_misreading(found: np.ndarray, truth: np.ndarray, head_dim: int | None =
     return None
 
 
-def _orders(shape: tuple[int, ...], head_dim: int | None) -> Iterator[tuple[str, Order]]:
+def _orders(shape: tuple[int, ...], head_dim: int | None, label: str | None) -> Iterator[tuple[str, Order]]:
     rows, blocks = shape[0] % 4 == 0, shape[0] * shape[1] % 128 == 0
     if head_dim and shape[0] % head_dim == 0:
         order = interleaved_rows(shape[0], head_dim)
@@ -123,6 +143,7 @@ def _orders(shape: tuple[int, ...], head_dim: int | None) -> Iterator[tuple[str,
     if rows:
         yield from _ROWS
     if blocks:
+        yield from _OF_TQ2_0 if label == "tq2_0" else _SEQUENTIAL
         yield from _BLOCKS
     if rows and blocks:
         yield from _BOTH

@@ -1,6 +1,6 @@
 """Linear weights as a checkpoint stores them: packed trits, or a float master to be quantised at run time.
 
-Both unpack one matrix when asked and hold no dense copy.
+Both unpack one matrix when asked and hold no dense copy; nor do the mapped bytes stay in memory (``release``).
 """
 
 import warnings
@@ -13,8 +13,8 @@ import numpy as np
 
 from tritgold.errors import NonFiniteError, PackingError, TritgoldWarning
 from tritgold.formats.container import StoredTensor
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing, odd_scales
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing, odd_scales
 from tritgold.formats.untrusted_text import printable
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix, TernaryTensor
@@ -43,28 +43,42 @@ class PackedWeight:
         Cheap: packed bytes are looked at in place. Only a tensor whose scales are not one positive number is unpacked.
         """
         with _located(self.stored):
-            if not self.code3_as_zero:
+            if not self._lenient:
                 self.layout.check(self.stored.data, self.shape)
             odd = self.layout.odd_bytes(self.stored.data, self.shape)
         if odd:
             self._warn(f"{odd} bytes that decode, yet that no encoder writes")
         with np.errstate(over="ignore", invalid="ignore"):
             scales: np.ndarray = self.layout.scales(self.stored.data, self.shape) * self._beside
+        self.stored.release()
         if 0 < scales.min() == scales.max() < np.inf:
             return
         for oddity in odd_scales(self.ternary()):
             self._warn(oddity)
 
+    def one_scale(self) -> np.float32 | None:
+        """The scale without unpacking a trit; None where blocks differ, so that the trits must say which count."""
+        with _located(self.stored), np.errstate(over="ignore"):
+            scales = self.layout.scales(self.stored.data, self.shape)
+            self.stored.release()
+            return np.float32(scales.max() * self._beside) if scales.min() == scales.max() else None
+
+    @property
+    def _lenient(self) -> bool:
+        """Only code 3 of a two-bit layout may be read as 0: a float that is no trit is a master weight."""
+        return self.code3_as_zero and self.layout.invalid_kind == "code-3"
+
     def ternary(self) -> TernaryTensor:
         """The trits [out, in] and their one scale."""
         with _located(self.stored):
             tensor = self._unpacked().with_one_scale()
+            self.stored.release()
             trits = tensor.trits if self.rows is None else tensor.trits[self.rows]
             with np.errstate(over="ignore"):  # a product beyond float32 is refused by name
                 return TernaryTensor(trits, np.asarray(tensor.scale * self._beside))
 
     def _unpacked(self) -> TernaryTensor:
-        if not self.code3_as_zero:
+        if not self._lenient:
             return self.layout.unpack(self.stored.data, self.shape, warn=False)
         codes = self.layout.codes(self.stored.data, self.shape)
         trits = np.where(codes > 2, np.uint8(1), codes).view(np.int8) - np.int8(1)
@@ -111,6 +125,7 @@ class MasterWeight:
         if self._packed is None:
             with _located(self.stored):
                 tensor = absmean_ternary(self.master.rows(slice(None)))
+            self.stored.release()
             self._packed = layout.pack(tensor.trits), tensor.scale
         payload, scale = self._packed
         return TernaryTensor(layout.unpack(payload, self.shape).trits, scale)

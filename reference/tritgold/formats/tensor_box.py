@@ -16,6 +16,8 @@ from tritgold.formats.untrusted_text import printable
 # RoPE scaling in _ROPE_FACTORS and nowhere else: only factors of 1 may be passed over.
 _IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
+_EXPONENTS = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
+_PIECE = 1 << 22
 
 
 class TensorBox:
@@ -56,20 +58,19 @@ class TensorBox:
         return self._left.pop(tensor.name.removesuffix(".weight") + suffix, None)
 
     def matrix(self, name: str, shape: tuple[int, ...]) -> StoredTensor | None:
-        """A float tensor of exactly this shape."""
+        """A float tensor of exactly this shape, finite."""
         tensor = self.take(name, shape)
         if tensor is not None and tensor.dtype not in FLOAT_BYTES:
             self.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected {' or '.join(FLOAT_BYTES)}")
             return None
+        if tensor is not None and not _is_finite(tensor):
+            self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN")
         return tensor
 
     def gain(self, name: str, width: int) -> np.ndarray:
         """A norm's gain, float32 [width], finite. Where a problem was noted the array is empty; finish() raises."""
         tensor = self.matrix(name, (width,))
-        gain = np.empty(0, np.float32) if tensor is None else tensor.floats()
-        if tensor is not None and not np.isfinite(gain).all():
-            self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN")
-        return gain
+        return np.empty(0, np.float32) if tensor is None else tensor.floats()
 
     def head_copy(self, embedding: StoredTensor | None) -> None:
         """Where the head is tied: a head tensor saved all the same must be the embedding, bit for bit."""
@@ -100,3 +101,15 @@ class TensorBox:
             kind=self._problems[0][0],
             file=self._path,
         )
+
+
+def _is_finite(tensor: StoredTensor) -> bool:
+    """Whether no exponent is all ones, looked at in the words as they lie, some megabytes at a time."""
+    dtype, exponent = _EXPONENTS[tensor.dtype]
+    words = np.ascontiguousarray(tensor.data).reshape(-1).view(dtype)
+    for at in range(0, words.size, _PIECE):
+        found = ((words[at : at + _PIECE] & exponent) == exponent).any()
+        tensor.release()
+        if found:
+            return False
+    return True

@@ -4,72 +4,64 @@ A converter that fails must not leave half a checkpoint behind: the next program
 """
 
 import errno
+import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from tritgold.errors import OutputError
+from tritgold.errors import OutputError, TritgoldError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_ONLY_WRITING = (*_NO_SPACE, errno.EFBIG)  # such an error concerns what is written, whether or not it names a file
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # a folder is not renamed to what has something in it
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file meanwhile: ``<name>.part`` beside ``path``, which does not exist yet.
+    """Where to write a file meanwhile: a name that does not exist yet, in a new folder beside ``path``.
 
-    It is moved to ``path`` when the block ends, whatever stood there before, and removed when anything leaves the
-    block. A ``.part`` file left by a process that was killed is removed first.
+    It is moved to ``path`` when the block ends, whatever stood there before. Nobody else has that folder, so of two
+    writers of one file each writes its own and the last to finish wins, whole. The folder is removed at every end,
+    with whatever else the block put there; that of a process that was killed, ``<name>.????????.part``, stays.
 
     Raises OutputError, kinds ``no-folder`` (the folder of ``path`` does not exist; none is made), ``exists`` (a folder
-    has that name), ``disk-full``, ``unwritable``.
+    or a device has that name), ``disk-full``, ``unwritable``. An error of the operating system that does not concern
+    what is written leaves the block as it is.
     """
-    _require_parent(path)
-    if path.is_dir():
-        raise OutputError("is a folder", kind="exists", file=path, expected="the name of a file")
-    scratch = path.with_name(path.name + ".part")
-    with _typed(path):
-        scratch.unlink(missing_ok=True)
-    try:
-        with _typed(path):
-            yield scratch
-            scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    _require_place(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        what = "is a folder" if os.path.isdir(path) else "is no regular file"
+        raise OutputError(what, kind="exists", file=path, expected="the name of a file")
+    with _scratch(path) as scratch:
+        yield scratch
+        scratch.replace(path)
 
 
 @contextmanager
 def written_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """Where to write a folder meanwhile: ``<name>.part`` beside ``folder``, new and empty.
+    """Where to write a folder meanwhile: new and empty, in another new folder beside ``folder``.
 
-    It is renamed to ``folder`` when the block ends, and removed when anything leaves the block. One left by a process
-    that was killed is removed first. replace: what stands at ``folder`` gives way once the new one is complete;
-    without it only an empty folder does.
+    It is renamed to ``folder`` when the block ends, and removed when anything leaves the block; as with
+    ``written_whole`` nobody else has it. replace: what stands at ``folder`` gives way once the new one is complete,
+    and comes back where the renaming fails; without it only an empty folder does.
 
     Raises OutputError, kinds ``no-folder``, ``exists``, ``disk-full``, ``unwritable``.
     """
-    _require_parent(folder)
-    if not replace and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        expected, hint = "nothing, or an empty folder", "give the name of a new folder, or remove what is there"
-        raise OutputError("is there already", kind="exists", file=folder, expected=expected, hint=hint)
-    scratch = folder.with_name(folder.name + ".part")
-    with _typed(folder):
-        if scratch.exists():
-            shutil.rmtree(scratch)
-        scratch.mkdir()
+    _require_place(folder)
     try:
-        with _typed(folder):
-            yield scratch
-            if folder.exists() and replace:
-                shutil.rmtree(folder)
-            elif folder.exists():
-                folder.rmdir()  # fails where somebody has put something there meanwhile
-            scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if not replace and os.path.lexists(folder) and not (folder.is_dir() and not os.listdir(folder)):
+            raise _exists(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with _scratch(folder) as scratch:
+        scratch.mkdir()
+        yield scratch
+        _publish(scratch, folder, replace)
 
 
 def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
@@ -81,7 +73,11 @@ def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
         written += memoryview(chunk).nbytes
         if written > tensor.size:
             break
-        file.write(chunk)
+        try:
+            file.write(chunk)
+        except OSError as error:
+            error.filename = file.name  # a device that fails names no file, and here it is known
+            raise
     if written != tensor.size:
         raise OutputError(
             "was planned with another size",
@@ -100,20 +96,76 @@ def listed(path: Path, tensors: Iterable[PlannedTensor]) -> list[PlannedTensor]:
     return plan
 
 
-def _require_parent(path: Path) -> None:
-    if not path.parent.is_dir():
+def _require_place(path: Path) -> None:
+    if path.name in ("", ".."):
+        raise OutputError("is a folder that is there", kind="exists", file=path, expected="the name of a new one")
+    if not os.path.isdir(path.parent):
         raise OutputError(
             "is no folder", kind="no-folder", file=path.parent, hint=f"make it first: {path.name} goes there"
         )
 
 
 @contextmanager
-def _typed(path: Path) -> Iterator[None]:
-    """Names the target in an error of the operating system."""
+def _scratch(path: Path) -> Iterator[Path]:
+    """The name of ``path`` in a folder of our own, on the same disk. Errors that leave the block name ``path``."""
     try:
-        yield
+        # 32 characters are 128 bytes at most: with the ending they fit where the name itself just does.
+        own = Path(tempfile.mkdtemp(prefix=f"{path.name[:32]}.", suffix=".part", dir=path.parent))
     except OSError as error:
-        kind = "disk-full" if error.errno in _NO_SPACE else "unwritable"
-        raise OutputError(f"cannot be written: {error}", kind=kind, file=path) from error
-    except OutputError as error:
-        raise error.located(file=path) from None
+        raise _unwritable(path, error) from error
+    scratch = own / path.name
+    try:
+        yield scratch
+    except OSError as error:
+        if error.errno not in _ONLY_WRITING and not _names(error, own):
+            raise
+        raise _unwritable(path, error) from error
+    except TritgoldError as error:
+        moved = error.moved(scratch, path)
+        raise moved.located(file=path) if isinstance(error, OutputError) else moved from None
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _names(error: OSError, own: Path) -> bool:
+    """Whether the error is about something in the folder."""
+    names = (error.filename, error.filename2)
+    return any(own.name in Path(os.fsdecode(name)).parts for name in names if isinstance(name, str | bytes | Path))
+
+
+def _publish(scratch: Path, folder: Path, replace: bool) -> None:
+    """Rename; where another writer is first, what it has put there gives way or stays as if it had always been."""
+    while not _renamed(scratch, folder):
+        if not replace:
+            raise _exists(folder)
+        before = Path(tempfile.mkdtemp(dir=scratch.parent)) / "before"
+        try:
+            with suppress(FileNotFoundError):  # another writer has moved it away
+                folder.rename(before)
+            if _renamed(scratch, folder):
+                return
+        except BaseException:
+            if os.path.lexists(before):
+                _renamed(before, folder)
+            raise
+
+
+def _renamed(source: Path, folder: Path) -> bool:
+    """Rename to what does not exist or is an empty folder; False where something else is there."""
+    try:
+        source.rename(folder)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        return False
+    return True
+
+
+def _exists(folder: Path) -> OutputError:
+    expected, hint = "nothing, or an empty folder", "give the name of a new folder, or remove what is there"
+    return OutputError("is there already", kind="exists", file=folder, expected=expected, hint=hint)
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    kind = "disk-full" if error.errno in _NO_SPACE else "unwritable"
+    return OutputError(f"cannot be written: {error.strerror or error}", kind=kind, file=path)

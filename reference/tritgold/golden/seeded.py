@@ -21,6 +21,7 @@ from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
 
 SPECIAL = ("<bos>", "<eos>", "<eot>")
+ROWS = 4096  # of a matrix of floats that are in memory at once
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _tensors(shape: Shape) -> Iterator[PlannedTensor]:
     }
     matrix = (shape.vocab, shape.hidden)
     embedding = draw.later(12 * shape.vocab * shape.hidden)
-    yield bf16_tensor("model.embed_tokens.weight", matrix, lambda: [embedding().normal(matrix, 0.7)])
+    yield bf16_tensor("model.embed_tokens.weight", matrix, lambda: embedding().normal_rows(matrix, 0.7))
     for n in range(shape.layers):
         at = f"model.layers.{n}"
         for name, (width, centre) in gains.items():
@@ -167,10 +168,18 @@ class _Draws:
 
     def normal(self, shape: tuple[int, ...], std: float) -> np.ndarray:
         """float32, about normal with mean 0: the sum of 12 uniforms less 6, whose variance is 1."""
-        total = np.zeros(shape, np.float64)
-        for _ in range(12):  # one at a time: 12 at once would be 15 GB for the embedding of a 2B model
-            total += self.uniform(shape)
-        return ((total - 6.0) * std).astype(np.float32)
+        return np.concatenate(list(self.normal_rows(shape, std)))
+
+    def normal_rows(self, shape: tuple[int, ...], std: float) -> Iterator[np.ndarray]:
+        """The same some rows at a time: the embedding of a 2B model would take 10 GB at once."""
+        count, width, begin = int(np.prod(shape)), int(np.prod(shape[1:])), self._used
+        self._used += 12 * count
+        for row in range(0, shape[0], ROWS):
+            rows = min(ROWS, shape[0] - row)
+            total = np.zeros((rows, *shape[1:]), np.float64)
+            for nth in range(12):
+                total += _Draws(int(self._seed), begin + nth * count + row * width).uniform(total.shape)
+            yield ((total - 6.0) * std).astype(np.float32)
 
     def trits(self, shape: tuple[int, ...]) -> np.ndarray:
         """int8: -1, 0, +1 with shares of 5, 6 and 5 in 16, as absmean gives for bell-shaped weights (about 0.37)."""

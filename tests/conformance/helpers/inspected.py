@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from small_models import WIDE, GgufModel, HfModel, as_gguf, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold_conformance.cli import main
 
 
@@ -57,7 +57,7 @@ def opened(folder: Path) -> Checkpoint:
 
 def repacked(model: GgufModel, type_id: int, layout: Packing, change: Callable[[np.ndarray], np.ndarray]) -> GgufModel:
     """The linears of an I2_S model (in blocks of 128) as another type, their trits changed."""
-    from tritgold.formats.packing import packing
+    from tritgold.formats.packings import packing
 
     for name, tensor in model.tensors.items():
         if tensor.type_id == g.TYPE_I2_S:

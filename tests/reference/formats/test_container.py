@@ -1,11 +1,14 @@
-"""What the containers have in common: holes in a file, which read as zeros and are none."""
+"""What the containers have in common: holes in a file, which read as zeros and are none; memory given back."""
 
+import mmap
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from resident import mapped_bytes
 
-from tritgold.formats.container import holes
+from tritgold.formats.container import StoredTensor, holes, map_file
 
 BLOCK = 1 << 16  # a multiple of every file system's block
 
@@ -45,3 +48,49 @@ def test_a_file_that_was_only_given_its_length(tmp_path: Path, sparse: Path) -> 
 def test_a_file_system_that_keeps_no_account(sparse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "SEEK_HOLE")
     assert holes(sparse) == []
+
+
+# ---- memory given back -------------------------------------------------------------------------------------------
+
+LARGE = 64 * 2**20
+
+
+def tensor(data: np.ndarray, begin: int, end: int) -> StoredTensor:
+    return StoredTensor(Path("m"), "a", "U8", (end - begin,), begin, data[begin:end])
+
+
+def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    with path.open("wb") as file:
+        file.truncate(LARGE)
+    before = mapped_bytes()
+    stored = tensor(map_file(path), 5, LARGE - 7)
+    assert stored.data.max() == 0
+    assert mapped_bytes() - before > 0.9 * LARGE  # the control
+    stored.release()
+    assert mapped_bytes() - before < 0.1 * LARGE
+
+
+def test_what_was_given_back_reads_as_before(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).integers(0, 256, 5 * mmap.PAGESIZE, np.uint8)
+    (tmp_path / "m").write_bytes(numbers.tobytes())
+    data = map_file(tmp_path / "m")
+    for begin, end in [(0, 1), (3, mmap.PAGESIZE), (mmap.PAGESIZE - 1, mmap.PAGESIZE + 1), (7, numbers.size)]:
+        tensor(data, begin, end).release()
+        assert np.array_equal(data, numbers)
+
+
+def test_nothing_to_give_back(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(bytes(mmap.PAGESIZE))
+    tensor(map_file(tmp_path / "m"), mmap.PAGESIZE, mmap.PAGESIZE).release()  # no bytes, at the very end
+    in_memory = np.arange(9, dtype=np.uint8)
+    tensor(in_memory, 2, 5).release()
+    assert in_memory.tolist() == list(range(9))
+
+
+def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m").write_bytes(bytes(9))
+    stored = tensor(map_file(tmp_path / "m"), 0, 9)
+    monkeypatch.delattr(mmap, "MADV_DONTNEED", raising=False)
+    stored.release()
+    assert stored.data.tolist() == [0] * 9

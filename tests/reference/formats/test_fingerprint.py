@@ -21,7 +21,7 @@ from tritgold.formats.fingerprint import (
     uint8_hypotheses,
 )
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.packing import PACKINGS, packing
+from tritgold.formats.packings import PACKINGS, packing
 
 TRITS = golden_matrix(256, 512)
 TYPE_TL1, TYPE_39, TYPE_41, TYPE_42 = 38, 39, 41, 42
@@ -99,6 +99,20 @@ def test_a_scale_that_is_no_number_rules_a_layout_out(tmp_path: Path, scale: flo
     found = hypotheses(tmp_path, g.TYPE_I2_S, i2_s(TRITS, scale), TRITS.shape)
     assert fitting(found) == []
     assert "a scale would be" in reason(found, "i2_s block=64")
+
+
+def test_a_span_reaches_to_the_next_tensor_by_offset_or_to_the_end(tmp_path: Path) -> None:
+    """The infos in another order than the data, and a gap of 64 bytes behind a tensor of 40."""
+    tensors = [
+        g.f32("c", np.zeros(8, np.float32), 160),
+        g.f32("a", np.zeros(10, np.float32), 0),
+        g.f32("b", np.zeros(8, np.float32), 128),
+    ]
+    file = gguf(tmp_path, tensors)
+    assert file.spans == {"c": 32, "a": 128, "b": 32}
+    found = places(file)
+    assert {name: place.span for name, place in found.items()} == file.spans
+    assert [found["a"].fills(size) for size in (96, 97, 128, 129)] == [False, True, True, False]
 
 
 def test_type_42_is_told_by_the_span_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gguf.quants import dequantize, quantize
 from gguf_bytes import Tensor, f32
 
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 ARCH = g.pair("general.architecture", g.STRING, "bitnet-b1.58")
 FLOATS = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)

@@ -5,7 +5,7 @@ import pytest
 from trit_layouts import golden_matrix, place
 
 from tritgold.formats.misreadings import name_misreading, name_scale_fault
-from tritgold.formats.packing import packing
+from tritgold.formats.packings import packing
 
 TRUTH = golden_matrix(64, 256)
 SMALL = golden_matrix(32, 256)
@@ -66,6 +66,59 @@ def test_blocks_of_128_read_as_four_rows_a_byte() -> None:
     codes = packing("i2_s_4rows").codes(payload("i2_s") + bytes(32), SMALL.shape)
     found = codes.view(np.int8) - np.int8(1)
     assert name_misreading(found, SMALL) == "I2_S blocks of 128 read as four rows a byte"
+
+
+def consecutive(order: str, i: int) -> tuple[int, int]:
+    """(byte, shift) of a weight of TQ2_0 to whoever takes four neighbours to share a byte; 66 bytes for 256."""
+    return 66 * (i // 256) + i % 256 // 4, 2 * (i % 4) if order == "lsb" else 6 - 2 * (i % 4)
+
+
+@pytest.mark.parametrize(
+    ("order", "there", "back"),
+    [
+        ("lsb",
+         "TQ2_0 read as consecutive, least significant pair first, or I2_S, most significant pair first",
+         "consecutive bytes, least significant pair first, read as TQ2_0, or most significant pair first, as I2_S"),
+        ("msb",
+         "TQ2_0 read as consecutive, most significant pair first, or I2_S, least significant pair first",
+         "consecutive bytes, most significant pair first, read as TQ2_0, or least significant pair first, as I2_S"),
+    ],
+)  # fmt: skip
+def test_tq2_0_read_as_consecutive_and_the_other_way_round(order: str, there: str, back: str) -> None:
+    """B04. Trit by trit: the planes of TQ2_0 lie the other way round than those of I2_S, and the name says so."""
+    places = {True: lambda i: place("tq2_0", 0, i, (1, TRUTH.size)), False: lambda i: consecutive(order, i)}
+    for written, name in ((True, there), (False, back)):
+        data = np.zeros(TRUTH.size // 256 * 66, np.uint8)
+        for i, trit in enumerate(TRUTH.flat):
+            byte, shift = places[written](i)
+            data[byte] |= int(trit + 1) << shift
+        found = np.empty_like(TRUTH)
+        for i in range(TRUTH.size):
+            byte, shift = places[not written](i)
+            found.flat[i] = int(data[byte] >> shift & 3) - 1
+        assert name_misreading(found, TRUTH, label="tq2_0") == name
+        assert "I2_S" in str(name_misreading(found, TRUTH, label="i2_s block=128"))
+        assert "TQ2_0" not in str(name_misreading(found, TRUTH, label="i2_s block=128"))
+
+
+def test_the_numbers_of_b04() -> None:
+    """+1 at 0, 32 and 255, -1 at 1 and 128: bytes 5a, 54, 54 (32) and 95 (63). Pairs from the low end of each byte:
+    +1 +1 0 0, then -1 0 0 0, again -1 0 0 0, and 0 0 0 +1."""
+    block = np.zeros((1, 256), np.int8)
+    block[0, [0, 1, 32, 128, 255]] = 1, -1, 1, -1, 1
+    data = packing("tq2_0").pack(block)
+    found = packing("sequential", order="lsb").unpack(data[:64], (1, 256)).trits
+    assert {i: int(found[0, i]) for i in np.flatnonzero(found[0])} == {0: 1, 1: 1, 4: -1, 128: -1, 255: 1}
+    name = name_misreading(found, block, label="tq2_0")
+    assert str(name).startswith("TQ2_0 read as consecutive, least significant pair first")
+
+
+def test_other_misreadings_have_one_name_whatever_the_packing() -> None:
+    found = packing("i2_s", block=64).unpack(packing("i2_s").pack(SMALL), SMALL.shape).trits
+    for label in (None, "tq2_0", "hf", "i2_s block=64"):
+        name = name_misreading(found, SMALL, label=label)
+        assert name == "I2_S blocks of 128 read as 64: columns permuted inside every 128"
+        assert name_misreading(-SMALL, SMALL, label=label) == "every sign turned round"
 
 
 def test_reversed_quarters_signs_and_nothing() -> None:

@@ -1,23 +1,36 @@
 """Whole or not at all: what stands under the target's name, and beside it, after every kind of end."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from plans import ENDINGS, plan
 from refusals import frugal, refusal
 
-from tritgold.errors import OutputError
+from tritgold.errors import FormatError, OutputError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
 from tritgold.formats.sglbitnt_file import write_sglbitnt
 from tritgold.formats.whole_file import listed, write_chunks, written_folder, written_whole
 
+BOTH = pytest.mark.parametrize("context", [written_whole, written_folder])
+
 
 def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 # ---- a file ------------------------------------------------------------------------------------------------------
@@ -29,7 +42,6 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path, before: bytes | None
     if before is not None:
         path.write_bytes(before)
     with written_whole(path) as scratch:
-        assert scratch == tmp_path / "m.bin.part"
         assert not scratch.exists()
         scratch.write_bytes(b"new")
         assert (path.read_bytes() if path.exists() else None) == before
@@ -53,12 +65,106 @@ def test_a_file_that_fails_leaves_what_was_there(tmp_path: Path, ending: BaseExc
     assert path.read_bytes() == b"old"
 
 
-def test_a_scratch_file_of_a_killed_process_is_not_taken_over(tmp_path: Path) -> None:
-    (tmp_path / "m.bin.part").write_bytes(b"longer than the new one")
-    with written_whole(tmp_path / "m.bin") as scratch, scratch.open("ab") as file:
-        file.write(b"new")
-    assert (tmp_path / "m.bin").read_bytes() == b"new"
+def test_a_file_gets_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    with umask(0o027):
+        write(tmp_path / "m.bin")
+        with written_folder(tmp_path / "m"):
+            pass
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("m.bin", "m")] == [0o640, 0o750]
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_of_two_writers_of_one_file_the_last_to_finish_wins_whole(tmp_path: Path, first_ends_first: bool) -> None:
+    """Each begins before the other ends, and writes before and after the other has begun."""
+    path = tmp_path / "m.bin"
+    writers = [written_whole(path), written_whole(path)]
+    files = []
+    for writer, half in zip(writers, (b"first", b"SECOND"), strict=True):
+        files.append(writer.__enter__().open("ab"))
+        files[-1].write(half)
+        files[-1].flush()
+    order = (0, 1) if first_ends_first else (1, 0)
+    for index in order:
+        files[index].write(b" whole")
+        files[index].close()
+        writers[index].__exit__(None, None, None)
+        assert path.read_bytes() == (b"first whole", b"SECOND whole")[index]
     assert names(tmp_path) == {"m.bin"}
+
+
+def test_a_writer_that_fails_leaves_the_other_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.bin"
+
+    def fail() -> None:
+        with written_whole(path) as scratch:
+            scratch.write_bytes(b"half")
+            raise ValueError("a bug")
+
+    with written_whole(path) as scratch:
+        scratch.write_bytes(b"whole")
+        with pytest.raises(ValueError, match="a bug"):
+            fail()
+    assert path.read_bytes() == b"whole"
+    assert names(tmp_path) == {"m.bin"}
+
+
+def test_what_somebody_else_has_beside_the_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "m.bin.part").write_bytes(b"a download")
+    (tmp_path / "m.part").mkdir()
+    (tmp_path / "m.part" / "below").write_text("")
+    write(tmp_path / "m.bin")
+    with written_folder(tmp_path / "m"):
+        pass
+    assert names(tmp_path) == {"m.bin", "m", "m.bin.part", "m.part", "m.part/below"}
+    assert (tmp_path / "m.bin.part").read_bytes() == b"a download"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 255, "\N{GRINNING FACE}" * 63, "m.part", "before", ".hidden", " "],
+    ids=["ASCII", "four bytes each", "part", "before", "hidden", "space"],
+)
+def test_a_name_may_be_as_long_as_the_file_system_has_them(
+    tmp_path: Path, context: Callable[[Path], object], name: str
+) -> None:
+    """255 bytes, of which a name for the meantime leaves none for an ending of its own."""
+    if context is written_whole:
+        write(tmp_path / name)
+    else:
+        for _ in range(2):
+            with written_folder(tmp_path / name, replace=True) as scratch:
+                (scratch / "a").touch()
+    assert {found.split("/")[0] for found in names(tmp_path)} == {name}
+
+
+def test_a_name_too_long_is_refused(tmp_path: Path) -> None:
+    for act in (written_folder(tmp_path / ("x" * 256)).__enter__, lambda: write(tmp_path / ("x" * 256))):
+        assert refusal(act).kind == "unwritable"
+    assert names(tmp_path) == set()
+
+
+@BOTH
+@pytest.mark.parametrize("name", [".", "/", "", "..", "no/.."])
+def test_a_name_that_only_a_folder_can_have_is_refused(
+    tmp_path: Path, context: Callable[..., object], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder, which any other name may replace."""
+    monkeypatch.chdir(tmp_path)
+    error = refusal(lambda: context(Path(name)).__enter__())  # type: ignore[attr-defined]
+    assert (type(error), error.kind, error.file) == (OutputError, "exists", str(Path(name)))
+    assert names(tmp_path) == set()
+
+
+def test_companions_lie_beside_the_scratch_file_and_vanish_with_it(tmp_path: Path) -> None:
+    """As the converter has them: moved by the block, or left to be removed."""
+    with written_whole(tmp_path / "m.bin") as scratch:
+        scratch.write_bytes(b"x")
+        moved, left = (scratch.with_name(f"{scratch.name}.{name}") for name in ("moved", "left"))
+        moved.write_bytes(b"moved")
+        left.write_bytes(b"left")
+        moved.replace(tmp_path / "m.bin.moved")
+    assert names(tmp_path) == {"m.bin", "m.bin.moved"}
 
 
 def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
@@ -84,7 +190,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
-@pytest.mark.parametrize("context", [written_whole, written_folder])
+@BOTH
 @pytest.mark.parametrize("missing", ["none", "file"])
 def test_no_folder_is_made_for_a_target(tmp_path: Path, context: Callable[..., object], missing: str) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -97,6 +203,86 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     assert refusal(lambda: written_whole(tmp_path / "m").__enter__()).kind == "exists"
     assert (tmp_path / "m").is_dir()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="no device")
+def test_a_file_does_not_take_the_place_of_a_device(tmp_path: Path) -> None:
+    (tmp_path / "null").symlink_to("/dev/null")
+    error = refusal(lambda: written_whole(tmp_path / "null").__enter__())
+    assert (error.kind, error.message) == ("exists", "is no regular file")
+
+
+@BOTH
+def test_a_file_that_cannot_be_read_is_not_said_to_be_written(tmp_path: Path, context: Callable[..., object]) -> None:
+    """The block reads its source, too; what is wrong there is no fault of the target."""
+    for error in (OSError(errno.EIO, "Input/output error"), FileNotFoundError(errno.ENOENT, "No", str(tmp_path / "m"))):
+
+        def read(error: OSError = error) -> None:
+            with context(tmp_path / "m") as scratch:  # type: ignore[attr-defined]
+                scratch.exists()
+                raise error
+
+        with pytest.raises(OSError, match=str(error.strerror)) as caught:
+            read()
+        assert caught.value is error
+    assert names(tmp_path) == set()
+
+
+@BOTH
+def test_a_fault_of_what_is_written_is_named_by_the_target(tmp_path: Path, context: Callable[..., object]) -> None:
+    def below() -> None:
+        with context(tmp_path / "m") as scratch:  # type: ignore[attr-defined]
+            (scratch / "no" / "folder").write_bytes(b"x")
+
+    def too_large() -> None:
+        with context(tmp_path / "m"):  # type: ignore[attr-defined]
+            raise OSError(errno.EFBIG, "File too large")
+
+    for act in (below, too_large):
+        error = refusal(act)
+        assert (type(error), error.kind, error.file) == (OutputError, "unwritable", str(tmp_path / "m"))
+        assert ".part" not in str(error)
+    assert names(tmp_path) == set()
+
+
+def test_a_device_that_fails_while_a_tensor_is_written(tmp_path: Path) -> None:
+    """Such an error names no file; that it came from writing is known there alone."""
+
+    class Broken:
+        def __init__(self, name: Path) -> None:
+            self.name = str(name)
+
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def act() -> None:
+        with written_whole(tmp_path / "m.bin") as scratch:
+            write_chunks(Broken(scratch), plan("a", bytes(4)))  # type: ignore[arg-type]
+
+    error = refusal(act)
+    assert (error.kind, error.file) == ("unwritable", str(tmp_path / "m.bin"))
+
+
+def test_an_error_about_the_scratch_names_the_target(tmp_path: Path) -> None:
+    """Of a kind of its own, raised while the result is proved: the name of the meantime means nothing to anybody."""
+
+    def prove() -> None:
+        with written_folder(tmp_path / "m") as scratch:
+            raise FormatError("is cut off", kind="truncated", file=scratch / "model.safetensors")
+
+    error = refusal(prove)
+    assert (type(error), error.kind, error.file) == (
+        FormatError,
+        "truncated",
+        str(tmp_path / "m" / "model.safetensors"),
+    )
+    assert ".part" not in str(error)
+
+    def read_source() -> None:
+        with written_folder(tmp_path / "m"):
+            raise FormatError("is cut off", kind="truncated")
+
+    assert refusal(read_source).file is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -117,20 +303,30 @@ def write(path: Path) -> None:
 # ---- a folder ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", ["nothing", "empty", "part"])
+@pytest.mark.parametrize("before", ["nothing", "empty"])
 def test_a_folder_appears_when_the_block_ends(tmp_path: Path, before: str) -> None:
     folder = tmp_path / "m"
     if before == "empty":
         folder.mkdir()
-    if before == "part":
-        (tmp_path / "m.part" / "below").mkdir(parents=True)
-        (tmp_path / "m.part" / "below" / "stale").write_text("")
     with written_folder(folder) as scratch:
-        assert scratch == tmp_path / "m.part"
         assert names(scratch) == set()
         (scratch / "a").write_text("a")
         assert not folder.exists() or names(folder) == set()
     assert names(tmp_path) == {"m", "m/a"}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_two_writers_of_one_folder_the_last_to_finish_wins_whole(tmp_path: Path, order: tuple[int, int]) -> None:
+    folder = tmp_path / "m"
+    writers = [written_folder(folder, replace=True) for _ in range(2)]
+    scratches = [writer.__enter__() for writer in writers]
+    for index in order:
+        (scratches[index] / f"{index}").touch()
+        (scratches[index] / "both").write_text(f"{index}")
+        writers[index].__exit__(None, None, None)
+        assert names(folder) == {f"{index}", "both"}
+        assert (folder / "both").read_text() == f"{index}"
+    assert names(tmp_path) == {"m", "m/both", f"m/{order[1]}"}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -178,8 +374,55 @@ def test_a_folder_filled_meanwhile_is_kept(tmp_path: Path) -> None:
             (tmp_path / "m").mkdir()
             (tmp_path / "m" / "theirs").write_text("")
 
-    assert refusal(race).kind == "unwritable"
+    error = refusal(race)
+    assert (error.kind, error.file) == ("exists", str(tmp_path / "m"))
     assert names(tmp_path) == {"m", "m/theirs"}
+
+
+def test_a_folder_filled_by_another_writer_while_the_old_one_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes between the two renames; ours is tried again and wins, being the last."""
+    folder, rename, calls = tmp_path / "m", Path.rename, []
+
+    def racing(self: Path, target: Path) -> Path:
+        done = rename(self, target)
+        calls.append(self)
+        if calls == [folder]:
+            folder.mkdir()
+            (folder / "theirs").touch()
+        return done
+
+    folder.mkdir()
+    (folder / "old").touch()
+    monkeypatch.setattr(Path, "rename", racing)
+    with written_folder(folder, replace=True) as scratch:
+        (scratch / "ours").touch()
+    assert names(tmp_path) == {"m", "m/ours"}
+    assert calls[1] == folder
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+def test_the_old_folder_comes_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException
+) -> None:
+    folder, rename = tmp_path / "m", Path.rename
+    folder.mkdir()
+    (folder / "old").write_text("old")
+
+    def failing(self: Path, target: Path) -> Path:
+        if (self / "new").exists() and not folder.exists():
+            raise ending
+        return rename(self, target)
+
+    def act() -> None:
+        with written_folder(folder, replace=True) as scratch:
+            (scratch / "new").touch()
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(type(ending)):
+        act()
+    assert names(tmp_path) == {"m", "m/old"}
 
 
 # ---- the bytes of a tensor ---------------------------------------------------------------------------------------

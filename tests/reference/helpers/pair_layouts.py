@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from tritgold.formats.packing import packing
-from tritgold.formats.packing_base import Packing
+from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 
 Place = Callable[[int, int, tuple[int, int]], tuple[int, int]]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, trainers
 
-from tritgold.formats.pre_tokenizers import PRE_TOKENIZERS, pre_tokenizer_section
+from tritgold.formats.texts.pre_tokenizers import PRE_TOKENIZERS, pre_tokenizer_section
 
 # Pieces in the order in which SentencePiece prefers them; every split of a piece into pieces is a merge.
 WORDS = [

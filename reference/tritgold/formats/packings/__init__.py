@@ -1,0 +1,48 @@
+"""Packings: how trits lie in bytes. One class a format; ``packing(name)`` finds it.
+
+A round trip proves nothing about a layout: pack and unpack can share the same mistake. The tests therefore
+compare with explicit index formulas, with digests of the original packers' output, and with gguf.
+"""
+
+from tritgold.errors import PackingError
+from tritgold.formats.packings.gpu_int2 import GpuInt2
+from tritgold.formats.packings.hf_packed import HfPacked
+from tritgold.formats.packings.i2_s import I2S, I2S4Rows, SglBitnt
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.q2_0 import Q10, Q20
+from tritgold.formats.packings.sequential import Sequential, TorchAO
+from tritgold.formats.packings.ternary_floats import BF16, F16, F32
+from tritgold.formats.packings.tl1 import TL1
+from tritgold.formats.packings.tl2 import TL2
+from tritgold.formats.packings.tq1_0 import TQ10
+from tritgold.formats.packings.tq2_0 import TQ20
+
+_LAYOUTS: tuple[type[Packing], ...] = (
+    *(HfPacked, I2S, I2S4Rows, SglBitnt, Sequential, GpuInt2, TorchAO),
+    *(TL1, TL2),
+    *(TQ10, TQ20, Q20, Q10),
+    *(F32, F16, BF16),
+)
+PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in _LAYOUTS}
+
+
+def packing(name: str, **options: int | str) -> Packing:
+    """The packing called ``name``, one of PACKINGS, with its options, which are its constructor's.
+
+    Raises PackingError for an unknown name (``unknown-packing``), for an option that the format does not have and
+    for a value it cannot take (``packing-option``).
+
+    >>> packing("i2_s").packed_size((256, 512))
+    32800
+    """
+    if name not in PACKINGS:
+        raise PackingError("no such packing", kind="unknown-packing", got=repr(name), expected=", ".join(PACKINGS))
+    try:
+        return PACKINGS[name](**options)
+    except TypeError as error:
+        raise PackingError(
+            f"{name} does not take these options",
+            kind="packing-option",
+            got=", ".join(options) or "none",
+            hint=str(error),
+        ) from None

@@ -1,0 +1,54 @@
+"""Hugging Face packed uint8: four rows a byte, the rows a quarter of the matrix apart.
+
+Source: transformers 5.24 ``integrations/bitnet.py`` (pack_weights, unpack_weights).
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from tritgold.formats.packings.packing_base import Packing
+
+
+class HfPacked(Packing):
+    """uint8 [R, in] with R = ceil(out / 4): byte (r, c) holds column c of rows r, R + r, 2R + r, 3R + r.
+
+    ::
+
+        bits   7 6      5 4      3 2      1 0
+        row  3R + r   2R + r    R + r      r        code 0 1 2 = trit -1 0 +1
+
+    Blocked, not interleaved: reading rows 4r .. 4r + 3 out of a byte permutes the rows of every matrix and leaves
+    every histogram and every row sum as it was. Where out is no multiple of 4, the surplus rows hold code 0, as
+    transformers writes them, and are cropped on unpacking. The scale is a tensor of its own, ``weight_scale``.
+
+    Checkpoints of transformers and onebitllms have it: microsoft/bitnet-b1.58-2B-4T, Falcon3 and Llama3 1.58-bit.
+    Code 3 is +2 to transformers, without a word; here it is refused.
+
+    >>> column = np.array([[-1], [0], [1], [-1], [0], [1], [-1], [0]], np.int8)
+    >>> HfPacked().pack(column).hex()
+    '1861'
+    """
+
+    name: ClassVar[str] = "hf"
+    stores_scale: ClassVar[bool] = False
+
+    def packed_size(self, shape: tuple[int, ...]) -> int:
+        """ceil(out / 4) * in bytes; any shape."""
+        return -(-shape[0] // 4) * shape[1]
+
+    def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
+        """(row % R) * in + column."""
+        return row % -(-shape[0] // 4) * shape[1] + column
+
+    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
+        rows, columns = codes.shape
+        quarters = np.zeros((4, -(-rows // 4), columns), np.uint8)
+        quarters.reshape(-1, columns)[:rows] = codes
+        return (quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6).tobytes()
+
+    def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+        rows, columns = shape
+        packed = data.reshape(-1, columns)
+        quarters = np.stack([(packed >> shift) & 3 for shift in (0, 2, 4, 6)])
+        return quarters.reshape(-1, columns)[:rows]

@@ -1,0 +1,174 @@
+"""F32, F16, BF16 as packings: floats that are ternary up to one scale, as engines without a ternary type store them.
+
+What is stored is trit x scale. Nothing is quantised here: a matrix with two magnitudes is not ternary and refused.
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from tritgold.errors import PackingError
+from tritgold.formats.packings.packing_base import Bytes, Packing
+from tritgold.rounding import bf16_to_f32, f32_to_bf16
+
+
+class _Floats(Packing):
+    """Row-major little-endian words: a sign bit above a magnitude, the same magnitude for all that is not zero.
+
+    Unpacking compares the words as integers: the scale is that magnitude, exactly, and 0 where every weight is zero.
+    -0 is a zero. A negative scale comes back as its magnitude with the trits turned round: the same weights.
+
+    ``pack`` raises PackingError ``scale-rounded``, ``scale-overflow`` or ``scale-underflow`` for a scale that the
+    type does not hold exactly, ``scale-shape`` for scales of blocks, ``scale-zero`` for a 0 over trits that are not.
+    ``check`` and ``unpack`` raise ``weight-non-finite`` and ``not-ternary``, naming the first offender.
+    """
+
+    stores_scale: ClassVar[bool] = True
+    invalid_kind: ClassVar[str] = "not-ternary"
+    word: ClassVar[str]
+    sign: ClassVar[int]
+    infinity: ClassVar[int]  # from this magnitude on, words are infinite or NaN
+
+    def packed_size(self, shape: tuple[int, ...]) -> int:
+        """out * in words; any shape."""
+        return shape[0] * shape[1] * np.dtype(self.word).itemsize
+
+    def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
+        """The first byte of the word."""
+        return (row * shape[1] + column) * np.dtype(self.word).itemsize
+
+    def check(self, data: Bytes, shape: tuple[int, int]) -> None:
+        """Refuse a wrong length, NaN, infinity, and a second magnitude."""
+        words = self._checked(data, shape).view(self.word)
+        magnitudes, one = self._magnitudes(words)
+        wild = magnitudes >= self.infinity
+        offends = wild if wild.any() else (magnitudes != 0) & (magnitudes != one)
+        if not offends.any():
+            return
+        first = int(np.argmax(offends))
+        row, column = divmod(first, shape[1])
+        value = self._widen(words[first : first + 1])[0]
+        place = f"[{row}, {column}], byte {self.byte_of(row, column, shape)}"
+        if wild.any():
+            raise PackingError(f"{self.name}: not finite at {place}", kind="weight-non-finite", got=value)
+        raise PackingError(
+            f"{self.name}: not ternary up to one scale; the first weight of a second magnitude is at {place}",
+            kind="not-ternary",
+            got=value,
+            expected=f"0 or +-{self.scales(data, shape)}",
+            hint="ordinary weights must be ternarised first: --quantize absmean",
+        )
+
+    def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
+        """The one magnitude, float32 []; 0 where all weights are zero."""
+        one = self._magnitudes(self._checked(data, shape).view(self.word))[1]
+        return self._widen(np.array([one], self.word)).reshape(())
+
+    def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
+        if scale.ndim:
+            raise PackingError(
+                f"{self.name} stores one scale a tensor", kind="scale-shape", got=list(scale.shape), expected=[]
+            )
+        if scale == 0 and (codes != 1).any():
+            raise PackingError(f"{self.name}: a scale of 0 would erase trits", kind="scale-zero", got=0.0)
+        plus = self._exact_word(np.abs(scale))
+        words = np.array([plus | self.sign, 0, plus], self.word)
+        return (words if scale >= 0 else words[::-1])[codes].tobytes()
+
+    def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+        words = data.view(self.word)
+        magnitudes, one = self._magnitudes(words)
+        if one == 0:
+            return np.ones(shape, np.uint8)
+        # Truth as 0 and 1 in bytes: 3, less 2 for a zero, less 1 for the magnitude, less 2 more where it is negative.
+        zero = (magnitudes == 0).view(np.uint8)
+        same = (magnitudes == (one if one < self.infinity else 0)).view(np.uint8) & ~zero
+        minus = (words >= self.sign).view(np.uint8) & same
+        return (np.uint8(3) - (zero << 1) - same - (minus << 1)).reshape(shape)
+
+    def _magnitudes(self, words: np.ndarray) -> tuple[np.ndarray, int]:
+        """The words without their signs, and the first of them that is not 0; 0 where there is none."""
+        magnitudes = words & np.array(self.sign - 1, self.word)
+        return magnitudes, int(magnitudes[np.argmax(magnitudes != 0)])
+
+    def _exact_word(self, scale: np.ndarray) -> int:
+        word = int(self._narrow(scale.reshape(1))[0])
+        kept = self._widen(np.array([word], self.word))[0]
+        if kept == scale:
+            return word
+        kind = "overflow" if word >= self.infinity else "underflow" if word == 0 else "rounded"
+        raise PackingError(
+            f"{self.name} does not hold this scale exactly",
+            kind=f"scale-{kind}",
+            got=scale,
+            expected=f"a scale such as {kept}",
+            hint="f32 holds every scale",
+        )
+
+    @abstractmethod
+    def _widen(self, words: np.ndarray) -> np.ndarray:
+        """Words [n] -> float32 [n], exact."""
+
+    @abstractmethod
+    def _narrow(self, values: np.ndarray) -> np.ndarray:
+        """float32 [n] -> words [n], half to even; what is too large becomes infinity."""
+
+
+class F32(_Floats):
+    """float32: 1 sign bit, 8 of exponent, 23 of fraction. Holds every scale.
+
+    >>> packed = F32().pack(np.array([[1, 0, -1]], np.int8), 0.37)
+    >>> np.frombuffer(packed, "<f4").tolist() == [float(np.float32(w)) for w in (0.37, 0, -0.37)]
+    True
+    """
+
+    name: ClassVar[str] = "f32"
+    word: ClassVar[str] = "<u4"
+    sign: ClassVar[int] = 0x80000000
+    infinity: ClassVar[int] = 0x7F800000
+
+    def _widen(self, words: np.ndarray) -> np.ndarray:
+        return words.view("<f4").astype(np.float32)
+
+    def _narrow(self, values: np.ndarray) -> np.ndarray:
+        return values.astype("<f4").view(self.word)
+
+
+class F16(_Floats):
+    """IEEE float16: 1 sign bit, 5 of exponent, 10 of fraction. 11 significant bits from 2**-14 to 65504, fewer below.
+
+    >>> F16().pack(np.array([[1, 0, -1]], np.int8), 0.375).hex()
+    '0036000000b6'
+    """
+
+    name: ClassVar[str] = "f16"
+    word: ClassVar[str] = "<u2"
+    sign: ClassVar[int] = 0x8000
+    infinity: ClassVar[int] = 0x7C00
+
+    def _widen(self, words: np.ndarray) -> np.ndarray:
+        return words.view("<f2").astype(np.float32)
+
+    def _narrow(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", under="ignore"):
+            return values.astype("<f2").view(self.word)
+
+
+class BF16(_Floats):
+    """bfloat16, the upper half of a float32: its range with 8 significant bits.
+
+    >>> BF16().pack(np.array([[1, 0, -1]], np.int8), 0.375).hex()
+    'c03e0000c0be'
+    """
+
+    name: ClassVar[str] = "bf16"
+    word: ClassVar[str] = "<u2"
+    sign: ClassVar[int] = 0x8000
+    infinity: ClassVar[int] = 0x7F80
+
+    def _widen(self, words: np.ndarray) -> np.ndarray:
+        return bf16_to_f32(words)
+
+    def _narrow(self, values: np.ndarray) -> np.ndarray:
+        return f32_to_bf16(values)

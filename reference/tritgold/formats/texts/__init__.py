@@ -1,0 +1,1 @@
+"""Tokenizers, chat templates and the other texts beside the weights, both ways between containers."""

@@ -1,0 +1,117 @@
+"""GGUF files to be damaged: a plain one, the arrays of both kinds of tokenizer, a linear in each of the types."""
+
+import random
+from pathlib import Path
+
+import gguf_bytes as g
+import numpy as np
+from damage import cut, padded, rearrange, renumber, revalue, scatter, spoil
+from file_maps import map_gguf
+from small_models import WIDE, as_gguf, llama_like, seeded
+from subject import Subject, short
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold.convert import Options, convert
+from tritgold.formats.packings import packing
+from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
+from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
+
+
+def gguf_subjects(folder: Path) -> list[Subject]:
+    plain = as_gguf(short(seeded(folder / "plain")).write(folder / "plain" / "hf"), "bitnet-b1.58")
+    plain.tensors["blk.0.ffn_down.weight"] = plain.tensors.pop("blk.0.ffn_down.weight")  # its trailer ends the file
+    plain.set("general.alignment", g.U32, 64)
+    tight = g.gguf(plain.pairs.values(), plain.tensors.values(), alignment=64)
+    return [
+        _gguf("gguf", 30, tight, "bitnet-b1.58", 64),
+        _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
+        _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
+        _gguf("gguf-types", 9, _every_type(folder / "types"), "bitnet-b1.58"),
+    ]
+
+
+def _converted(folder: Path, kind: str) -> bytes:
+    """A GGUF with all of a tokenizer's arrays, as the converter writes it: byte-level, or SentencePiece's."""
+    if kind == "gpt2":
+        tokens = ["<pad>", "<s>", "</s>", "a", "b", "ab", "Ġ", "Ġa"]
+        merges = [("a", "b"), ("Ġ", "a")]
+        tokenizer = BpeTokenizer("gpt2", tokens, merges, frozenset({0, 1, 2}), pre="gpt-2", first=1)
+        model = seeded(folder)
+    else:
+        tokens = ["<unk>", "<s>", "</s>", *map(byte_token, range(256)), "▁", "a", "▁a"]
+        control = frozenset({0, 1, 2})
+        tokenizer = BpeTokenizer("llama", tokens, [("▁", "a")], control, unknown=0, space_prefix=True, first=1)
+        model = llama_like(folder)
+    model.tokenizer = write_tokenizer_file(tokenizer)
+    short(model, len(tokens))
+    if kind == "llama":
+        model.config["eos_token_id"] = [2]
+    source, target = model.write(folder / "hf"), folder / "m.gguf"
+    convert(open_checkpoint(source), target, "i2_s" if kind == "gpt2" else "gguf-f16", Options())
+    raw = target.read_bytes()
+    # The tokenizer's own text would be taken instead of the arrays.
+    whole = map_gguf(raw)
+    drop = [item for item in whole.items if item.key in ("tokenizer.huggingface.json", "tritgold.text.config.json")]
+    out = bytearray(raw)
+    for item in reversed(drop):
+        del out[item.begin : item.end]
+    out[16:24] = (int.from_bytes(out[16:24], "little") - len(drop)).to_bytes(8, "little")
+    return padded(bytes(out), len(out) - len(raw), whole, _Steady())
+
+
+def _every_type(folder: Path) -> bytes:
+    """A linear in each of the types: TQ1_0, TQ2_0, TL1, TL2, Q2_0, Q1_0's neighbour BF16, F16."""
+    model = as_gguf(short(seeded(folder, WIDE)).write(folder / "hf"), "bitnet-b1.58")
+    tile = {"BM": 32, "BK": 128, "bm": 32}
+    layouts = {
+        "attn_q": (34, packing("tq1_0")),
+        "attn_k": (35, packing("tq2_0")),
+        "attn_v": (38, packing("tl1", **tile)),
+        "attn_output": (39, packing("tl2", BM=32, BK=96)),
+        "ffn_gate": (42, packing("q2_0")),
+        "ffn_up": (30, packing("bf16")),
+        "ffn_down": (1, packing("f16")),
+    }
+    weights = dict(open_checkpoint(folder / "hf").weights.linears())
+    ours = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_output": "o"}
+    for name, (type_id, layout) in layouts.items():
+        tensor = weights[f"layers.0.{ours.get(name, name.removeprefix('ffn_'))}"].ternary()
+        data = layout.pack(tensor.trits, np.float32(0.5))
+        model.alter(f"blk.0.{name}.weight", type_id=type_id, data=data)
+    rows, columns = weights["layers.0.v"].shape
+    for shape, numbers in {(rows, columns): [32, 128, 32], weights["layers.0.o"].shape: [32, 96]}.items():
+        model.set(f"tritgold.tile.{shape[0]}x{shape[1]}", g.ARRAY, g.array(g.U32, numbers))
+    return g.gguf(model.pairs.values(), model.tensors.values())
+
+
+def _gguf(name: str, share: int, data: bytes, arch: str, alignment: int = 32) -> Subject:
+    found = map_gguf(data, alignment)
+
+    def damage(rng: random.Random) -> dict[str, bytes]:
+        how = rng.random()
+        if how < 0.30:
+            raw = bytearray(data)
+            for _ in range(rng.randint(1, 2)):
+                renumber(raw, found, rng)
+            out = bytes(raw)
+        elif how < 0.50:
+            out = revalue(data, found, arch, rng)
+        elif how < 0.65:
+            out = rearrange(data, found, rng)
+        elif how < 0.80:
+            out = scatter(data, 0, found.header, rng)
+            out = padded(out, len(out) - len(data), found, rng)
+        elif how < 0.95:
+            out = spoil(data, found.payloads, rng)
+        else:
+            out = cut(data, rng, [*(end for _, end in found.payloads), *(item.end for item in found.items)])
+        return {"m.gguf": out}
+
+    return Subject(name, share, {"m.gguf": data}, "m.gguf", damage)
+
+
+class _Steady(random.Random):
+    """Never leaves the padding out."""
+
+    def random(self) -> float:
+        return 1.0
