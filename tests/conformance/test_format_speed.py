@@ -62,7 +62,8 @@ def test_a_model_there_and_back(tmp_path: Path) -> None:
         "i2_s.gguf -> tq2_0.gguf",
         "tq2_0.gguf -> back",
     ]
-    assert all(step.seconds > 0.05 and 20e6 < step.peak < 1e9 for step in steps)
+    # No upper limit: Linux counts the memory of the process that starts a child until the child's own program runs.
+    assert all(step.seconds > 0.05 and step.peak > 20e6 for step in steps)
     found = conversion_speed.facts(steps, folder)
     assert found["equal"]
     assert json.dumps(found)
