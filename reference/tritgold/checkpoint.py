@@ -101,6 +101,8 @@ def open_checkpoint(
     # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
     if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys, layouts, quantize)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FormatError("is no regular file", kind="unreadable", file=path)
     if not os.path.isfile(path):
         wanted = "a GGUF or SGLBITNT file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # As tritgold.convert.TARGETS, which is not imported for --help; a test keeps them equal.
 TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "gguf-f32")
+ARCH = ("bitnet", "bitnet-25", "bitnet-b1.58", "llama")
 
 
 @click.command()
@@ -22,7 +23,7 @@ TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "ggu
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option("--to", required=True, type=click.Choice(TO), help="The format to write.")
 @click.option("--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; never by itself.")
-@click.option("--arch", help="GGUF architecture: bitnet-b1.58, bitnet-25, bitnet or llama. Default: the one that fits.")
+@click.option("--arch", type=click.Choice(ARCH), help="Architecture of a GGUF file; else the one that fits.")
 @click.option("--embedding", type=click.Choice(["f32", "f16", "bf16"]), help="Type of embedding and head; else kept.")
 @click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
 @click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
@@ -126,6 +127,8 @@ def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]
         "linears": done.linears,
         "bits_per_weight": round(done.bits_per_weight, 4),
         "other_type": done.other_type,
+        "rounded_scales": done.rounded_scales,
+        "codes_read_as_zero": done.read_as_zero,
         "proved": True,
     }
 
@@ -137,5 +140,9 @@ def _print(facts: dict[str, Any]) -> None:
     for dtype, row in facts["types"].items():
         click.echo(f"  {dtype:<8}{row['tensors']:>6} tensors {row['bytes']:>16,} bytes")
     click.echo(f"  {facts['linears']} linear weights of {facts['bits_per_weight']:.4f} bits a trit, scales included")
+    if facts["rounded_scales"]:
+        click.echo(f"  {facts['rounded_scales']} scales rounded to float16, as asked")
+    if facts["codes_read_as_zero"]:
+        click.echo(f"  {facts['codes_read_as_zero']} codes that are no trit read as 0, as asked")
     for name, dtype in facts["other_type"].items():
         click.echo(f"  kept as {dtype}: {name}")

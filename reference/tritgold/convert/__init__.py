@@ -22,10 +22,11 @@ from tritgold.convert.proof import prove
 from tritgold.convert.sglbitnt import plan_sglbitnt
 from tritgold.convert.targets import TARGETS, Target, target
 from tritgold.convert.wanted import Wanted, wanted
-from tritgold.errors import ConversionError, OutputError, TritgoldError, TritgoldWarning
-from tritgold.formats.container import PlannedTensor
+from tritgold.errors import ConversionError, FormatError, OutputError, TritgoldError, TritgoldWarning
+from tritgold.formats.container import PlannedTensor, holes
 from tritgold.formats.gguf_metadata import default_architecture
 from tritgold.formats.layouts import Layouts
+from tritgold.formats.stored_weights import PackedWeight
 from tritgold.formats.texts.side_texts import BESIDE, TOKENIZER, other_files, side_files
 from tritgold.formats.whole_file import written_folder, written_whole
 
@@ -58,7 +59,8 @@ class Options:
 @dataclass(frozen=True)
 class Conversion:
     """What was done. types: tensors and bytes by type. bits_per_weight: of the linears. other_type: linears kept in
-    another type, by name.
+    another type, by name. rounded_scales: linears whose scale float16 holds only nearly. read_as_zero: codes of the
+    source that are no trit.
     """
 
     target: Target
@@ -67,6 +69,8 @@ class Conversion:
     linears: int
     bits_per_weight: float
     other_type: dict[str, str]
+    rounded_scales: int
+    read_as_zero: int
 
 
 def convert(source: Checkpoint, path: Path, to: str, options: Options, progress: Progress | None = None) -> Conversion:
@@ -77,6 +81,8 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
     """
     kind = target(to)
     _check_options(kind, options)
+    _check_whole(source)
+    path = path.resolve() if path.is_symlink() else path
     rule: ScaleRule = options.scale_rule or source.config.scale_rule if kind.container == "hf" else "multiply"
     want, texts = wanted(source, rule, options.quantize, options.ignore_keys), source.texts()
     if TOKENIZER not in texts and kind.container != "hf" and (left := other_files(source.path)):
@@ -99,6 +105,20 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
         except TritgoldError as error:
             raise error.located(file=path) if error.file is None else error.moved(scratch, path) from None
         return _summary(kind, architecture, want, plan, written)
+
+
+def _check_whole(source: Checkpoint) -> None:
+    """Refuse a file that was never written in places: what is missing reads as zero bytes, which are weights."""
+    for file in {tensor.file for tensor in source.container.tensors.values()}:
+        if found := holes(file):
+            begin, end = found[0]
+            raise FormatError(
+                "was never written in places, and reads as zero bytes there",
+                kind="sparse",
+                file=file,
+                got=f"a hole from byte {begin} to {end}",
+                hint="download it again; a sound file that was stored sparsely: cp --sparse=never",
+            )
 
 
 def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -> tuple[str | None, Plan]:
@@ -137,14 +157,17 @@ def _written_beside(path: Path, scratch: Path, texts: dict[str, str]) -> Iterato
     """
     for name in BESIDE:
         stale = path.with_name(f"{path.name}.{name}")
-        if name not in texts and stale.exists():
+        if stale.exists() and (name not in texts or not stale.is_file()):
             hint = "it belongs to another model, and would be read with this one: remove it"
             raise OutputError("is there already", kind="exists", file=stale, hint=hint)
     with ExitStack() as stack:
         for name, text in texts.items():
             file = scratch.with_name(f"{scratch.name}.{name}")
             stack.callback(file.unlink, missing_ok=True)
-            file.write_bytes(text.encode())
+            try:
+                file.write_bytes(text.encode())
+            except UnicodeEncodeError as error:
+                raise OutputError(f"cannot be UTF-8: {error.reason}", kind="value", file=path, thing=name) from None
         yield
         for name in texts:
             scratch.with_name(f"{scratch.name}.{name}").replace(path.with_name(f"{path.name}.{name}"))
@@ -182,4 +205,6 @@ def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan, w
         linears=len(weights),
         bits_per_weight=8 * plan.linear_bytes / sum(weights),
         other_type=plan.other_type,
+        rounded_scales=sum(bool(want.scale(name) != scale) for name, scale in plan.scales.items()),
+        read_as_zero=sum(w.read_as_zero() for _, w in want.source.weights.linears() if isinstance(w, PackedWeight)),
     )

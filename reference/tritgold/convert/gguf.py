@@ -55,9 +55,9 @@ class GgufPlan(Plan):
 def _same(first: Any, second: Any) -> bool:
     """Whether a value reads as it was written: a float as the nearest float32."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return first.dtype == second.dtype and np.array_equal(first, second)
+        return first.dtype == second.dtype and first.tobytes() == second.tobytes()
     if isinstance(first, float) and isinstance(second, float):
-        return np.float32(first) == np.float32(second)
+        return np.float32(first).tobytes() == np.float32(second).tobytes()
     return type(first) is type(second) and bool(first == second)
 
 
@@ -106,6 +106,7 @@ class GgufTarget:
         """The graph's keys, and what is said of model and tokenizer: of a GGUF source as it says it."""
         source = wanted.source
         name = source.path.resolve().name.removesuffix(".gguf").removesuffix(".bin")
+        name = name.encode("utf-8", "replace").decode()  # a file system's names need not be text
         own = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
         if not isinstance(source.container, GgufFile):
             return own | texts_as_metadata(texts, wanted.config)
@@ -130,7 +131,7 @@ class GgufTarget:
         dtype, layout = self._layout(name, shape)
         if dtype != self.target.dtype:
             plan.other_type[stored_as] = dtype
-        inside, beside = self._scale(name, dtype, wanted.scale(name))
+        inside, beside = self._scale(wanted, name, dtype, wanted.scale(name))
         plan.scales[name] = inside if beside is None else beside
         order = self._row_order(wanted, name, shape[0])
 
@@ -159,7 +160,7 @@ class GgufTarget:
         layout.packed_size(shape)
         return self.fallback, layout
 
-    def _scale(self, name: str, dtype: str, scale: np.float32) -> tuple[np.float32, np.float32 | None]:
+    def _scale(self, wanted: Wanted, name: str, dtype: str, scale: np.float32) -> tuple[np.float32, np.float32 | None]:
         """(scale in the payload, scale beside it or None)."""
         half = scale
         if dtype in _F16_SCALE:
@@ -168,6 +169,8 @@ class GgufTarget:
         # A float weight is trit times scale: a scale that is not positive cannot be told from other trits.
         if half == scale and (scale > 0 or dtype not in FLOAT_BYTES):
             return scale, None
+        if dtype in FLOAT_BYTES and not wanted.linear(name).trits.any():
+            return np.float32(1), None  # of zeros alone a float type keeps no scale, and needs none
         if self.architecture == "bitnet":  # the one architecture whose readers multiply by a .scale tensor
             return np.float32(1), scale
         if self.round_scales and np.isfinite(half) and (half > 0 or (half < 0 and dtype not in FLOAT_BYTES)):

@@ -43,7 +43,12 @@ class Wanted:
         weight = self._weight(name)
         stored = weight.one_scale() if isinstance(weight, PackedWeight) else None
         stored = np.float32(weight.ternary().scale) if stored is None else stored
-        return carried_scale(stored, self.source.config.scale_rule, self.config.scale_rule, name)
+        try:
+            return carried_scale(stored, self.source.config.scale_rule, self.config.scale_rule, name)
+        except ConversionError:
+            if weight.ternary().trits.any():
+                raise
+            return np.float32(1)  # of nothing but zeros: any scale says the same
 
     def matrix(self, name: str) -> StoredTensor:
         """``embedding`` or ``head``, which lie in the source's file."""

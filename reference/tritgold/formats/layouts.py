@@ -6,13 +6,14 @@ and the tiles of TL1 and TL2 must be given (files that tritgold wrote say them i
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tritgold.errors import FormatError, PackingError
+from tritgold.errors import FormatError, PackingError, TritgoldWarning
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.untrusted_text import printable
@@ -73,13 +74,24 @@ class Layouts:
 
 
 def said_by(metadata: Mapping[str, Any], layouts: Layouts, file: object) -> Layouts:
-    """The layouts asked for, and where nothing was asked what a file of ours says of itself. Raises FormatError."""
+    """The layouts asked for, and where nothing was asked what a file of ours says of itself. Raises FormatError.
+
+    Warns (TritgoldWarning) where the two contradict each other.
+    """
     found: Any = metadata.get(I2S_KEY)
     if found is not None and not (isinstance(found, str) and found in get_args(I2sLayout)):
         expected = ", ".join(get_args(I2sLayout))
         got, thing = printable(repr(found)), f"key {I2S_KEY!r}"
         raise FormatError("is no layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
-    own = {} if layouts.tile else tiles_of(metadata, file)
+    own = tiles_of(metadata, file)
+    asked = {shape: layouts.tiles.get(shape, layouts.tile) for shape in own}
+    others = [f"{m} x {k}" for (m, k), tile in asked.items() if tile not in (None, own[m, k])]
+    if layouts.i2_s not in (None, found) and found is not None:
+        others.append(f"I2_S, {found}")
+    if others:
+        what = printable(f"{file}: says another layout of {', '.join(others)}; the option goes before it")
+        warnings.warn(what, TritgoldWarning, stacklevel=2)
+    own = {} if layouts.tile else own
     return replace(layouts, i2_s=layouts.i2_s or metadata.get(I2S_KEY), tiles={**own, **layouts.tiles})
 
 

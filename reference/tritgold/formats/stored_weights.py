@@ -63,6 +63,10 @@ class PackedWeight:
             self.stored.release()
             return np.float32(scales.max() * self._beside) if scales.min() == scales.max() else None
 
+    def read_as_zero(self) -> int:
+        """How many codes stand for no trit and are read as 0, as was asked for."""
+        return int((self.layout.codes(self.stored.data, self.shape) > 2).sum()) if self._lenient else 0
+
     @property
     def _lenient(self) -> bool:
         """Only code 3 of a two-bit layout may be read as 0: a float that is no trit is a master weight."""

@@ -86,8 +86,8 @@ def side_texts(path: Path, container: Container, names: Sequence[str] = TEXTS) -
 def template_of(texts: Mapping[str, str], path: Path) -> str | None:
     """The chat template: chat_template.jinja, or else the one in tokenizer_config.json, as transformers has it.
 
-    Of several named templates it is the one called ``default``. Raises FormatError ``chat-template`` where there is
-    no such one, or no text under the key.
+    Of several named templates it is the one called ``default``; without such a one there is none. Raises FormatError
+    ``chat-template`` where the key holds anything else.
     """
     if TEMPLATE in texts:
         return texts[TEMPLATE]
@@ -100,11 +100,11 @@ def template_of(texts: Mapping[str, str], path: Path) -> str | None:
     found = config.get("chat_template") if isinstance(config, dict) else None
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, dict) and item.get("name") == "default"]
-        found = named[0].get("template") if named else found
+        found = named[0].get("template") if named else None
     if found is None or isinstance(found, str):
         return found
     raise FormatError(
-        "holds no text, and no template called default",
+        "holds no text",
         kind="chat-template",
         file=path / TOKENIZER_CONFIG,
         thing="key 'chat_template'",

@@ -77,7 +77,6 @@ def test_where_the_template_is(texts: dict[str, str], template: str | None) -> N
     [
         "{",
         '{"chat_template": 7}',
-        '{"chat_template": [{"name": "x"}]}',
         '{"chat_template": [{"name": "default", "template": 7}]}',
     ],
 )
