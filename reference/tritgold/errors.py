@@ -7,6 +7,7 @@ The ``kind`` is a short stable word for machines (``truncated``, ``overlap``, ``
 may be reworded; kinds may not, because conformance cases name the kind that a bad file must be refused with.
 """
 
+import math
 from typing import Any, Self
 
 
@@ -62,7 +63,7 @@ class TritgoldError(Exception):
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The error for a JSON report; absent fields are null."""
+        """The error for a JSON report; absent fields are null, and inf and NaN, which JSON has not, are text."""
         fields: dict[str, Any] = {
             "error": type(self).__name__,
             "kind": self.kind,
@@ -72,7 +73,8 @@ class TritgoldError(Exception):
         }
         for name in ("got", "expected"):
             value = getattr(self, name)
-            fields[name] = value if value is None or isinstance(value, (int, float)) else str(value)
+            number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+            fields[name] = value if value is None or number else str(value)
         return {**fields, "hint": self.hint}
 
 
