@@ -77,7 +77,7 @@ def inspect_model(path: Path, asked: Asked, twin: Path | None = None, with_tenso
     facts |= {
         "config": config and config.as_dict(),
         "weights": _weights(seen, with_tensors),
-        "health": summary(seen, _of_the_file(examined, checkpoint)),
+        "health": summary(seen, [*_of_the_file(examined, checkpoint), *_of_the_refusal(problem, seen)]),
         "fingerprint": [group.as_dict() for group in examined.groups],
         "twin": comparison and comparison.as_dict({linear.name for linear in examined.linears}),
         "problem": problem,
@@ -88,12 +88,14 @@ def inspect_model(path: Path, asked: Asked, twin: Path | None = None, with_tenso
 
 
 def _exit_code(facts: Mapping[str, Any]) -> int:
-    """4 where a layout is open, 1 where no model, or not that of the twin, comes out of it, else 0."""
+    """4 where a layout is open; 1 where none fits, or where no model, or not that of the twin, comes out of it; else 0,
+    which says that every layout is certain."""
     if any(group["verdict"] == "ambiguous" for group in facts["fingerprint"]):
         return AMBIGUOUS
     differs = facts["twin"] is not None and not facts["twin"]["equal"]
     contradicted = any(group["contradicted"] for group in facts["fingerprint"])
-    return NO_MODEL if facts["problem"] or differs or contradicted else 0
+    undecided = any(group["verdict"] != "certain" for group in facts["fingerprint"])
+    return NO_MODEL if facts["problem"] or differs or contradicted or undecided else 0
 
 
 def _examine(path: Path, asked: Asked, truth: Mapping[str, tuple[int, int]]) -> Examined:
@@ -159,6 +161,14 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
         if checkpoint and first and second and first.dtype == second.dtype and np.array_equal(first.data, second.data):
             what = f"{head} repeats {embedding} bit for bit: {first.data.size:,} bytes that a tied head would save"
             yield Finding("head-copy", what)
+
+
+def _of_the_refusal(problem: Mapping[str, Any] | None, seen: list[Look]) -> Iterator[Finding]:
+    """Numbers that are none, where no look at a linear found them: in the embedding, a gain, master weights."""
+    known = any("non-finite" in finding.kind for tensor in seen for finding in tensor.findings)
+    if problem is not None and problem["kind"].endswith("non-finite") and not known:
+        where = f"{printable(problem['thing'])}: " if problem["thing"] else ""
+        yield Finding(problem["kind"], where + printable(problem["message"], 2000))
 
 
 def _metadata(container: Container) -> dict[str, Any]:

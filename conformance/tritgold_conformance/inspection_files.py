@@ -15,14 +15,14 @@ from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import StoredTensor, holes
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.hf_config import read_hf_config
+from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
-from tritgold.formats.untrusted_text import parse_json
+from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.weights import LINEARS
 
 Opened = SafetensorsFolder | SafetensorsFile | GgufFile | SglbitntFile
@@ -92,7 +92,7 @@ def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
         if error.kind != "type-42":
             raise
         file = GgufFile(path, 192 - q2_0_block)
-    return file, f"GGUF version {file.version}, architecture {file.architecture or 'not given'}"
+    return file, f"GGUF version {file.version}, architecture {printable(file.architecture) or 'not given'}"
 
 
 def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Configuration:
@@ -126,8 +126,8 @@ def _shapes_of_refused(path: Path, file: Opened) -> dict[str, tuple[int, int]]:
     """What the size keys of a Hugging Face configuration say, whatever else in it is not supported."""
     values: Any = file.config if isinstance(file, SglbitntFile) else None
     if isinstance(file, SafetensorsFolder):
-        with suppress(OSError, ValueError):
-            values = parse_json((path / "config.json").read_text(encoding="utf-8"))
+        with suppress(OSError, ValueError, FormatError):
+            values = parse_json(read_text(path / "config.json", MOST_BYTES))
     sizes: dict[str, Any] = values if isinstance(values, dict) else {}
     hidden: Any
     inter: Any

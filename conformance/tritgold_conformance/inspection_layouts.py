@@ -114,7 +114,8 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
 
     truth: shape of each linear in a twin, by our name; empty without one.
     """
-    tiles = _tiles(file, asked)
+    own = _own_tiles(file)
+    tiles = _tiles(file, asked, own)
     where = places(file) if isinstance(file, GgufFile) else {}
     sorted_out: dict[tuple[str, tuple[int, int] | None], list[Linear]] = {}
     for linear in found:
@@ -124,13 +125,21 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
     made = []
     for (dtype, shape), members in sorted_out.items():
         tile, by = tiles.get(shape, (None, "")) if shape else (None, "")
-        given, trouble = (None, None) if tile is None or shape is None else _usable(dtype, shape, tile)
+        said, trouble = (None, None) if tile is None or shape is None else _usable(dtype, shape, tile)
+        stated = _usable(dtype, shape, own[shape])[0] if shape in own else None
+        # The file's own tile is tried beside the option's, so that a twin can tell which of the two is right.
+        given = None if said is None else [options_of(said)]
+        if given and stated is not None and stated != said:
+            given.append(options_of(stated))
         by_tensor = {
             linear.name: _hypotheses(file, linear, where, given, asked, truth.get(linear.name)) for linear in members
         }
         group = Group(dtype, members, by_tensor, merged(by_tensor), is_open(dtype, given))
         group.notes += [trouble] if trouble else []
-        _decide(group, *((group.merged[0].label, by) if given else _said_of_i2_s(group, file, asked)))
+        if given and len(given) > 1 and stated is not None and shape is not None:
+            key = f"tritgold.tile.{shape[0]}x{shape[1]}"
+            group.notes.append(f"the file itself says {label_of(stated)} ({key}); the option goes before it")
+        _decide(group, *((label_of(said), by) if said is not None else _said_of_i2_s(group, file, asked)))
         _note(group)
         made.append(group)
     return made
@@ -151,25 +160,29 @@ def _hypotheses(
     return judge(stored, linear.shape or truth, lenient)
 
 
-def _tiles(file: Opened, asked: Asked) -> dict[tuple[int, int], tuple[Tile, str]]:
-    """The tile of every shape that is said, and by whom; a tile for all shapes comes last, as in opening the model."""
-    said = {}
-    if isinstance(file, GgufFile) and asked.layouts.tile:
-        shapes = {(t.shape[0], t.shape[1]) for t in file.tensors.values() if t.dtype in _TILED and len(t.shape) == 2}
-        said = dict.fromkeys(shapes, (asked.layouts.tile, "option"))
+def _own_tiles(file: Opened) -> dict[tuple[int, int], Tile]:
+    """What a file of ours says of its tiles, by shape."""
     if isinstance(file, GgufFile):
         with suppress(TritgoldError):  # opening the model says what is wrong with them
-            said |= {shape: (tile, "file") for shape, tile in tiles_of(file.metadata, file.path).items()}
+            return tiles_of(file.metadata, file.path)
+    return {}
+
+
+def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> dict[tuple[int, int], tuple[Tile, str]]:
+    """The tile of every shape that is said, and by whom: options go before the file, as in opening the model."""
+    said = {shape: (tile, "file") for shape, tile in own.items()}
+    if isinstance(file, GgufFile) and asked.layouts.tile:
+        shapes = {(t.shape[0], t.shape[1]) for t in file.tensors.values() if t.dtype in _TILED and len(t.shape) == 2}
+        said |= dict.fromkeys(shapes, (asked.layouts.tile, "option"))
     return said | {shape: (tile, "option") for shape, tile in asked.layouts.tiles.items()}
 
 
-def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[list[Tile] | None, str | None]:
-    """The tile as the only one to try; None, and why, where the format has no such tile."""
+def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[Packing | None, str | None]:
+    """The layout with this tile; None, and why, where the format has no such tile."""
     try:
-        layout = Layouts(tile=tile).packing(dtype, shape)
+        return Layouts(tile=tile).packing(dtype, shape), None
     except PackingError as error:
         return None, f"the tile {tile} is none of {dtype}: {error.expected} expected"
-    return [options_of(layout)], None
 
 
 def _said_of_i2_s(group: Group, file: Opened, asked: Asked) -> tuple[str | None, str]:
@@ -190,9 +203,10 @@ def _decide(group: Group, wanted: str | None, by: str) -> None:
     fitting = group.fitting
     if wanted is not None and wanted in fitting:
         group.layout, group.by = wanted, by
-    elif wanted is not None:
+        return
+    if wanted is not None:
         group.notes.append(f"the {by} says {wanted}, and the bytes rule it out")
-    elif len(fitting) == 1 and not group.open:
+    if len(fitting) == 1 and not group.open:
         group.layout, group.by = fitting[0], "type" if len(group.merged) == 1 else "bytes"
 
 

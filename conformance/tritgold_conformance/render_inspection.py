@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from tritgold.formats.untrusted_text import printable
 
 _BY = {
     "type": "by its type",
@@ -19,9 +21,25 @@ _BY = {
 _SHOWN = 10
 
 
+def _shown(value: object) -> str:
+    """Text out of a file, whole: terminal escapes shown instead of obeyed."""
+    text = str(value)
+    return printable(text, len(text))
+
+
+def _safe(value: object) -> str:
+    """The same inside markup, its brackets and colons no markup."""
+    return markup.escape(_shown(value))
+
+
+def _say(console: Console, marked: str, soft_wrap: bool = False) -> None:
+    """Print markup, in which names like ``:bug:`` stay as they are."""
+    console.print(Text.from_markup(marked, emoji=False), soft_wrap=soft_wrap)
+
+
 def render_inspection(facts: dict[str, Any], console: Console) -> None:
     """Print what was found, the verdict last."""
-    console.print(f"[bold]{escape(str(facts['model']))}[/]: {escape(facts['container'])}\n")
+    _say(console, f"[bold]{_safe(str(facts['model']))}[/]: {_safe(facts['container'])}\n")
     rows = [(dtype, str(row["tensors"]), f"{row['bytes']:,}") for dtype, row in facts["types"].items()]
     console.print(_table(("type", "tensors>", "bytes>"), rows))
     if facts.get("tensors"):
@@ -29,7 +47,7 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
         _tensors(facts, console)
     if facts["config"] is not None:
         config = ", ".join(f"{key} {value}" for key, value in facts["config"].items())
-        console.print(f"\n[bold]Configuration[/]: {escape(config)}")
+        _say(console, f"\n[bold]Configuration[/]: {_safe(config)}")
     if facts["weights"] is not None:
         console.print()
         _weights(facts["weights"], console)
@@ -37,7 +55,7 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
         _group(group, console)
     if facts["twin"] is not None:
         _twin(facts["twin"], console)
-    _health(facts["health"], console)
+    _health(facts["health"], facts["problem"] is not None, console)
     _verdict(facts, console)
 
 
@@ -47,7 +65,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Tabl
     for column in columns:
         table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell)) for cell in row))
     return table
 
 
@@ -73,7 +91,7 @@ def _weights(weights: dict[str, Any], console: Console) -> None:
     if weights["scale_range"] is not None:
         low, high = weights["scale_range"]
         text += f", scales {low:.6g} to {high:.6g}"
-    console.print(text)
+    _say(console, text)
 
 
 def _group(group: dict[str, Any], console: Console) -> None:
@@ -83,9 +101,9 @@ def _group(group: dict[str, Any], console: Console) -> None:
     said = {
         "ambiguous": "[bold yellow]ambiguous[/]",
         "nothing fits": "[bold red]no layout fits[/]",
-        "certain": f"[green]{escape(str(group['layout']))}[/], {_BY.get(group['by'], '')}",
+        "certain": f"[green]{_safe(str(group['layout']))}[/], {_BY.get(group['by'], '')}",
     }[group["verdict"]]
-    console.print(f"\n[bold]Layout[/] of {count}: {said}")
+    _say(console, f"\n[bold]Layout[/] of {count}: {said}")
     twins = any(h["agreement"] is not None for h in group["hypotheses"])
     columns = ("layout", "verdict", *(["twin>"] if twins else []), "why")
     rows: list[Sequence[str | Text]] = []
@@ -95,17 +113,17 @@ def _group(group: dict[str, Any], console: Console) -> None:
         rows.append((h["layout"], verdict, *([agreement] if twins else []), h["reason"]))
     console.print(_table(columns, rows))
     for note in group["notes"]:
-        _indented(console, escape(note))
+        _indented(console, _safe(note))
     if group["contradicted"]:
-        _indented(console, f"[bold red]{escape(group['contradicted'])}[/]")
+        _indented(console, f"[bold red]{_safe(group['contradicted'])}[/]")
     if group["advice"]:
         lead = "[bold]What would decide:[/] " if group["verdict"] == "ambiguous" else ""
-        _indented(console, lead + escape(group["advice"]))
+        _indented(console, lead + _safe(group["advice"]))
 
 
-def _indented(console: Console, markup: str, by: int = 2) -> None:
+def _indented(console: Console, marked: str, by: int = 2) -> None:
     """Lines that stay indented where they are folded."""
-    console.print(Padding(Text.from_markup(markup), (0, 0, 0, by), expand=False))
+    console.print(Padding(Text.from_markup(marked, emoji=False), (0, 0, 0, by), expand=False))
 
 
 def percent(share: float) -> str:
@@ -119,33 +137,34 @@ def percent(share: float) -> str:
 
 def _twin(twin: dict[str, Any], console: Console) -> None:
     verdict = "[green]the same trits and scales[/]" if twin["equal"] else "[bold red]not the same model[/]"
-    console.print(f"\n[bold]Twin[/] {escape(str(twin['path']))}: {twin['compared']} tensors compared, {verdict}")
+    _say(console, f"\n[bold]Twin[/] {_safe(str(twin['path']))}: {twin['compared']} tensors compared, {verdict}")
     causes: dict[str, list[dict[str, Any]]] = {}
     for difference in twin["differences"]:
         causes.setdefault(difference["looks_like"] or "no misreading that is known here", []).append(difference)
     for cause, found in causes.items():
-        _indented(console, f"{len(found)} {'differs' if len(found) == 1 else 'differ'}: [bold]{escape(cause)}[/]")
+        _indented(console, f"{len(found)} {'differs' if len(found) == 1 else 'differ'}: [bold]{_safe(cause)}[/]")
         for d in found[:_SHOWN]:
             if d["first"] is not None:
                 where = f"{percent(d['agreement'])} agree, the first that does not at {d['first']}"
-                _indented(console, escape(f"{d['stored_as']}: {where}"), 4)
+                _indented(console, _safe(f"{d['stored_as']}: {where}"), 4)
         if len(found) > _SHOWN:
             _indented(console, f"and {len(found) - _SHOWN} more", 4)
     for fault in twin["scales"][:_SHOWN]:
         where = f"{fault['first']}: {fault['found']:.6g} here, {fault['twin']:.6g} there"
         count = f"{fault['tensors']} {'scale' if fault['tensors'] == 1 else 'scales'}"
-        _indented(console, escape(f"{count} {fault['fault']} ({where})"))
+        _indented(console, _safe(f"{count} {fault['fault']} ({where})"))
     for side in ("here", "there"):
         if names := twin["missing"][side]:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            _indented(console, escape(f"missing {side}: {', '.join(names[:3])}{more}"))
+            _indented(console, _safe(f"missing {side}: {', '.join(names[:3])}{more}"))
 
 
-def _health(findings: list[dict[str, Any]], console: Console) -> None:
+def _health(findings: list[dict[str, Any]], refused: bool, console: Console) -> None:
     if not findings:
-        console.print("\n[bold]Health[/]: nothing odd")
+        about = " about the linear weights; why the model is refused stands below" if refused else ""
+        _say(console, f"\n[bold]Health[/]: nothing odd{about}")
         return
-    console.print("\n[bold]Health[/]:")
+    _say(console, "\n[bold]Health[/]:")
     rows = []
     for finding in findings:
         first = f"{finding['first']}: " if finding["first"] else ""
@@ -161,12 +180,15 @@ def _verdict(facts: dict[str, Any], console: Console) -> None:
             text += f": found {problem['got']}"
         if problem["expected"] is not None:
             text += f", expected {problem['expected']}"
-        console.print(f"\n[bold red]Not a model tritgold can run.[/] {escape(text)}", soft_wrap=True)
+        lines = "\n".join(map(_safe, text.split("\n")))
+        _say(console, f"\n[bold red]Not a model tritgold can run.[/] {lines}", soft_wrap=True)
         if problem["hint"]:
-            console.print(escape(problem["hint"]), soft_wrap=True)
+            _say(console, _safe(problem["hint"]), soft_wrap=True)
     if facts["exit_code"] == 4:
-        console.print("\n[bold yellow]Ambiguous: two or more layouts fit, and nothing says which.[/]")
+        _say(console, "\n[bold yellow]Ambiguous: two or more layouts fit, and nothing says which.[/]")
+    elif problem is None and any(group["verdict"] == "nothing fits" for group in facts["fingerprint"]):
+        _say(console, "\n[bold red]It opens as a model, yet no layout fits all of its bytes.[/]")
     elif problem is None and facts["exit_code"] == 1:
-        console.print("\n[bold red]It opens as a model, yet not as that of its twin.[/]")
+        _say(console, "\n[bold red]It opens as a model, yet not as that of its twin.[/]")
     elif problem is None:
-        console.print("\n[bold green]It opens as a model, and its layout is certain.[/]")
+        _say(console, "\n[bold green]It opens as a model, and its layout is certain.[/]")

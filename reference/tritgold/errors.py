@@ -63,7 +63,7 @@ class TritgoldError(Exception):
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The error for a JSON report; absent fields are null."""
+        """The error for a JSON report; absent fields are null, and inf and NaN, which JSON has not, are text."""
         fields: dict[str, Any] = {
             "error": type(self).__name__,
             "kind": self.kind,

@@ -1,6 +1,8 @@
 """The ``tritgold`` command: what it prints, where, and with which exit code."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -451,3 +453,104 @@ def test_what_block_diffusion_cannot_do_is_a_usage_error(arguments: tuple[object
 def test_a_budget_of_nothing_is_refused(model: str, tokens: int) -> None:
     result = call("run", model, "--ids", "0,5", "--max-tokens", tokens, "--json")
     assert (result.exit_code, parsed(result)["kind"]) == (3, "max-tokens")
+
+
+def program(*arguments: object, shell: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command as a program of its own, its streams as the shell's words say."""
+    words = " ".join(shlex.quote(str(word)) for word in (sys.executable, "-m", "tritgold_conformance", *arguments))
+    environment = {**os.environ, **variables}
+    return subprocess.run(["sh", "-c", f"{words} {shell}"], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert"])
+def test_a_refused_nan_is_still_json(model: Path, tmp_path: Path, command: str) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "rope_theta": float("nan")}))
+    more = [tmp_path / "out", "--to", "hf"] if command == "convert" else []
+    result = call(command, model, *more, "--json")
+    facts = parsed(result)
+    assert result.exit_code == (3 if command == "convert" else 1)
+    assert (facts if command == "convert" else facts["problem"])["got"] == "nan"
+
+
+def test_a_typed_error_is_one_line_and_no_traceback(tmp_path: Path, model: Path) -> None:
+    missing = call("inspect", tmp_path / "absent")
+    (model / "config.json").write_text("{")
+    broken = call("trace", model, "--ids", "1", "-o", tmp_path / "t")
+    for result in (missing, broken):
+        assert result.exit_code == 3
+        assert "Traceback" not in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_cannot_be_read_is_no_bug(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "config.json")
+
+    monkeypatch.setattr("tritgold_conformance.inspection.inspect_model", denied)
+    result = call("inspect", model)
+    assert (result.exit_code, result.stderr) == (3, "PermissionError: [Errno 13] Permission denied: 'config.json'\n")
+    assert parsed(call("inspect", model, "--json"))["kind"] == "unreadable"
+
+
+@pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_no_verdict(model: Path, shell: str) -> None:
+    done = program("inspect", model, "--json", shell=shell)
+    assert done.returncode == 3
+    assert done.stderr.startswith("OutputError: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_went_away_is_no_verdict(model: Path) -> None:
+    words = [sys.executable, "-m", "tritgold_conformance", "inspect", str(model)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as done:
+        assert done.stdout is not None
+        done.stdout.close()
+        assert done.wait() == 3
+
+
+@pytest.mark.parametrize("shell", ["2>&-", "2>/dev/full"])
+def test_an_error_that_cannot_be_said_keeps_its_exit_code(tmp_path: Path, shell: str) -> None:
+    done = program("inspect", tmp_path / "absent", shell=shell)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_convert_without_stderr_converts(model: Path, tmp_path: Path) -> None:
+    assert program("convert", model, tmp_path / "out", "--to", "hf", shell="2>&-").returncode == 0
+
+
+def test_letters_that_the_terminal_has_not_are_numbers(model: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "mod\u0119l"
+    model.rename(odd)
+    done = program("inspect", odd, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "mod\\u0119l" in done.stdout
+    done = program("inspect", odd, "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["model"] == str(odd)
+
+
+def test_ctrl_c_is_130(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tritgold_conformance.inspection.inspect_model", interrupted)
+    assert call("inspect", model).exit_code == 130
+    assert "130 interrupted" in call("--help").stdout
+
+
+def test_warnings_are_one_line_each_and_an_error_only_where_asked(model: Path, tmp_path: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "eos_token_id": 999}))
+    done = program("convert", model, tmp_path / "a", "--to", "hf")
+    assert done.returncode == 0
+    lines = done.stderr.splitlines()
+    assert lines
+    assert len(set(lines)) == len(lines)
+    for line in lines:
+        assert line.startswith("warning: ")
+        assert "eos_token_id 999" in line
+        assert ".py" not in line
+    done = program("convert", model, tmp_path / "b", "--to", "hf", PYTHONWARNINGS="error")
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("TritgoldWarning: ")

@@ -3,17 +3,21 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import gguf_bytes as g
 import numpy as np
 import pytest
 from inspected import agreements, gguf, hf, hf_parts, inspect, of_type, repacked, shown
-from small_models import LAYER, Entry, Q
+from small_models import LAYER, Entry, Q, as_gguf, llama_like
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
+from tritgold.golden.seeded import Shape
+from tritgold_conformance.inspection import _exit_code
 
 TYPE_TL1, TYPE_TL2, TYPE_Q2_0 = 38, 39, 42
 THREE = ["i2_s block=128", "i2_s block=64", "i2_s_4rows"]
@@ -153,6 +157,74 @@ def test_a_tile_is_certain_by_option_by_file_and_by_twin(tmp_path: Path) -> None
         stated.set(f"tritgold.tile.{shape}", g.ARRAY, g.array(g.U32, tile.values()))
     _, facts = inspect(stated.write(tmp_path / "own.gguf"))
     assert {(group["layout"], group["by"]) for group in facts["fingerprint"]} == {("tl1 BM=128 BK=64 bm=64", "file")}
+
+
+def test_a_tile_against_the_files_own_is_noted_and_a_twin_tells_which_is_right(tmp_path: Path) -> None:
+    tile = {"BM": 128, "BK": 64, "bm": 64}
+    model = repacked(gguf(tmp_path), TYPE_TL1, packing("tl1", **tile), same)
+    for shape in ("256x256", "128x256"):
+        model.set(f"tritgold.tile.{shape}", g.ARRAY, g.array(g.U32, tile.values()))
+    path = model.write(tmp_path / "own.gguf")
+    option = ("--tile", "256x256=64,64,32")
+    code, facts = inspect(path, *option)
+    group = facts["fingerprint"][0]
+    assert (code, group["layout"], group["by"]) == (0, "tl1 BM=64 BK=64 bm=32", "option")
+    said = "the file itself says tl1 BM=128 BK=64 bm=64 (tritgold.tile.256x256); the option goes before it"
+    assert said in group["notes"]
+    assert not any("the file itself" in note for note in facts["fingerprint"][1]["notes"])
+    code, facts = inspect(path, *option, "--twin", hf(tmp_path / "twin"))
+    group = facts["fingerprint"][0]
+    assert (code, group["layout"], group["by"]) == (1, "tl1 BM=128 BK=64 bm=64", "twin")
+    assert group["contradicted"] == "the option says tl1 BM=64 BK=64 bm=32, and the twin contradicts it"
+
+
+def test_tl2_in_architecture_llama_has_the_tile_that_is_said(tmp_path: Path) -> None:
+    """39 is MXFP4 there unless the span says TL2; the tile is TL2's all the same."""
+    shape = Shape(hidden=256, inter=256, layers=1, heads=4, kv_heads=2, context=16)
+    source = llama_like(tmp_path / "parts", shape).write(tmp_path / "source")
+    model = as_gguf(open_checkpoint(source), "llama", permute=True)
+    path = repacked(model, TYPE_TL2, packing("tl2", BM=32, BK=96), same).write(tmp_path / "m.gguf")
+    code, facts = inspect(path, "--tile", "32,96")
+    assert {(group["layout"], group["by"]) for group in facts["fingerprint"]} == {("tl2 BM=32 BK=96 bm=32", "option")}
+    assert code == 0
+    assert inspect(path, "--tile", "32,96", "--twin", source)[1]["twin"]["equal"]
+
+
+def test_gaps_between_tensors_leave_every_layout_open(tmp_path: Path) -> None:
+    model = gguf(tmp_path)
+    at, tensors = 0, []
+    for tensor in model.tensors.values():
+        tensors.append(replace(tensor, offset=at))
+        at = g.aligned(at + len(tensor.data), 32) + 32
+    path = tmp_path / "gaps.gguf"
+    path.write_bytes(g.gguf(model.pairs.values(), tensors))
+    code, facts = inspect(path)
+    group = of_type(facts, "I2_S")
+    assert (code, group["verdict"]) == (4, "ambiguous")
+    assert [h["layout"] for h in group["hypotheses"] if h["verdict"] == "fits"] == THREE
+    code, facts = inspect(path, "--twin", hf(tmp_path / "twin"))
+    assert (code, of_type(facts, "I2_S")["layout"], facts["twin"]["equal"]) == (0, THREE[0], True)
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("certain", 0), ("nothing fits", 1), ("ambiguous", 4)])
+def test_only_certain_layouts_are_exit_code_0(verdict: str, code: int) -> None:
+    """Even where everything else is well: a model that opens, no twin that differs."""
+    groups = [{"verdict": "certain", "contradicted": None}, {"verdict": verdict, "contradicted": None}]
+    assert _exit_code({"fingerprint": groups, "twin": None, "problem": None}) == code
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_an_escape_markup_or_emoji(tmp_path: Path) -> None:
+    model = gguf(tmp_path)
+    model.set("general.architecture", g.STRING, "\x1b[31mEVIL")
+    path = model.write(tmp_path / "evil.gguf")
+    text = shown(120, path)
+    assert "\x1b" not in text
+    assert "architecture \\x1b[31mEVIL" in text
+    folder = hf_parts(tmp_path / "names")
+    folder.entries["\x1b[2J[bold]x[/] :bug: [/nope]"] = Entry("F32", (1,), np.ones(1, "<f4").tobytes())
+    text = shown(200, folder.write(tmp_path / "named"), "--tensors")
+    assert "\x1b" not in text
+    assert "\\x1b[2J[bold]x[/] :bug: [/nope]" in text
 
 
 def test_packed_rows_of_four_columns_are_ambiguous_even_with_a_config(tmp_path: Path) -> None:

@@ -175,3 +175,21 @@ def test_surplus_rows_of_a_packed_folder_are_no_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").rename(path)
     # Nothing says that there are 6 rows, so the surplus is seen as what it is.
     assert kinds(inspect(path)[1]) == {"rows-minus-one", "no-zeros"}
+
+
+def test_a_refusal_for_numbers_that_are_none_is_never_nothing_odd(tmp_path: Path) -> None:
+    model = hf_parts(tmp_path)
+    entry = model.entries[EMBEDDING]
+    model.entries[EMBEDDING] = replace(entry, data=b"\xff" * 4 + entry.data[4:])
+    path = model.write(tmp_path / "nan")
+    code, facts = inspect(path)
+    assert (code, kinds(facts)) == (1, {facts["problem"]["kind"]})
+    assert facts["problem"]["kind"].endswith("non-finite")
+    assert "nothing odd" not in shown(80, path)
+
+
+def test_a_refused_model_is_odd_elsewhere(tmp_path: Path) -> None:
+    model = hf_parts(tmp_path)
+    model.config["rope_scaling"] = {"type": "yarn"}
+    text = " ".join(shown(80, model.write(tmp_path / "m")).split())
+    assert "Health: nothing odd about the linear weights; why the model is refused stands below" in text

@@ -57,6 +57,14 @@ def test_a_report_is_json_and_keeps_numbers() -> None:
         assert FormatError("m", kind="k", got=value).as_dict()["got"] == shown
 
 
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf")])
+def test_numbers_that_json_has_not_are_text_in_a_report(value: float, text: str) -> None:
+    fields = FormatError("m", kind="k", got=value, expected=value).as_dict()
+    assert (fields["got"], fields["expected"]) == (text, text)
+    json.dumps(fields, allow_nan=False)
+    assert FormatError("m", kind="k", got=0.5).as_dict()["got"] == 0.5
+
+
 def test_every_error_is_one_kind_of_error() -> None:
     classes = [c for c in vars(errors).values() if isinstance(c, type) and c.__module__ == errors.__name__]
     own = [c for c in classes if issubclass(c, Exception) and not issubclass(c, Warning)]

@@ -1,14 +1,17 @@
 """What the commands share: options, where a model comes from, and how output and errors leave the program."""
 
 import functools
+import io
 import json
+import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COULD_NOT_JUDGE = 3
+COULD_NOT_JUDGE, INTERRUPTED = 3, 130
 
 
 def json_option(function: F) -> F:
@@ -219,20 +222,35 @@ def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | Non
 
 def print_json(value: dict[str, Any]) -> None:
     """One JSON object on stdout. Non-finite numbers would not be JSON: they are an error here, not a surprise there."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:  # half a character, or a terminal without them: JSON's own escapes
+        text = json.dumps(value, indent=1, allow_nan=False)
+    click.echo(text)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody watches; a program may be started without the stream."""
+    return stream is not None and stream.isatty()
 
 
 def console() -> "Console":
     """A rich console: as wide as the terminal, 120 columns where there is none."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            """rich itself exits with 1 here, which is a verdict: ``leaving`` knows better."""
+            raise  # the BrokenPipeError that rich has just caught
+
+    return Ours(width=None if is_terminal(sys.stdout) else 120, highlight=False, emoji=False)
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A line on stderr that says what is being done, where stderr is a terminal."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda _: None
         return
     from rich.console import Console
@@ -244,14 +262,24 @@ def progress() -> Iterator[Callable[[str], None]]:
 @contextmanager
 def errors(as_json: bool) -> Iterator[None]:
     """Typed errors end the command with exit code 3, on stderr as text or on stdout as JSON."""
-    from tritgold.errors import TritgoldError
+    from tritgold.errors import EngineError, TritgoldError, TritgoldWarning
 
     try:
         yield
     except TritgoldError as error:
-        if error.__cause__ is not None:  # somebody else's exception: its developer wants to see where
-            traceback.print_exception(error.__cause__)
+        if isinstance(error, EngineError) and error.__cause__ is not None:  # its developer wants to see where
+            _print_traceback(error.__cause__)
         _fail(f"{type(error).__name__}: {error}", error.as_dict(), as_json)
+    except TritgoldWarning as warning:  # made an error by Python's own -W or PYTHONWARNINGS
+        fields = {"error": "TritgoldWarning", "kind": "warning", "message": str(warning)}
+        _fail(f"TritgoldWarning: {warning}", fields, as_json)
+    except OSError as error:
+        fields = {"error": type(error).__name__, "kind": "unreadable", "message": str(error)}
+        _fail(f"{type(error).__name__}: {error}", fields, as_json)
+    except UnicodeEncodeError as error:
+        what = f"holds text that is no Unicode and cannot be written: {error.reason}"
+        fields = {"error": "UnicodeEncodeError", "kind": "text", "message": what}
+        _fail(f"UnicodeEncodeError: {what}", fields, as_json)
     except (click.ClickException, click.Abort):
         raise  # click's own: usage
     except MemoryError:
@@ -259,14 +287,81 @@ def errors(as_json: bool) -> Iterator[None]:
         _fail("MemoryError: not enough memory for this model and context", fields, as_json)
     except Exception as error:
         # A bug of ours, or input that should have been refused by name. Never exit code 1: that is a verdict.
-        traceback.print_exception(error)
+        _print_traceback(error)
         fields = {"error": type(error).__name__, "kind": "unexpected", "message": str(error)}
         _fail("This is a bug in tritgold: please report the lines above.", fields, as_json)
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Around every command: what its exit code must not say, and how warnings are shown.
+
+    Output that cannot be written ends with 3, never with 1, which is a verdict; Ctrl-C with 130, as in a shell.
+    """
+    if sys.stdout is None:
+        click.echo("OutputError: there is no standard output to write to", err=True)
+        sys.exit(COULD_NOT_JUDGE)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without the letter shows its number
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_once()
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        _drop_output()
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        with suppress(OSError):
+            click.echo(f"OutputError: cannot write to standard output or standard error: {error.strerror}", err=True)
+        _drop_output()
+        sys.exit(COULD_NOT_JUDGE)
+
+
+def _show_once() -> Callable[..., None]:
+    """A ``warnings.showwarning`` that prints one line a text, without the place in our source."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = _one_line(str(message))
+        if text not in said:
+            said.add(text)
+            click.echo(f"warning: {text}", err=True)
+
+    return show
+
+
+def _drop_output() -> None:
+    """Send what the streams still hold nowhere: Python writes it at its end, and would exit with 120 if it cannot."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+        except AttributeError:  # a program started without the stream
+            continue
+
+
+def _print_traceback(error: BaseException) -> None:
+    if sys.stderr is not None:  # print_exception would print to stdout instead
+        traceback.print_exception(error)
+
+
+def _one_line(text: str) -> str:
+    """Text that may quote a file: nothing in it moves the cursor."""
+    from tritgold.formats.untrusted_text import printable
+
+    line = " ".join(text.splitlines())
+    return printable(line, len(line))
 
 
 def _fail(text: str, fields: dict[str, Any], as_json: bool) -> NoReturn:
     if as_json:
         print_json({"schema": "tritgold.error/1", **fields})
     else:
-        click.echo(text, err=True)
+        click.echo("\n".join(_one_line(line) for line in text.split("\n")), err=True)
     sys.exit(COULD_NOT_JUDGE)

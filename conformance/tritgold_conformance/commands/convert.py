@@ -97,7 +97,7 @@ def _bar() -> "Iterator[Progress | None]":
     """A progress bar on stderr, where that is a terminal."""
     import sys
 
-    if not sys.stderr.isatty():
+    if not common.is_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console
@@ -134,6 +134,8 @@ def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]
 
 
 def _print(facts: dict[str, Any]) -> None:
+    from tritgold.formats.untrusted_text import printable
+
     architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
     what = f"{facts['to']}{architecture}, opened again and proved equal to {facts['source']}"
     click.echo(f"{facts['destination']}: {what}")
@@ -145,4 +147,4 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["codes_read_as_zero"]:
         click.echo(f"  {facts['codes_read_as_zero']} codes that are no trit read as 0, as asked")
     for name, dtype in facts["other_type"].items():
-        click.echo(f"  kept as {dtype}: {name}")
+        click.echo(f"  kept as {dtype}: {printable(name)}")

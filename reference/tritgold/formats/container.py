@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from tritgold.errors import FormatError, WeightsError
+from tritgold.formats.untrusted_text import require_regular
 from tritgold.rounding import bf16_to_f32
 
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
@@ -99,10 +100,13 @@ class Container(Protocol):
 
 
 def map_file(path: Path) -> np.ndarray:
-    """The file as a read-only uint8 array, memory-mapped. Raises FormatError for a missing or empty file."""
+    """The file as a read-only uint8 array, memory-mapped.
+
+    Raises FormatError for a missing file and for what is no regular file (``unreadable``), for an empty one
+    (``truncated``).
+    """
     try:
-        size = path.stat().st_size
-        if size == 0:
+        if require_regular(path) == 0:
             raise FormatError("is empty", kind="truncated", file=path, got="0 bytes")
         return np.asarray(np.memmap(path, np.uint8, "r"))  # slices of a memmap itself cost ten times as much
     except (OSError, ValueError) as error:
@@ -114,10 +118,11 @@ def holes(path: Path) -> list[tuple[int, int]]:
 
     A download that reserves its space first and is then cut short leaves a file of the right length with a hole at
     its end, and zero bytes are no zero weights: in most packings they are rows of -1. Empty where the file system
-    keeps no account of them. Raises OSError as ``open`` does.
+    keeps no account of them. Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does.
     """
     if not hasattr(os, "SEEK_HOLE"):
         return []
+    require_regular(path)
     found, end = [], 0
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

@@ -85,6 +85,11 @@ class Place:
         """Whether a tensor of this size leaves no more than padding before the next one."""
         return fills(size, self.span, self.alignment)
 
+    def holds(self, size: int, exactly: bool) -> bool:
+        """Whether a tensor of this size may stand here. exactly: some type of this number fills the span, so that a
+        shorter one is none; where none does, the bytes behind a tensor are a gap, which GGUF allows."""
+        return self.fills(size) if exactly else size <= self.span
+
 
 def places(file: GgufFile) -> dict[str, Place]:
     """The place of every tensor, from the recorded offsets."""
@@ -102,13 +107,15 @@ def gguf_hypotheses(
     code3_as_zero: a code that stands for no trit rules nothing out.
     """
     shape = tensor.shape[0], tensor.shape[1]
+    names = type_names(place.type_id, place.architecture)
+    exactly = any(place.fills(size) for name in names for size in _sizes(name, shape))
     found = []
-    for name in type_names(place.type_id, place.architecture):
+    for name in names:
         layouts = _layouts_of(name, shape, PUBLISHED_TILES.get(name, ()) if tiles is None else tiles)
         if layouts:
-            found += [_judged(layout, tensor, shape, code3_as_zero, place=place) for layout in layouts]
+            found += [_judged(layout, tensor, shape, code3_as_zero, place, exactly) for layout in layouts]
         else:
-            found.append(_foreign(name, tensor, shape, place))
+            found.append(_foreign(name, tensor, shape, place, exactly))
     return found
 
 
@@ -192,12 +199,19 @@ def _layouts_of(dtype: str, shape: tuple[int, int], tiles: Sequence[Mapping[str,
     return [Layouts().packing(dtype, shape)] if dtype in GGUF_TERNARY else []
 
 
+def _sizes(dtype: str, shape: tuple[int, int]) -> list[int]:
+    """The bytes that a tensor of this type may have."""
+    blocks = (64, 128) if dtype == "Q2_0" else (64,)
+    return [size for block in blocks if (size := tensor_bytes(dtype, shape, block)) is not None]
+
+
 def _judged(
     layout: Packing,
     tensor: StoredTensor,
     shape: tuple[int, int],
     code3_as_zero: bool,
     place: Place | None = None,
+    exactly: bool = True,
     expected: tuple[int, int] | None = None,
 ) -> Hypothesis:
     """The cheapest reasons first; the bytes are looked at in place."""
@@ -212,7 +226,7 @@ def _judged(
         size = layout.packed_size(shape)
     except PackingError as error:
         return ruled_out(f"cannot hold {shape[0]} x {shape[1]}: {error.expected}")
-    if place is not None and not place.fills(size):
+    if place is not None and not place.holds(size, exactly):
         return ruled_out(f"would be {size} bytes, and the next tensor begins after {place.span}")
     if size != tensor.data.size:
         # Two lengths that differ by less than the padding: this one was not what the reader chose.
@@ -230,15 +244,22 @@ def _judged(
         return ruled_out(f"a scale would be {scales[~np.isfinite(scales)].flat[0]}")
     odd = layout.odd_bytes(tensor.data, shape)
     unusual = f", though no encoder writes {odd} of the bytes" if odd else ""
-    return Hypothesis(label, layout, shape, True, f"the length fits, {codes}{unusual}")
+    return Hypothesis(label, layout, shape, True, f"the length fits, {codes}{unusual}{_gap(size, place)}")
 
 
-def _foreign(name: str, tensor: StoredTensor, shape: tuple[int, int], place: Place) -> Hypothesis:
+def _gap(size: int, place: Place | None) -> str:
+    """What is to be said of a tensor that does not fill its span."""
+    if place is None or place.fills(size):
+        return ""
+    return f"; {place.span - size} bytes behind it are more than padding"
+
+
+def _foreign(name: str, tensor: StoredTensor, shape: tuple[int, int], place: Place, exactly: bool) -> Hypothesis:
     """A type that shares the number and holds no trits: by its length alone."""
     size = tensor_bytes(name, tensor.shape)
     if size is None:
         return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are no whole blocks of it")
-    if not place.fills(size):
+    if not place.holds(size, exactly):
         reason = f"would be {size} bytes, and the next tensor begins after {place.span}"
         return Hypothesis(name, None, shape, False, reason)
-    return Hypothesis(name, None, shape, True, "the length fits; it holds no trits")
+    return Hypothesis(name, None, shape, True, f"the length fits; it holds no trits{_gap(size, place)}")

@@ -13,9 +13,11 @@ from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.errors import ConfigError, TritgoldWarning
-from tritgold.formats.untrusted_text import is_one_of, parse_json, printable
+from tritgold.formats.untrusted_text import is_one_of, parse_json, printable, read_text
 
 QuantizationMode = Literal["offline", "online"]
+
+MOST_BYTES = 1 << 20  # a thousand times a config.json; the labels of a classifier are the longest part of some
 
 # The same architecture under the names it has had. "BitnetForCausalLM" is 1bitLLM's original remote code.
 FAMILIES = {
@@ -101,6 +103,9 @@ class _Keys:
 def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> HfConfig:
     """Read config.json. Raises ConfigError naming the key, what it holds, and what is supported.
 
+    A file that is no regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
+    before it is parsed.
+
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
     whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over.
     """
@@ -164,7 +169,7 @@ def _inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, .
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = parse_json(read_text(path, MOST_BYTES))
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=path) from error
     if not isinstance(values, dict):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from tritgold.errors import FormatError
 from tritgold.formats.container import StoredTensor, map_file
-from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable
+from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable, read_text
 
 ITEM_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
@@ -21,6 +21,9 @@ ITEM_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 MAX_HEADER = 100_000_000  # the limit of the reference parser
+# Of a header, so that what is parsed takes 200 MB at most, not 3 GB: a matrix has 8 items, so this is 65,000 of them.
+MAX_ITEMS = 1 << 19
+MAX_INDEX = 1 << 22  # bytes; an index has about 100 a tensor
 MAX_DIMS = 64  # NumPy's; without a limit, the product of a hostile shape takes hours
 INDEX = "model.safetensors.index.json"
 
@@ -66,8 +69,13 @@ class SafetensorsFile:
             self._refuse("header is too long", "header-length", None, length, f"at most {MAX_HEADER}")
         if 8 + length > size:
             self._refuse("ends inside its header", "truncated", "header", f"{size} bytes", f"at least {8 + length}")
+        raw = self._file[8 : 8 + length].tobytes()
+        # Every value of a JSON text but the outermost follows one of these, so they are at least as many.
+        items = sum(raw.count(sign) for sign in (b",", b"[", b"{"))
+        if items > MAX_ITEMS:
+            self._refuse("header has too many items", "header-length", None, items, f"at most {MAX_ITEMS}")
         try:
-            text = self._file[8 : 8 + length].tobytes().decode("utf-8")
+            text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             self._refuse(f"is not UTF-8: {error.reason} at byte {8 + error.start}", "header-utf8", "header")
         try:
@@ -183,7 +191,7 @@ class SafetensorsFolder:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        where = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
+        where = parse_json(read_text(index, MAX_INDEX))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"is no shard index: {type(error).__name__}: {error}"
         raise FormatError(what, kind="index", file=index) from error

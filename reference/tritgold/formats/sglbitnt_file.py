@@ -26,7 +26,7 @@ import numpy as np
 
 from tritgold.errors import FormatError, OutputError
 from tritgold.formats.container import PlannedTensor, StoredTensor, map_file
-from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable
+from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable, require_regular
 from tritgold.formats.whole_file import listed, write_chunks, written_whole
 
 Dialect = Literal["optional", "always"]
@@ -42,9 +42,10 @@ _LEAST_TENSOR = 25  # bytes of a tensor without a name, sizes or a scale, and wi
 def is_sglbitnt(path: Path) -> bool:
     """Whether a file begins with the magic; False for one that cannot be read."""
     try:
+        require_regular(path)
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, FormatError):
         return False
 
 

@@ -1,8 +1,14 @@
-"""Text out of files that may be damaged or hostile: JSON whose names are unique, and strings fit to be printed."""
+"""Text out of files that may be damaged or hostile: read up to a limit, JSON with unique names, printable strings."""
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+from tritgold.errors import FormatError
 
 _SHOWN = 200
 
@@ -13,6 +19,36 @@ class RepeatedNameError(ValueError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"{printable(repr(name))} occurs twice")
+
+
+def require_regular(path: Path) -> int:
+    """The size in bytes of a regular file, links followed; to be asked before the file is opened.
+
+    Opening a FIFO waits for a writer, and a device gives bytes for ever under a size of 0. Raises FormatError
+    ``unreadable`` for these and for sockets, OSError as ``open`` does for a folder and where there is nothing.
+    """
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise FormatError("is no regular file", kind="unreadable", file=path)
+    return found.st_size
+
+
+def read_text(path: Path, limit: int) -> str:
+    """The text of a small UTF-8 file, its line ends as they are. At most ``limit`` + 1 bytes are read.
+
+    Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does, and ValueError for a file
+    that is larger or not UTF-8 (UnicodeDecodeError).
+    """
+    size = require_regular(path)
+    if size <= limit:
+        with path.open("rb") as file:
+            content = file.read(limit + 1)  # files of /proc have a size of 0, and a file may grow
+        if len(content) <= limit:
+            return content.decode("utf-8")
+        size = len(content)
+    raise ValueError(f"{size} bytes are too many; at most {limit} are read")
 
 
 def parse_json(text: str) -> Any:
@@ -54,14 +90,14 @@ def first_repeated(names: Iterable[Any]) -> Any:
     return None
 
 
-def printable(value: object) -> str:
-    r"""A value as text for a message: terminal escapes shown instead of obeyed, and cut where it is endless.
+def printable(value: object, most: int = _SHOWN) -> str:
+    r"""A value as text for a message: terminal escapes shown instead of obeyed, and cut after ``most`` characters.
 
     >>> printable("\x1b[2J"), printable("x" * 300)[197:]
     ('\\x1b[2J', 'xxx...')
     """
     text = str(value)
-    if len(text) <= _SHOWN and text.isprintable():
+    if len(text) <= most and text.isprintable():
         return text
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:_SHOWN])
-    return shown + "..." if len(text) > _SHOWN else shown
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:most])
+    return shown + "..." if len(text) > most else shown

@@ -2,13 +2,16 @@
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refusal
 from resident import mapped_bytes
 
 from tritgold.formats.container import StoredTensor, holes, map_file
+from tritgold.formats.sglbitnt_file import is_sglbitnt
 
 BLOCK = 1 << 16  # a multiple of every file system's block
 
@@ -94,3 +97,20 @@ def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delattr(mmap, "MADV_DONTNEED", raising=False)
     stored.release()
     assert stored.data.tolist() == [0] * 9
+
+
+# ---- what is no regular file -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", [map_file, holes])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, act: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path / "link", Path("/dev/zero"), Path("/dev/null")):
+        error = refusal(lambda path=path: act(path))
+        assert (error.kind, error.message, error.file) == ("unreadable", "is no regular file", str(path))
+
+
+def test_a_fifo_is_no_sglbitnt_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert not is_sglbitnt(tmp_path / "fifo")

@@ -115,6 +115,20 @@ def test_a_span_reaches_to_the_next_tensor_by_offset_or_to_the_end(tmp_path: Pat
     assert [found["a"].fills(size) for size in (96, 97, 128, 129)] == [False, True, True, False]
 
 
+def test_a_gap_behind_a_tensor_rules_nothing_out(tmp_path: Path) -> None:
+    """32 bytes more than the padding: GGUF allows gaps, and no other type of number 36 fills the span."""
+    data = i2_s(TRITS)
+    tensors = [
+        g.Tensor("w", TRITS.shape, g.TYPE_I2_S, data, 0),
+        g.f32("z", np.zeros(8, np.float32), len(data) + 32),
+    ]
+    file = gguf(tmp_path, tensors)
+    found = gguf_hypotheses(file.tensors["w"], places(file)["w"])
+    assert fitting(found) == ["i2_s block=128", "i2_s block=64", "i2_s_4rows"]
+    assert found[0].reason.endswith("; 32 bytes behind it are more than padding")
+    assert "would be 73728 bytes" in reason(found, "IQ4_NL_4_4")  # longer than the span: no gap explains that
+
+
 def test_type_42_is_told_by_the_span_alone(tmp_path: Path) -> None:
     """18 bytes for 64 against 34 for 128: 131072 weights differ by 2048 bytes."""
     for block, other in ((64, 128), (128, 64)):

@@ -1,6 +1,7 @@
 """config.json: what is understood, what is refused, and that nothing is passed over."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,12 @@ def test_keys_that_are_false_in_name_only_are_refused(tmp_path: Path) -> None:
     """0 == False and 1 == True in Python; in a configuration they are mistakes somewhere."""
     for changes in ({"attention_bias": 0}, {"pretraining_tp": True}, {"weight_bits": True}):
         assert error_of(tmp_path, **changes).kind == "config-unsupported"
+
+
+def test_what_is_no_regular_file_or_too_large_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        assert refusal(lambda path=path: read_hf_config(path)).kind == "unreadable"
+    (tmp_path / "config.json").write_bytes(b" " * ((1 << 20) + 1))
+    error = refusal(lambda: read_hf_config(tmp_path / "config.json"))
+    assert (error.kind, "1048577 bytes are too many" in error.message) == ("config-unreadable", True)

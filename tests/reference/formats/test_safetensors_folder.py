@@ -1,6 +1,7 @@
 """Checkpoint folders: one file, or shards that agree with their index in both directions. Bug case B62."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,10 @@ def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").rmdir()
     (tmp_path / INDEX).mkdir()
     assert folder_error(tmp_path).kind == "index"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", INDEX])
+def test_a_fifo_in_the_folder_is_not_opened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    error = refusal(lambda: SafetensorsFolder(tmp_path))
+    assert (error.kind, error.message, error.file) == ("unreadable", "is no regular file", str(tmp_path / name))

@@ -4,6 +4,8 @@ A round trip proves nothing about a layout: pack and unpack can share the same m
 compare with explicit index formulas, with digests of the original packers' output, and with gguf.
 """
 
+import inspect
+
 from tritgold.errors import PackingError
 from tritgold.formats.packings.gpu_int2 import GpuInt2
 from tritgold.formats.packings.hf_packed import HfPacked
@@ -16,6 +18,7 @@ from tritgold.formats.packings.tl1 import TL1
 from tritgold.formats.packings.tl2 import TL2
 from tritgold.formats.packings.tq1_0 import TQ10
 from tritgold.formats.packings.tq2_0 import TQ20
+from tritgold.formats.untrusted_text import printable
 
 _LAYOUTS: tuple[type[Packing], ...] = (
     *(HfPacked, I2S, I2S4Rows, SglBitnt, Sequential, GpuInt2, TorchAO),
@@ -29,20 +32,24 @@ PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in _LAYOUTS
 def packing(name: str, **options: int | str) -> Packing:
     """The packing called ``name``, one of PACKINGS, with its options, which are its constructor's.
 
-    Raises PackingError for an unknown name (``unknown-packing``), for an option that the format does not have and
-    for a value it cannot take (``packing-option``).
+    Raises PackingError for an unknown name (``unknown-packing``), for an option that the format does not have, for one
+    that it needs and that is not there, and for a value it cannot take (``packing-option``).
 
     >>> packing("i2_s").packed_size((256, 512))
     32800
     """
-    if name not in PACKINGS:
-        raise PackingError("no such packing", kind="unknown-packing", got=repr(name), expected=", ".join(PACKINGS))
-    try:
-        return PACKINGS[name](**options)
-    except TypeError as error:
+    if not isinstance(name, str) or name not in PACKINGS:
+        got, known = printable(repr(name)), ", ".join(PACKINGS)
+        raise PackingError("no such packing", kind="unknown-packing", got=got, expected=known)
+    has = inspect.signature(PACKINGS[name]).parameters
+    unknown = [option for option in options if option not in has]
+    missing = [option for option, rule in has.items() if rule.default is rule.empty and option not in options]
+    if unknown or missing:
+        wrong, which = ("has no option", unknown) if unknown else ("needs the option", missing)
         raise PackingError(
-            f"{name} does not take these options",
+            f"{name} {wrong} {printable(', '.join(map(repr, which)))}",
             kind="packing-option",
-            got=", ".join(options) or "none",
-            hint=str(error),
-        ) from None
+            got=printable(", ".join(options)) or "none",
+            expected=", ".join(has) or "none",
+        )
+    return PACKINGS[name](**options)

@@ -40,6 +40,7 @@ class GpuInt2(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 bytes; out must be a multiple of 16 and in of 32."""
+        shape = self._sizes(shape)
         if shape[0] % ROWS or shape[1] % COLUMNS:
             raise self._no_such_shape(shape, f"out a multiple of {ROWS}, in a multiple of {COLUMNS}")
         return shape[0] * shape[1] // 4

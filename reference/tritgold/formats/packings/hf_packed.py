@@ -35,6 +35,7 @@ class HfPacked(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """ceil(out / 4) * in bytes; any shape."""
+        shape = self._sizes(shape)
         return -(-shape[0] // 4) * shape[1]
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:

@@ -47,6 +47,7 @@ class I2S(WithTrailer):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 + 32 bytes; out * in must be a multiple of the block, which may straddle two rows."""
+        shape = self._sizes(shape)
         count = shape[0] * shape[1]
         if count % self.block:
             raise self._no_such_shape(shape, f"out * in a multiple of {self.block}")
@@ -84,6 +85,7 @@ class I2S4Rows(WithTrailer):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 + 32 bytes; out must be a multiple of 4."""
+        shape = self._sizes(shape)
         if shape[0] % 4:
             raise self._no_such_shape(shape, "out a multiple of 4")
         return shape[0] * shape[1] // 4 + TRAILER
@@ -121,6 +123,7 @@ class SglBitnt(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 bytes; in must be a multiple of 128."""
+        shape = self._sizes(shape)
         if shape[1] % 128:
             raise self._no_such_shape(shape, f"rows that are a multiple of 128; {shape[1]} is not")
         return shape[0] * shape[1] // 4

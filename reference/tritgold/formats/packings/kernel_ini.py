@@ -11,7 +11,7 @@ from configparser import Error as IniError
 from pathlib import Path
 
 from tritgold.errors import FormatError
-from tritgold.formats.untrusted_text import printable
+from tritgold.formats.untrusted_text import printable, read_text
 
 MOST_BYTES = (
     1 << 13
@@ -71,9 +71,7 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
     # No interpolation and no section of defaults: a value stands where it is used or nowhere.
     parser = ConfigParser(interpolation=None, default_section="")
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise ValueError(f"{size} bytes are too many for a kernel_config.ini")
-        parser.read_string(path.read_text(encoding="utf-8"))
+        parser.read_string(read_text(path, MOST_BYTES))
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot be read: {printable(error)}", kind="unreadable", file=path) from error
     except IniError as error:

@@ -3,6 +3,7 @@
 A packing knows two index formulas, codes -> bytes and bytes -> codes, and where a scale lies.
 """
 
+import operator
 import warnings
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -10,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tritgold.errors import PackingError, TritgoldWarning
+from tritgold.formats.untrusted_text import printable
 from tritgold.ternary import TernaryTensor, check_trits
 
 Bytes = bytes | bytearray | memoryview | np.ndarray
@@ -32,12 +34,11 @@ class Packing(ABC):
         """Trits int8 [out, in] and their scale -> the bytes of the format. The argument is left untouched.
 
         Raises PackingError for anything but int8 -1, 0, +1, for a shape the format cannot hold, and for a scale
-        that is not finite.
+        that is no real number (``scale-dtype``) or not finite.
         """
         check_trits(trits)
         self.packed_size(trits.shape)
-        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is refused by name
-            checked = TernaryTensor(trits, np.asarray(scale, np.float32))
+        checked = TernaryTensor(trits, self._float32(scale))
         return self._encode((trits + np.int8(1)).view(np.uint8), checked.scale)
 
     def unpack(self, data: Bytes, shape: tuple[int, int], warn: bool = True) -> TernaryTensor:
@@ -45,6 +46,7 @@ class Packing(ABC):
         wrong length and on a scale that is not finite; warns (TritgoldWarning) of ``odd_scales`` and ``odd_bytes``
         unless told not to.
         """
+        shape = self._sizes(shape)
         self.check(data, shape)
         trits = self.codes(data, shape).view(np.int8) - np.int8(1)
         tensor = TernaryTensor(trits, self.scales(data, shape))
@@ -58,6 +60,7 @@ class Packing(ABC):
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
         """Refuse a wrong length and what stands for no trit (kind ``invalid_kind``), the packed bytes unmoved."""
+        shape = self._sizes(shape)
         flat = self._checked(data, shape)
         count = self._count_invalid(flat, shape)
         if not count:
@@ -77,6 +80,7 @@ class Packing(ABC):
         """uint8 [out, in]: trit + 1, or more than 2 where the bytes hold no trit. For looking at a payload, not for
         arithmetic.
         """
+        shape = self._sizes(shape)
         return self._decode(self._checked(data, shape), shape)
 
     def payload(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
@@ -93,7 +97,10 @@ class Packing(ABC):
 
     @abstractmethod
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a packed tensor, scale included. Raises PackingError for a shape the format cannot hold."""
+        """Bytes of a packed tensor, scale included, as a Python integer, whatever the integers of the shape.
+
+        Raises PackingError ``packing-shape`` for a shape the format cannot hold, and for what is no shape [out, in].
+        """
 
     @abstractmethod
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
@@ -114,13 +121,50 @@ class Packing(ABC):
 
     def _checked(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """The data as a flat uint8 array of exactly the right length."""
-        if min(shape) < 1:
-            raise self._no_such_shape(shape, "at least one row and one column")
-        flat = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         expected = self.packed_size(shape)
+        try:
+            flat = _flat_bytes(data)
+        except TypeError:
+            raise PackingError(
+                f"{self.name}: packed data are bytes or an array of numbers",
+                kind="packed-dtype",
+                got=getattr(data, "dtype", type(data).__name__),
+            ) from None
         if flat.size != expected:
             raise self._wrong_length(flat.size, expected, shape)
         return flat
+
+    def _sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The shape as two Python integers, whose products cannot wrap as NumPy's do. Refuses all that is no shape."""
+        rule = "a row count and a column count, each at least 1 and below 2**63"
+        try:
+            rows, columns = map(operator.index, shape)
+        except (TypeError, ValueError):
+            raise PackingError(
+                f"{self.name}: no shape [out, in]", kind="packing-shape", got=_shown(shape), expected=rule
+            ) from None
+        if not (0 < rows < 2**63 and 0 < columns < 2**63):
+            raise PackingError(
+                f"{self.name} cannot hold this shape", kind="packing-shape", got=_shown(shape), expected=rule
+            )
+        return rows, columns
+
+    def _float32(self, scale: float | np.float32 | np.ndarray) -> np.ndarray:
+        """The scale as float32. A number beyond its range becomes inf, which TernaryTensor refuses by name."""
+        try:
+            if np.asarray(scale).dtype.kind in "cSU":  # NumPy would drop an imaginary part and read digits
+                raise TypeError
+            with np.errstate(over="ignore"):
+                return np.asarray(scale, np.float32)
+        except OverflowError:
+            return np.asarray(np.inf, np.float32)
+        except (TypeError, ValueError):
+            raise PackingError(
+                f"{self.name}: a scale is a real number, or an array of them",
+                kind="scale-dtype",
+                got=_shown(scale),
+                expected="float32",
+            ) from None
 
     def _wrong_length(self, size: int, expected: int, shape: tuple[int, int]) -> PackingError:
         return PackingError(
@@ -132,6 +176,22 @@ class Packing(ABC):
 
     def _no_such_shape(self, shape: tuple[int, ...], rule: str) -> PackingError:
         return PackingError(f"{self.name} cannot hold this shape", kind="packing-shape", got=list(shape), expected=rule)
+
+
+def _flat_bytes(data: Bytes) -> np.ndarray:
+    """uint8 [bytes]; copied only where the bytes do not lie behind each other. TypeError where there are none."""
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    view = memoryview(data)
+    return np.frombuffer(view if view.c_contiguous else view.tobytes(), np.uint8)
+
+
+def _shown(value: object) -> str:
+    """What a caller gave, for a message; its type alone where Python has no text for it (an endless integer)."""
+    try:
+        return printable(repr(value))
+    except ValueError:
+        return type(value).__name__
 
 
 def count_threes(payload: np.ndarray) -> int:

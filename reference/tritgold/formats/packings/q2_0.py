@@ -28,6 +28,7 @@ class _ScaleFirst(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / block times the bytes of a block; rows are never padded: in must be a multiple of the block."""
+        shape = self._sizes(shape)
         if shape[1] % self.block:
             raise self._no_such_shape(shape, f"rows that are a multiple of {self.block}; {shape[1]} is not")
         return shape[0] * shape[1] // self.block * self._bytes

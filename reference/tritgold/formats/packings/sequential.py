@@ -21,6 +21,7 @@ class _FourColumns(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 bytes; in must be a multiple of 4, since every row begins with a byte of its own."""
+        shape = self._sizes(shape)
         if shape[1] % 4:
             raise self._no_such_shape(shape, f"rows that are a multiple of 4; {shape[1]} is not")
         return shape[0] * shape[1] // 4

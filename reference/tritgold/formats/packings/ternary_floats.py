@@ -32,6 +32,7 @@ class _Floats(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in words; any shape."""
+        shape = self._sizes(shape)
         return shape[0] * shape[1] * np.dtype(self.word).itemsize
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:

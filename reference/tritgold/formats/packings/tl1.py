@@ -61,6 +61,7 @@ class TL1(LutPacking):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 4 + 32 bytes; out must be a multiple of BM and in of BK."""
+        shape = self._sizes(shape)
         if shape[0] % self.BM:
             raise self._no_such_shape(shape, f"out a multiple of BM = {self.BM}; {shape[0]} is not")
         if shape[1] % self.BK:

@@ -82,6 +82,7 @@ class TL2(LutPacking):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """``fixed_size`` rounded up to a multiple of 32, + 32; the limits of a shape are the class's."""
+        shape = self._sizes(shape)
         rows, columns, pairs = shape[0], shape[1], shape[1] % self.BK
         if rows % self.BM:
             raise self._no_such_shape(shape, f"out a multiple of BM = {self.BM}; {rows} is not")

@@ -41,6 +41,7 @@ class TQ20(Packing):
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in / 256 * 66 bytes; rows are never padded, so in must be a multiple of 256."""
+        shape = self._sizes(shape)
         if shape[1] % BLOCK:
             raise self._no_such_shape(shape, f"rows that are a multiple of {BLOCK}; {shape[1]} is not")
         return shape[0] * shape[1] // BLOCK * BYTES

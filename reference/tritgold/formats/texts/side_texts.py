@@ -29,7 +29,7 @@ from tritgold.formats.texts.gguf_tokenizer import (
     tokenizer_json,
     tokenizer_metadata,
 )
-from tritgold.formats.untrusted_text import parse_json, printable
+from tritgold.formats.untrusted_text import parse_json, printable, read_text
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
@@ -52,6 +52,7 @@ OTHER_FILES = (
     *("tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("chat_template.json", "LICENSE", "LICENSE.md", "NOTICE"),
 )
+_MOST_BYTES = 1 << 28  # a tokenizer.json of a large vocabulary has some 20 MB
 PADDING_KEY = "tokenizer.ggml.padding_token_id"
 
 
@@ -186,8 +187,10 @@ def _tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8")
+        return read_text(file, _MOST_BYTES)
     except OSError as error:
         raise FormatError(f"cannot be read: {error.strerror}", kind="unreadable", file=file) from error
     except UnicodeDecodeError as error:
         raise FormatError(f"is not UTF-8: {error.reason}", kind="not-utf8", file=file) from error
+    except ValueError as error:
+        raise FormatError(f"cannot be read: {error}", kind="unreadable", file=file) from error

@@ -1,5 +1,6 @@
 """kernel_config.ini: what is read of it, and every way in which it can be wrong."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_spellings_that_the_original_reads_alike(tmp_path: Path, text: str) -> N
         (section().encode("utf-16"), "unreadable", "cannot be read"),
         (b"\xff\xfe[", "unreadable", "cannot be read"),
         (b"\xef\xbb\xbf" + section().encode(), "ini-syntax", "no section headers"),
-        ("#" * 20000, "unreadable", "20000 bytes are too many"),
+        ("#" * 20000, "unreadable", "20000 bytes are too many; at most 8192"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str | bytes, kind: str, says: str) -> None:
@@ -162,3 +163,11 @@ def test_any_text_gives_sizes_or_a_typed_error(tmp_path: Path) -> None:
             assert all(size > 0 for shape, tile in options.items() for size in (*shape, *tile.values()))
 
     check()
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    """A FIFO would wait for ever; /dev/zero has a size of 0 and no end."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        error = refusal(lambda path=path: tile_options(path))
+        assert (error.kind, error.message) == ("unreadable", "is no regular file")

@@ -1,6 +1,7 @@
 """Packings: what is refused, with which words, and what loads with a warning."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from refusals import refusal
 from trit_layouts import NAMES, ONE_BLOCK, golden_matrix, place
 
 from tritgold.errors import PackingError, TritgoldWarning
-from tritgold.formats.packings import packing
+from tritgold.formats.packings import PACKINGS, packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import TernaryTensor
 
 
@@ -235,3 +237,104 @@ def test_an_unknown_packing_is_refused_with_the_known_ones() -> None:
     assert error.kind == "unknown-packing"
     assert "hf, i2_s, " in str(error)
     assert "tq2_0, " in str(error)
+
+
+# ---- what a caller may hand over ---------------------------------------------------------------------------------
+
+SHAPES = {
+    "i2_s": (4, 128), "tl1": (64, 32), "tl2": (32, 256), "gpu_int2": (16, 32), "i2_s_4rows": (4, 128),
+}  # fmt: skip
+OPTIONS = {"tl1": {"BM": 64, "BK": 32, "bm": 32}, "tl2": {"BM": 32, "BK": 96}}
+EVERY = sorted(PACKINGS)
+HUGE = 10**5000  # Python refuses to print it
+
+
+def made(name: str) -> tuple[Packing, np.ndarray]:
+    """A packing and trits that it holds, without zeros, which q1_0 has not."""
+    shape = SHAPES.get(name, (4, 256))
+    return packing(name, **OPTIONS.get(name, {})), np.random.default_rng(0).choice(np.array([-1, 1], np.int8), shape)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_bytes_that_do_not_lie_behind_each_other_read_as_those_that_do(name: str) -> None:
+    layout, trits = made(name)
+    data = layout.pack(trits, 0.5)
+    apart = np.repeat(np.frombuffer(data, np.uint8), 2)[::2]
+    assert not apart.flags.c_contiguous
+    for spelled in (apart, memoryview(apart), memoryview(bytes(apart.repeat(2)))[::2], bytearray(data)):
+        tensor = layout.unpack(spelled, trits.shape)
+        assert np.array_equal(tensor.trits, trits)
+        assert np.array_equal(layout.scales(spelled, trits.shape), layout.scales(data, trits.shape))
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("data", [None, "text", 5, [1, 2], np.array([None])])
+def test_what_is_no_bytes_is_refused(name: str, data: Any) -> None:
+    layout, trits = made(name)
+    assert refusal(lambda: layout.unpack(data, trits.shape)).kind == "packed-dtype"
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("scale", "kind"),
+    [
+        ("x", "scale-dtype"),
+        ("0.5", "scale-dtype"),
+        (b"1", "scale-dtype"),
+        (1j, "scale-dtype"),
+        (np.complex64(1), "scale-dtype"),
+        ({}, "scale-dtype"),
+        ([[1.0], [1.0, 2.0]], "scale-dtype"),
+        (10**400, "scale-non-finite"),
+        (HUGE, "scale-non-finite"),
+        (1e300, "scale-non-finite"),
+        (None, "scale-non-finite"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_scales_that_are_no_numbers(name: str, scale: Any, kind: str) -> None:
+    layout, trits = made(name)
+    assert refusal(lambda: layout.pack(trits, scale)).kind == kind
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((256,), (), (4, 4, 4), 256, 4.0, (4.0, 256.0), "44", ("4", "256"), None, (None, 4)),
+        *((0, 128), (128, 0), (-1, -128), (-128, 128), (2**63, 128), (HUGE, 128)),
+    ],
+    ids=lambda shape: type(shape).__name__,
+)
+def test_what_is_no_shape_is_refused(name: str, shape: Any) -> None:
+    layout, trits = made(name)
+    data = layout.pack(trits)
+    acts = [layout.unpack, layout.check, layout.codes, layout.payload, *[layout.scales] * layout.stores_scale]
+    for act in (layout.packed_size, *(lambda s, act=act: act(data, s) for act in acts)):
+        error = refusal(lambda act=act: act(shape))
+        assert (type(error), error.kind) == (PackingError, "packing-shape")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_sizes_of_numpy_do_not_wrap(name: str) -> None:
+    layout, _ = made(name)
+    if name == "tl2":
+        layout = packing("tl2", BM=32, BK=192)  # 65536 = 341 * 192 + 64
+    size = layout.packed_size((np.int32(65536),) * 2)
+    assert size == layout.packed_size((65536, 65536)) > 2**29 - 1
+    assert type(size) is int
+
+
+@pytest.mark.parametrize("name", [[], None, 5, ("i2_s",), "\x1b[2J"])
+def test_names_that_are_none(name: Any) -> None:
+    assert refusal(lambda: packing(name)).kind == "unknown-packing"
+
+
+def test_options_are_named_in_the_words_of_the_user() -> None:
+    assert str(refusal(lambda: packing("tl1", BM=64, BK=64))) == (
+        "tl1 needs the option 'bm': found BM, BK, expected BM, BK, bm [packing-option]"
+    )
+    assert str(refusal(lambda: packing("hf", block=64))) == (
+        "hf has no option 'block': found block, expected none [packing-option]"
+    )
+    assert "tl2 needs the option 'BM', 'BK': found none" in str(refusal(lambda: packing("tl2")))
