@@ -219,12 +219,12 @@ def test_nothing_in_a_file_reaches_the_terminal_as_an_escape_markup_or_emoji(tmp
     path = model.write(tmp_path / "evil.gguf")
     text = shown(120, path)
     assert "\x1b" not in text
-    assert "architecture \\x1b[31mEVIL" in text
+    assert "architecture\\x1b[31mEVIL" in "".join(text.split())  # the width of the page cuts where it likes
     folder = hf_parts(tmp_path / "names")
     folder.entries["\x1b[2J[bold]x[/] :bug: [/nope]"] = Entry("F32", (1,), np.ones(1, "<f4").tobytes())
     text = shown(200, folder.write(tmp_path / "named"), "--tensors")
     assert "\x1b" not in text
-    assert "\\x1b[2J[bold]x[/] :bug: [/nope]" in text
+    assert "\\x1b[2J[bold]x[/]:bug:[/nope]" in "".join(text.split())
 
 
 def test_packed_rows_of_four_columns_are_ambiguous_even_with_a_config(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def read_text(path: Path, limit: int) -> str:
     size = require_regular(path)
     if size <= limit:
         with path.open("rb") as file:
-            content = file.read(limit + 1)  # files of /proc have a size of 0, and a file may grow
+            content = file.read(size)  # not the limit, for which Python would set a buffer aside
+            content += file.read(min(limit, 1 << 16))  # files of /proc have a size of 0, and a file may grow
         if len(content) <= limit:
             return content.decode("utf-8")
         size = len(content)

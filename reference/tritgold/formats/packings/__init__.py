@@ -41,15 +41,20 @@ def packing(name: str, **options: int | str) -> Packing:
     if not isinstance(name, str) or name not in PACKINGS:
         got, known = printable(repr(name)), ", ".join(PACKINGS)
         raise PackingError("no such packing", kind="unknown-packing", got=got, expected=known)
+    try:
+        return PACKINGS[name](**options)
+    except TypeError:
+        raise _wrong_options(name, list(options)) from None
+
+
+def _wrong_options(name: str, given: list[str]) -> PackingError:
     has = inspect.signature(PACKINGS[name]).parameters
-    unknown = [option for option in options if option not in has]
-    missing = [option for option, rule in has.items() if rule.default is rule.empty and option not in options]
-    if unknown or missing:
-        wrong, which = ("has no option", unknown) if unknown else ("needs the option", missing)
-        raise PackingError(
-            f"{name} {wrong} {printable(', '.join(map(repr, which)))}",
-            kind="packing-option",
-            got=printable(", ".join(options)) or "none",
-            expected=", ".join(has) or "none",
-        )
-    return PACKINGS[name](**options)
+    unknown = [option for option in given if option not in has]
+    missing = [option for option, rule in has.items() if rule.default is rule.empty and option not in given]
+    wrong, which = ("has no option", unknown) if unknown else ("needs the option", missing)
+    return PackingError(
+        f"{name} {wrong} {printable(', '.join(map(repr, which)))}",
+        kind="packing-option",
+        got=printable(", ".join(given)) or "none",
+        expected=", ".join(has) or "none",
+    )
