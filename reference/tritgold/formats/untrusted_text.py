@@ -45,7 +45,9 @@ def read_text(path: Path, limit: int) -> str:
     if size <= limit:
         with path.open("rb") as file:
             content = file.read(size)  # not the limit, for which Python would set a buffer aside
-            content += file.read(min(limit, 1 << 16))  # files of /proc have a size of 0, and a file may grow
+            # Files of /proc have a size of 0, and a file may grow.
+            while len(content) <= limit and (more := file.read(min(limit + 1 - len(content), 1 << 16))):
+                content += more
         if len(content) <= limit:
             return content.decode("utf-8")
         size = len(content)
