@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,10 @@ from tritgold_xla.flags import jit
 
 U = 2.0**-24
 CAPACITY = 50
+# 0 is bit for bit, where XLA vectorises for AVX2. For AVX-512 it sums the products of a single token in another order
+# than those of a chunk: 11 roundings seen.
+CPU = Path("/proc/cpuinfo")
+ROUNDINGS = 16 if CPU.is_file() and "avx512f" in CPU.read_text() else 0
 
 _softmax = jit(attention.softmax_weights)
 _mix = jit(attention.mix_values)
@@ -36,9 +42,8 @@ def test_equals_golden_and_hardly_depends_on_the_chunk(shape):
     for start, count, size in [(0, 1, 1), (39, 1, 1), (33, 7, 32)]:
         rows = np.pad(q[start : start + count], ((0, size - count), (0, 0), (0, 0)), constant_values=9)
         part = np.asarray(_softmax(rows, cached(k[: start + count]), np.int32(start), np.int32(count)))
-        # Equal where XLA vectorises for AVX2; for AVX-512 it sums a single token's products in another order.
-        np.testing.assert_allclose(part[:, :count], probs[:, start : start + count], rtol=16 * U, atol=0)
+        np.testing.assert_allclose(part[:, :count], probs[:, start : start + count], rtol=ROUNDINGS * U, atol=0)
         assert not part[:, count:].any(), "padding was computed"
         mix = np.asarray(_mix(part, cached(v[: start + count]), np.int32(count)))
-        np.testing.assert_allclose(mix[:count], mixed[start : start + count], rtol=0, atol=16 * U)
+        np.testing.assert_allclose(mix[:count], mixed[start : start + count], rtol=0, atol=ROUNDINGS * U)
         assert not mix[count:].any()

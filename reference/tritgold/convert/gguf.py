@@ -20,7 +20,7 @@ from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
-from tritgold.formats.names import GGUF, candidates
+from tritgold.formats.names import GGUF, written_name
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
@@ -117,17 +117,17 @@ class GgufTarget:
         weights = wanted.source.weights
         for name in ("embedding", "head") if weights.head is not None else ("embedding",):
             matrix = wanted.matrix(name)
-            yield planned_matrix(_name(name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened))
+            yield planned_matrix(written_name(GGUF, name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened))
         for index, layer in enumerate(weights.layers):
             for norm in NORMS:
                 if (gain := getattr(layer, norm)) is not None:
-                    yield planned(_name(f"layers.{index}.{norm}"), gain, "F32")
-        yield planned(_name("final_norm"), weights.final_norm, "F32")
+                    yield planned(written_name(GGUF, f"layers.{index}.{norm}"), gain, "F32")
+        yield planned(written_name(GGUF, "final_norm"), weights.final_norm, "F32")
         for name, shape in wanted.shapes().items():
             yield from self._linear(wanted, plan, name, shape)
 
     def _linear(self, wanted: Wanted, plan: GgufPlan, name: str, shape: tuple[int, int]) -> Iterator[PlannedTensor]:
-        stored_as = _name(name)
+        stored_as = written_name(GGUF, name)
         dtype, layout = self._layout(name, shape)
         if dtype != self.target.dtype:
             plan.other_type[stored_as] = dtype
@@ -155,7 +155,7 @@ class GgufTarget:
             if self.fallback is None or error.kind != "packing-shape":
                 if error.kind == "packing-shape":
                     error.hint = "--fallback f16 keeps such tensors in another lossless type, and says which"
-                raise error.located(thing=f"{name} ({_name(name)})") from None
+                raise error.located(thing=f"{name} ({written_name(GGUF, name)})") from None
         layout = self.layouts.packing(self.fallback, shape)
         layout.packed_size(shape)
         return self.fallback, layout
@@ -178,7 +178,7 @@ class GgufTarget:
         raise ConversionError(
             f"{dtype} cannot hold this scale",
             kind="scale-rounded",
-            thing=f"{name} ({_name(name)})",
+            thing=f"{name} ({written_name(GGUF, name)})",
             got=scale,
             expected="a positive float16" if dtype in FLOAT_BYTES else "a float16",
             hint="--round-scales stores the nearest positive one it can; i2_s keeps every float32",
@@ -193,7 +193,3 @@ class GgufTarget:
     def _tiles(self, wanted: Wanted) -> dict[tuple[int, int], Tile]:
         found = {shape: self.layouts.tiles.get(shape, self.layouts.tile) for shape in wanted.shapes().values()}
         return {shape: tile for shape, tile in found.items() if tile is not None}
-
-
-def _name(name: str) -> str:
-    return candidates(GGUF, name)[0]

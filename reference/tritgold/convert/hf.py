@@ -14,7 +14,7 @@ from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import TritgoldWarning
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.names import HF, candidates
+from tritgold.formats.names import HF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_sharded
 from tritgold.formats.texts.side_texts import CONFIG, other_files
@@ -56,19 +56,19 @@ def _tensors(wanted: Wanted, plan: HfPlan, embedding: str | None) -> Iterator[Pl
     weights = wanted.source.weights
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
         matrix = wanted.matrix(name)
-        yield planned_matrix(_name(name), matrix, matrix_dtype(matrix, embedding, wanted.widened))
+        yield planned_matrix(written_name(HF, name), matrix, matrix_dtype(matrix, embedding, wanted.widened))
     for index, layer in enumerate(weights.layers):
         for norm in NORMS:
             if (gain := getattr(layer, norm)) is not None:
-                yield planned(_name(f"layers.{index}.{norm}"), gain, narrowest(gain))
+                yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, narrowest(gain))
         for linear in LINEARS:
             yield from _linear(wanted, plan, f"layers.{index}.{linear}")
-    yield planned(_name("final_norm"), weights.final_norm, narrowest(weights.final_norm))
+    yield planned(written_name(HF, "final_norm"), weights.final_norm, narrowest(weights.final_norm))
 
 
 def _linear(wanted: Wanted, plan: HfPlan, name: str) -> Iterator[PlannedTensor]:
     rows, columns = shape = wanted.shapes()[name]
-    layout, stored_as = packing("hf"), _name(name)
+    layout, stored_as = packing("hf"), written_name(HF, name)
     size = layout.packed_size(shape)
     plan.linear_bytes += size
     scale = plan.scales[name] = wanted.scale(name)
@@ -77,7 +77,3 @@ def _linear(wanted: Wanted, plan: HfPlan, name: str) -> Iterator[PlannedTensor]:
     )
     one = np.array([scale], np.float32)
     yield planned(stored_as.removesuffix(".weight") + ".weight_scale", one, narrowest(one))
-
-
-def _name(name: str) -> str:
-    return candidates(HF, name)[0]

@@ -17,7 +17,7 @@ from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import PackingError
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.names import HF, candidates
+from tritgold.formats.names import HF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
 from tritgold.weights import LINEARS, NORMS
@@ -45,19 +45,19 @@ def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
 def _tensors(wanted: Wanted, plan: SglbitntPlan) -> Iterator[PlannedTensor]:
     weights, shapes = wanted.source.weights, wanted.shapes()
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
-        yield planned_matrix(_name(name), wanted.matrix(name), "F32")
+        yield planned_matrix(written_name(HF, name), wanted.matrix(name), "F32")
     for index, layer in enumerate(weights.layers):
         for norm in NORMS:
             if (gain := getattr(layer, norm)) is not None:
-                yield planned(_name(f"layers.{index}.{norm}"), gain, "F32")
+                yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, "F32")
         for linear in LINEARS:
             name = f"layers.{index}.{linear}"
             yield _linear(wanted, plan, name, shapes[name])
-    yield planned(_name("final_norm"), weights.final_norm, "F32")
+    yield planned(written_name(HF, "final_norm"), weights.final_norm, "F32")
 
 
 def _linear(wanted: Wanted, plan: SglbitntPlan, name: str, shape: tuple[int, int]) -> PlannedTensor:
-    layout, stored_as = packing("sglbitnt"), _name(name)
+    layout, stored_as = packing("sglbitnt"), written_name(HF, name)
     try:
         size = layout.packed_size(shape)
     except PackingError as error:
@@ -66,7 +66,3 @@ def _linear(wanted: Wanted, plan: SglbitntPlan, name: str, shape: tuple[int, int
     plan.headers[stored_as] = plan.scales[name] = wanted.scale(name)
     rows, columns = shape
     return PlannedTensor(stored_as, "U8", (rows, columns // 4), size, lambda: (layout.pack(wanted.linear(name).trits),))
-
-
-def _name(name: str) -> str:
-    return candidates(HF, name)[0]

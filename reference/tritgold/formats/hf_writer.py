@@ -10,7 +10,7 @@ import numpy as np
 
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.packings import packing
-from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
+from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.rounding import f32_to_bf16
 
 
@@ -42,20 +42,12 @@ def packed_tensors(
 
 
 def write_hf_folder(
-    folder: Path,
-    config: dict[str, Any],
-    tensors: Iterable[PlannedTensor],
-    texts: dict[str, str],
-    shard_bytes: int | None = None,
+    folder: Path, config: dict[str, Any], tensors: Iterable[PlannedTensor], texts: dict[str, str]
 ) -> None:
-    """Write config.json, the weights and ``texts`` (file name -> content) into an existing folder.
+    """Write config.json, model.safetensors and ``texts`` (file name -> content) into an existing folder.
 
-    shard_bytes: the size at which the weights are cut into shards; None for one model.safetensors. For a folder that
-    appears whole or not at all see ``written_folder``. Raises OutputError as the writers do.
+    For a folder that appears whole or not at all see ``written_folder``. Raises OutputError as the writer does.
     """
     for name, text in {"config.json": json.dumps(config, indent=2) + "\n", **texts}.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")
-    if shard_bytes is None:
-        write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    else:
-        write_sharded(folder, tensors, {"format": "pt"}, shard_bytes)
+    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})

@@ -41,6 +41,15 @@ GGUF: dict[str, tuple[str, ...]] = {
 }
 
 
+def written_name(table: dict[str, tuple[str, ...]], name: str) -> str:
+    """The name under which our tensor ``name`` is written: the first that is read.
+
+    >>> written_name(HF, "layers.0.attn_sub_norm")
+    'model.layers.0.self_attn.attn_sub_norm.weight'
+    """
+    return candidates(table, name)[0]
+
+
 def candidates(table: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
     """The source names that may hold our tensor ``name``.
 

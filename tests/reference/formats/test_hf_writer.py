@@ -5,7 +5,6 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
@@ -14,20 +13,17 @@ TRITS = np.array([[1, 0], [-1, 1], [0, 0], [1, -1], [0, 1]], np.int8)
 VALUES = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
 
-@pytest.mark.parametrize("shard_bytes", [None, 100, 10])
-def test_a_folder_read_by_the_library(tmp_path: Path, shard_bytes: int | None) -> None:
+def test_a_folder_read_by_the_library(tmp_path: Path) -> None:
     pieces = [VALUES[:1], VALUES[1:]]
     tensors = [
         bf16_tensor("norm.weight", (3, 4), lambda: pieces),
         *packed_tensors("q_proj", (5, 2), lambda: TRITS, np.float32(1.2109375)),
     ]
-    write_hf_folder(tmp_path, {"a": 1}, tensors, {"note.txt": "é\n"}, shard_bytes)
+    write_hf_folder(tmp_path, {"a": 1}, tensors, {"note.txt": "é\n"})
     assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
     assert (tmp_path / "note.txt").read_bytes() == "é\n".encode()
-    shards = sorted(path.name for path in tmp_path.glob("*.safetensors"))
-    whole = ["model.safetensors"]
-    assert shards == (whole if shard_bytes != 10 else [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)])
-    theirs = {name: array for shard in shards for name, array in load_file(tmp_path / shard).items()}
+    assert [path.name for path in tmp_path.glob("*.safetensors")] == ["model.safetensors"]
+    theirs = load_file(tmp_path / "model.safetensors")
     assert np.array_equal(theirs["norm.weight"], VALUES.astype(ml_dtypes.bfloat16))
     # R = 2: byte (r, c) holds rows r, 2 + r, 4 + r, and nothing.
     assert theirs["q_proj.weight"].tolist() == [[0b00_01_01_10, 0b00_10_01_01], [0b00_00_10_00, 0b00_00_00_10]]

@@ -1,15 +1,18 @@
 """Sources for the converter, and what any converted checkpoint must say."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from small_models import WIDE, bf16_entry, llama_like, scale_names, seeded
+from small_models import WIDE, bf16_entry, llama_like, planned, scale_names, seeded, stored
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import Layouts
 
 # TL2 needs rows that are multiples of 32 and at least 256 columns; TL1 tiles that divide both.
@@ -77,3 +80,17 @@ def masters(source: Checkpoint, folder: Path, q: np.ndarray) -> Path:
     del config["quantization_config"]
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def metadata(path: Path) -> dict[str, Any]:
+    return GgufFile(path).metadata
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A GGUF file with other metadata."""
+    file = GgufFile(path)
+    changed = dict(file.metadata)
+    change(changed)
+    out = path.with_name(f"changed-{path.name}")
+    write_gguf(out, changed, planned(stored(file.tensors)))
+    return out
