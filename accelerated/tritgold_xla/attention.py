@@ -1,72 +1,106 @@
-"""Causal grouped-query attention on a preallocated cache: softmax weights, then the mix of the values.
+"""Grouped-query attention on a preallocated cache, twice: step by step for traces, and in parts of the cache for speed.
 
-Tokens are taken one at a time, in a loop whose length is known only at run time. So every token's dot products have
-the same shape in every chunk, and a prompt, its chunks and its single steps give the same bits; and padding is not
-computed at all. The price is that a long chunk makes no use of matrix products here.
+``ends`` says for every token how many positions it sees, 0 to ends - 1: causal attention, or blocks that see
+themselves whole. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float32, Int32
 
+from tritgold_xla import kv_cache
 from tritgold_xla.flags import PRECISION
 from tritgold_xla.ieee import divide, multiply, rounded, tree_sum
+from tritgold_xla.kv_cache import PART, KvCache
 
 
 def softmax_weights(
     q: Float32[jax.Array, "tokens heads head_dim"],
-    keys: Float32[jax.Array, "kv_heads capacity head_dim"],
-    start: Int32[jax.Array, ""],
-    count: Int32[jax.Array, ""],
-) -> Float32[jax.Array, "heads tokens capacity"]:
-    """softmax(q k / sqrt(head_dim)) over the positions at or before each token; exactly 0 behind it.
-
-    start: position of the first token. count: how many tokens are no padding; the rows of the others are 0. Query
-    head h reads key head h // (heads / kv_heads).
-    """
-    tokens, heads, head_dim = q.shape
-    kv_heads, capacity, _ = keys.shape
-    positions = lax.iota(jnp.int32, capacity)
-
-    def weights(token: jax.Array) -> jax.Array:
-        query = lax.dynamic_index_in_dim(q, token, axis=0, keepdims=False).reshape(kv_heads, -1, head_dim)
-        scores = lax.dot_general(query, keys, (((2,), (2,)), ((0,), (0,))), precision=PRECISION)
-        scores = multiply(scores, jnp.float32(1 / math.sqrt(head_dim)))
-        scores = jnp.where(positions <= start + token, scores, -jnp.inf)
-        powers = rounded(jnp.exp(scores - scores.max(axis=2, keepdims=True)))
-        return divide(powers, tree_sum(powers)[:, :, None]).reshape(heads, capacity)
-
-    return _each_token(weights, count, jnp.zeros((heads, tokens, capacity), jnp.float32), axis=1)
+    keys: Float32[jax.Array, "kv_heads positions head_dim"],
+    ends: Int32[jax.Array, " tokens"],
+) -> Float32[jax.Array, "heads tokens positions"]:
+    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 behind them."""
+    tokens, heads, _ = q.shape
+    scores = _scores(_grouped(q, keys.shape[0]), keys)
+    seen = lax.iota(jnp.int32, keys.shape[1]) < _repeated(ends, scores.shape[1] // tokens)
+    scores = jnp.where(seen, scores, -jnp.inf)
+    powers = rounded(jnp.exp(scores - scores.max(axis=2, keepdims=True)))
+    return divide(powers, tree_sum(powers)[:, :, None]).reshape(heads, tokens, -1)
 
 
 def mix_values(
-    weights: Float32[jax.Array, "heads tokens capacity"],
-    values: Float32[jax.Array, "kv_heads capacity head_dim"],
-    count: Int32[jax.Array, ""],
+    weights: Float32[jax.Array, "heads tokens positions"],
+    values: Float32[jax.Array, "kv_heads positions head_dim"],
 ) -> Float32[jax.Array, "tokens width"]:
     """Weighted sum of the values, heads side by side: width = heads * head_dim. Values nobody sees must be finite."""
-    heads, tokens, capacity = weights.shape
-    kv_heads, _, head_dim = values.shape
-
-    def mix(token: jax.Array) -> jax.Array:
-        row = lax.dynamic_index_in_dim(weights, token, axis=1, keepdims=False).reshape(kv_heads, -1, capacity)
-        mixed = lax.dot_general(row, values, (((2,), (1,)), ((0,), (0,))), precision=PRECISION)
-        return mixed.reshape(heads * head_dim)
-
-    return _each_token(mix, count, jnp.zeros((tokens, heads * head_dim), jnp.float32), axis=0)
+    heads, tokens, positions = weights.shape
+    mixed = _mix(weights.reshape(values.shape[0], -1, positions), values)
+    return _ungrouped(mixed, heads, tokens)
 
 
-def _each_token(
-    function: Callable[[jax.Array], jax.Array], count: jax.Array, results: jax.Array, axis: int
-) -> jax.Array:
-    """``results`` with function(token) written at index ``token`` of ``axis``, for tokens 0 to count - 1."""
-    return lax.fori_loop(
-        jnp.int32(0),
-        count,
-        lambda token, filled: lax.dynamic_update_index_in_dim(filled, function(token), token, axis),
-        results,
+def attend(
+    q: Float32[jax.Array, "tokens heads head_dim"],
+    cache: KvCache,
+    scheme: str,
+    layer: Int32[jax.Array, ""],
+    length: Int32[jax.Array, ""],
+    ends: Int32[jax.Array, " tokens"],
+) -> Float32[jax.Array, "tokens width"]:
+    """Both steps above over the first ``length`` positions of one layer, PART of them at a time.
+
+    The loop's length is known at run time only, so the cost follows the positions in use, in one program. Each part
+    has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
+    """
+    tokens, heads, head_dim = q.shape
+    kv_heads = cache.keys.shape[1]
+    grouped = _grouped(q, kv_heads)
+    rows = grouped.shape[1]
+    seen = _repeated(ends, rows // tokens)
+
+    def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        largest, total, mixed = so_far
+        first = index * PART
+        keys, values = kv_cache.read(cache, scheme, layer, first, PART, length)
+        visible = first + lax.iota(jnp.int32, PART) < seen
+        scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
+        larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
+        powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
+        total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
+        return larger, total, multiply(mixed, kept) + _mix(powers, values)
+
+    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
+    empty = (
+        jnp.full((kv_heads, rows, 1), -jnp.inf),
+        jnp.zeros((kv_heads, rows, 1)),
+        jnp.zeros((kv_heads, rows, head_dim)),
     )
+    _, total, mixed = lax.fori_loop(0, (length + PART - 1) // PART, part, empty)
+    return _ungrouped(divide(mixed, total), heads, tokens)
+
+
+def _grouped(q: jax.Array, kv_heads: int) -> jax.Array:
+    """[tokens, heads, head_dim] -> [kv_heads, query heads of each * tokens, head_dim]."""
+    tokens, _, head_dim = q.shape
+    return q.transpose(1, 0, 2).reshape(kv_heads, -1, head_dim) if tokens > 1 else q.reshape(kv_heads, -1, head_dim)
+
+
+def _ungrouped(rows: jax.Array, heads: int, tokens: int) -> jax.Array:
+    """[kv_heads, query heads of each * tokens, head_dim] -> [tokens, heads * head_dim]."""
+    return rows.reshape(heads, tokens, -1).transpose(1, 0, 2).reshape(tokens, -1)
+
+
+def _repeated(ends: jax.Array, groups: int) -> jax.Array:
+    """[tokens] -> [1, groups * tokens, 1]."""
+    return jnp.tile(ends, groups)[None, :, None]
+
+
+def _scores(grouped: jax.Array, keys: jax.Array) -> jax.Array:
+    scores = lax.dot_general(grouped, keys, (((2,), (2,)), ((0,), (0,))), precision=PRECISION)
+    return multiply(scores, jnp.float32(1 / math.sqrt(keys.shape[2])))
+
+
+def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:
+    return lax.dot_general(weights, values, (((2,), (1,)), ((0,), (0,))), precision=PRECISION)

@@ -1,6 +1,7 @@
 """The ternary linear layer: float32 activations -> int8 codes -> exact int32 accumulators -> float32.
 
 Nothing here depends on the order of a sum or on what the compiler fuses: equal inputs give the golden model's bits.
+How codes and trits are multiplied is ``formulations``' matter.
 """
 
 from typing import NamedTuple
@@ -8,57 +9,42 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Bool, Float32, Int8, Int32, UInt8
+from jaxtyping import Float32, Int8, Int32
 
 from tritgold.config import ScaleRule
-from tritgold_xla.ieee import divide, multiply
-from tritgold_xla.packed import unpack
+from tritgold_xla.choice import choose
+from tritgold_xla.formulations import FORMULATIONS, Planes
+from tritgold_xla.ieee import divide, multiply, tree_max
 
 
 class PackedLinear(NamedTuple):
-    """A ternary weight on the device: packed planes uint8 [out, bytes] and one scale float32 [].
+    """A ternary weight on the device: bit planes and one scale float32 [].
 
-    Stacked over layers both have a leading axis of that length.
+    Stacked over layers each array has a leading axis of that length.
     """
 
-    planes: jax.Array
+    planes: Planes
     scale: jax.Array
 
 
-def quantize(
-    x: Float32[jax.Array, "tokens in"],
-) -> tuple[Int8[jax.Array, "tokens in"], Float32[jax.Array, " tokens"]]:
-    """(codes, scale): s = 127 / max(max|x|, 1e-5), code = clamp(half_even(x * s), -128, 127), each token by itself.
+class Quantized(NamedTuple):
+    """int8 codes [tokens, in], float32 scales [tokens], and bool [tokens]: whether the token was finite."""
 
-    A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes: see ``finite_tokens``.
+    codes: jax.Array
+    scale: jax.Array
+    finite: jax.Array
+
+
+def quantize(x: Float32[jax.Array, "tokens in"]) -> Quantized:
+    """s = 127 / max(max|x|, 1e-5), code = clamp(half_even(x * s), -128, 127), each token by itself.
+
+    A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes, and a token that is not finite.
     Source: arXiv 2402.17764; transformers 5.24 ``ActQuant``.
     """
-    absmax = jnp.abs(x).max(axis=1)
+    absmax = tree_max(jnp.abs(x))
     scale = jnp.float32(127) / jnp.maximum(absmax, jnp.float32(1e-5))
     codes = lax.round(multiply(x, scale[:, None]), lax.RoundingMethod.TO_NEAREST_EVEN)
-    return jnp.clip(codes, -128, 127).astype(jnp.int8), scale
-
-
-def finite_tokens(x: Float32[jax.Array, "tokens in"]) -> Bool[jax.Array, " tokens"]:
-    """Which tokens are free of infinity and NaN.
-
-    The scale does not tell: the library kernels that XLA-CPU takes for a wide maximum pass over NaN, in silence and
-    whatever the compiler's options say (JAX 0.10 and 0.12).
-    """
-    return jnp.isfinite(x).all(axis=1)
-
-
-def accumulate(
-    codes: Int8[jax.Array, "tokens in"], planes: UInt8[jax.Array, "out bytes"]
-) -> Int32[jax.Array, "tokens out"]:
-    """The exact dot products of codes and trits.
-
-    The trits of this one matrix are unpacked to int8 inside the program, never those of a whole model. Both operands
-    are row by row along ``in``: the form that XLA-CPU vectorises for one token, and from JAX 0.12 on gives to its
-    int8 kernels for more.
-    """
-    trits = unpack(planes, codes.shape[1])
-    return lax.dot_general(codes, trits, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(absmax))
 
 
 def apply_scales(
@@ -72,12 +58,23 @@ def apply_scales(
     return multiply(rescaled, weight_scale) if rule == "multiply" else divide(rescaled, weight_scale)
 
 
-def bit_linear(
+def bit_linears(
     codes: Int8[jax.Array, "tokens in"],
     scale: Float32[jax.Array, " tokens"],
-    weight: PackedLinear,
+    weights: dict[str, PackedLinear],
     rule: ScaleRule,
-) -> tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]:
-    """(accumulators, output) of one linear layer on quantised activations."""
-    acc = accumulate(codes, weight.planes)
-    return acc, apply_scales(acc, scale, weight.scale, rule)
+    formulations: dict[str, str],
+) -> dict[str, tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]]:
+    """(accumulators, output) of each linear on the same quantised activations.
+
+    formulations: names that stand in for what ``choose`` says. What one makes of the codes is made once.
+    """
+    prepared: dict[str, jax.Array] = {}
+    results = {}
+    for name, weight in weights.items():
+        way = FORMULATIONS[formulations.get(name) or choose(codes.shape[0])]
+        if way.name not in prepared:
+            prepared[way.name] = way.prepare(codes)
+        acc = way.multiply(prepared[way.name], weight.planes)
+        results[name] = acc, apply_scales(acc, scale, weight.scale, rule)
+    return results

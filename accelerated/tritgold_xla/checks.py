@@ -1,9 +1,11 @@
 """What the engine refuses, before it computes or before it shows a result."""
 
+from pathlib import Path
+
 import numpy as np
 
 from tritgold.config import ModelConfig
-from tritgold.errors import ContextError, NonFiniteError
+from tritgold.errors import ContextError, EngineError, NonFiniteError
 
 
 def check_capacity(capacity: int, config: ModelConfig) -> int:
@@ -26,6 +28,24 @@ def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
             "the KV cache is full", kind="cache-full", got=f"{end} positions", expected=f"at most {capacity}"
         )
     return ids.astype(np.int32)
+
+
+def check_memory(needed: int) -> None:
+    """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where nobody says how much is."""
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.is_file():
+        return
+    free = next(
+        (line.split()[1] for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")), None
+    )
+    if free is not None and 1024 * int(free) < needed:
+        raise EngineError(
+            "there is not enough memory for weights and KV cache",
+            kind="memory",
+            got=f"{1024 * int(free) / 1e9:.2f} GB free",
+            expected=f"{needed / 1e9:.2f} GB",
+            hint="give the engine a smaller capacity, or its KV cache fewer bits",
+        )
 
 
 def non_finite(thing: str) -> NonFiniteError:

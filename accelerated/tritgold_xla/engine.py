@@ -12,15 +12,21 @@ from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
+from tritgold_xla.block_program import Block, Filled, fill
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
-from tritgold_xla.checks import check_capacity, check_room, non_finite
+from tritgold_xla.checks import check_capacity, check_memory, check_room, non_finite
+from tritgold_xla.choice import library_dots
+from tritgold_xla.diffusion_options import BlockProgram
 from tritgold_xla.flags import MODE, cpu_device
-from tritgold_xla.kv_cache import KvCache
+from tritgold_xla.formulations import FORMULATIONS
+from tritgold_xla.kv_cache import KvCache, cache_bytes
+from tritgold_xla.kv_schemes import kv_scheme
+from tritgold_xla.model import Ending, Options
 from tritgold_xla.operations import Model, run_operation
-from tritgold_xla.parameters import load_parameters
+from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.shapes import crop, token_axis
 
-# A trace holds every layer's softmax weights over the whole capacity: a quarter of the largest chunk bounds that.
+# A trace holds every layer's softmax weights over the whole cache: a quarter of the largest chunk bounds that.
 _TRACED_CHUNK = CHUNKS[-2]
 
 
@@ -28,22 +34,37 @@ class XlaEngine:
     """A ternary decoder compiled by XLA for the CPU.
 
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
-    of the KV cache, the model's context where it is not given.
+    of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
+    formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each.
+    progress: called after each tensor that is packed, with how many are done and of how many.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
-    Raises EngineError where JAX cannot run as this engine needs it, WeightsError for tensors of other shapes.
+    Raises EngineError where JAX cannot run as this engine needs it, or where memory is short (``memory``, before
+    anything is allocated), WeightsError for tensors of other shapes, ConfigError for an unknown KV-cache scheme.
     """
 
     name = "xla"
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, capacity: int | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        capacity: int | None = None,
+        kv_cache: str = "f32",
+        formulation: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config)
+        self._options = Options(kv_scheme(kv_cache).name, _everywhere(formulation))
         self._device = cpu_device()
-        self._parameters = load_parameters(config, weights, self.capacity, self._device)
+        check_memory(parameter_bytes(config, screen=False) + cache_bytes(config, self.capacity, kv_cache))
+        library_dots()  # asked now, for it compiles a program of its own
+        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress=progress)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache()
         self._length = 0
+        self.screened = self.unscreened = 0
 
     @property
     def length(self) -> int:
@@ -54,25 +75,51 @@ class XlaEngine:
         """What results may depend on: the versions of JAX and of its compiler, and the device."""
         return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
 
+    def nbytes(self) -> int:
+        """Bytes of weights and cache."""
+        return self._parameters.nbytes() + sum(array.nbytes for array in self._cache)
+
     def reset(self) -> None:
         """Forget all tokens."""
         self._length = 0  # what the cache still holds is behind its length and never read
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
-        ids = check_room(check_tokens(tokens, self.config, self._length), self._length, self.capacity)
-        logits = np.empty((ids.size, self.config.vocab), np.float32)
-        for part in chunks(ids.size):
-            chunk = self._run(ids[part], self._cache, self._length + part.start)
-            self._cache = chunk.cache  # before anything is refused: the old one has been donated
-            self._refuse_non_finite(chunk, part.stop - part.start)
-            logits[part] = np.asarray(chunk.logits)[: part.stop - part.start]
-        self._length += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
-        return logits
+        return np.concatenate(self._append(tokens, "all", "all"))
+
+    def read(self, tokens: Sequence[int], block: int | None = None) -> np.ndarray:
+        """Append the tokens. Returns the logits at the last one, float32 [vocab]; the head is computed for it alone.
+
+        block: tokens see their own block of so many positions whole; then chunks must end where blocks end.
+        """
+        return self._append(tokens, "none", "last", block)[-1]
 
     def step(self, token: int) -> np.ndarray:
         """Append one token. Returns the logits for the next one, float32 [vocab]."""
-        return self.prefill([token])[0]
+        return self._append([token], "none", "last")[-1]
+
+    def greedy(self, tokens: Sequence[int]) -> int:
+        """Append the tokens. Returns the most likely next one: that of the largest logit, of equal ones the lowest id.
+
+        The head is screened with a byte a weight (``head.greedy``), made at the first call; ``screened`` and
+        ``unscreened`` count where that sufficed and where it did not.
+        """
+        if self._parameters.screen is None:
+            check_memory(self.config.vocab * (self.config.hidden + 12))
+            self._parameters = self._parameters._replace(screen=screen_of(self._parameters.head, self._device))
+        token, screened = self._append(tokens, "none", "greedy")[-1].tolist()
+        self.screened, self.unscreened = self.screened + screened, self.unscreened + 1 - screened
+        return token
+
+    def run_block(self, block: Block, program: BlockProgram) -> Filled:
+        """Fill a block of masks behind what the cache holds; ``block_diffusion`` says how a text is made of them."""
+        options = self._options._replace(block=None if program.causal else program.block)
+        static = {"config": self.config, "options": options, "program": program}
+        filled = fill(self._parameters, self._cache, block, **static)
+        self._cache = filled.cache
+        if not filled.finite:
+            raise non_finite(f"the block at position {int(block.start)}")
+        return filled
 
     def trace(self, tokens: Sequence[int]) -> Trace:
         """Every activation of a pass over the tokens from position 0, named and shaped as the golden model's.
@@ -83,9 +130,9 @@ class XlaEngine:
         trace = Trace(tokens=ids.tolist(), mode=MODE.id, engine=self.name, versions=self.versions())
         cache = self._new_cache()
         for part in chunks(ids.size, _TRACED_CHUNK):
-            chunk = self._run(ids[part], cache, part.start, traced=True)
+            chunk = self._run(ids[part], cache, part.start, "all", traced=True)
             cache = chunk.cache
-            self._refuse_non_finite(chunk, part.stop - part.start)
+            self._refuse_non_finite(chunk, part.stop - part.start, "all")
             self._record(trace, chunk, part)
         return trace
 
@@ -96,30 +143,73 @@ class XlaEngine:
         """
         if name not in self._operations:
             raise EngineError("the model has no such operation", kind="operation-name", thing=name)
-        return run_operation(Model(self.config, self._parameters, self.capacity), self._operations[name], inputs)
+        at = Model(self.config, self._parameters, self.capacity, dict(self._options.formulations))
+        return run_operation(at, self._operations[name], inputs)
 
     def _new_cache(self) -> KvCache:
-        return kv_cache.new_cache(self.config, self.capacity, self._device)
+        return kv_cache.new_cache(self.config, self.capacity, self._device, self._options.scheme)
 
-    def _run(self, ids: np.ndarray, cache: KvCache, start: int, traced: bool = False) -> model.Chunk:
+    def _append(
+        self, tokens: Sequence[int], ending: Ending, last: Ending, block: int | None = None
+    ) -> list[np.ndarray]:
+        """The results of the chunks; last: the ending of the last of them. All or nothing."""
+        ids = check_room(check_tokens(tokens, self.config, self._length), self._length, self.capacity)
+        results = []
+        for part in chunks(ids.size):
+            count, wanted = part.stop - part.start, last if part.stop == ids.size else ending
+            chunk = self._run(ids[part], self._cache, self._length + part.start, wanted, block=block)
+            self._cache = chunk.cache  # before anything is refused: the old one has been donated
+            self._refuse_non_finite(chunk, count, wanted)
+            result = np.array(chunk.result)
+            results.append(result[:count] if wanted == "all" else result)
+        self._length += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
+        return results
+
+    def _run(
+        self,
+        ids: np.ndarray,
+        cache: KvCache,
+        start: int,
+        ending: Ending,
+        traced: bool = False,
+        block: int | None = None,
+    ) -> model.Chunk:
         """One chunk. The cache given is used up."""
         count, padded = ids.size, pad(ids, bucket(ids.size))
         place = np.int32(start), np.int32(count)
-        return model.forward(self._parameters, cache, padded, *place, config=self.config, traced=traced)
+        options = self._options._replace(block=block)
+        static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
+        return model.forward(self._parameters, cache, padded, *place, **static)
 
-    def _refuse_non_finite(self, chunk: model.Chunk, count: int) -> None:
+    def _refuse_non_finite(self, chunk: model.Chunk, count: int, ending: Ending) -> None:
         wrong = np.argwhere(~np.asarray(chunk.finite))
         if wrong.size:
             layer, site = wrong[0]
             raise non_finite(f"layers.{layer}.{model.QUANTIZED[site]}")
-        if not np.isfinite(np.asarray(chunk.logits)[:count]).all():
+        if ending == "none":
+            return
+        if not np.isfinite(np.asarray(chunk.result)[: count if ending == "all" else None]).all():
             raise non_finite("logits")
 
     def _record(self, trace: Trace, chunk: model.Chunk, part: slice) -> None:
         """Append a chunk's arrays to the trace in execution order, without their padding."""
-        outer = {name: np.asarray(array) for name, array in {**chunk.outer, "logits": chunk.logits}.items()}
+        outer = {name: np.asarray(array) for name, array in {**chunk.outer, "logits": chunk.result}.items()}
         inner = {name: np.asarray(array) for name, array in chunk.inner.items()}
         for name in trace_names(self.config):
             _, layer, what = name.split(".", 2) if name.startswith("layers.") else ("", "", name)
             array = inner[what][int(layer)] if layer else outer[name]
             trace.record(name, crop(name, array, part.stop - part.start, keys=part.stop), token_axis(name))
+
+
+def _everywhere(formulation: str | None) -> tuple[tuple[str, str], ...]:
+    """The formulation for each linear, or none."""
+    if formulation is None:
+        return ()
+    if formulation not in FORMULATIONS:
+        raise EngineError(
+            "no such formulation of the ternary product",
+            kind="formulation",
+            got=repr(formulation),
+            expected=", ".join(FORMULATIONS),
+        )
+    return tuple((name, formulation) for name in model.LINEARS)

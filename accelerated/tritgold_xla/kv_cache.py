@@ -1,4 +1,4 @@
-"""The KV cache on the device: room for ``capacity`` positions of every layer, float32, allocated once.
+"""The KV cache on the device: room for ``capacity`` positions of every layer, allocated once and written in place.
 
 How many positions are filled is the engine's knowledge, not the cache's. Whatever stands behind them is never read.
 """
@@ -10,49 +10,91 @@ import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
+from tritgold_xla.buckets import CHUNKS
+from tritgold_xla.kv_schemes import kv_scheme
+
+# Positions that attention takes at once: what it converts to float32 stays in a core's own cache.
+PART = 256
 
 
 class KvCache(NamedTuple):
-    """Keys (after RoPE) and values, float32 [layers, capacity, kv_heads, head_dim]."""
+    """Keys (after RoPE) and values, [layers, kv_heads, positions, head_dim] in the scheme's type, and their scales.
+
+    positions: the capacity and a chunk more, up to a multiple of PART, so that a padded chunk and a part of PART
+    positions always fit: ``dynamic_update_slice`` would move them down over rows that are in use.
+    """
 
     keys: jax.Array
     values: jax.Array
+    key_scales: jax.Array
+    value_scales: jax.Array
 
     @property
-    def capacity(self) -> int:
+    def positions(self) -> int:
         """Positions of a layer."""
-        return self.keys.shape[1]
+        return self.keys.shape[2]
 
 
-def new_cache(config: ModelConfig, capacity: int, device: jax.Device) -> KvCache:
-    """An empty cache. Two buffers, because the cache is donated and one buffer cannot be given away twice."""
-    shape = (config.layers, capacity, config.kv_heads, config.head_dim)
-    return KvCache(jnp.zeros(shape, jnp.float32, device=device), jnp.zeros(shape, jnp.float32, device=device))
+def positions(capacity: int) -> int:
+    """Positions that a cache with room for ``capacity`` of them has.
 
-
-def append(cache: KvCache, layer: jax.Array, start: jax.Array, count: jax.Array, k: jax.Array, v: jax.Array) -> KvCache:
-    """The cache with k and v, float32 [tokens, kv_heads, head_dim], at start to start + count - 1 of one layer.
-
-    The padding behind ``count`` is dropped, row by row. A block write would move a chunk that reaches beyond the
-    capacity down over rows that are in use: ``dynamic_update_slice`` clamps its start.
+    >>> positions(128), positions(129)
+    (256, 512)
     """
-    token = lax.iota(jnp.int32, k.shape[0])
-    rows = jnp.where(token < count, start + token, cache.capacity)
-    return KvCache(
-        cache.keys.at[layer, rows].set(k, mode="drop"),
-        cache.values.at[layer, rows].set(v, mode="drop"),
-    )
+    return -(-(capacity + CHUNKS[-1]) // PART) * PART
 
 
-def read(cache: KvCache, layer: jax.Array, length: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Keys and values of one layer, float32 [kv_heads, capacity, head_dim]; zero from ``length`` on.
+def cache_bytes(config: ModelConfig, capacity: int, scheme: str) -> int:
+    """Bytes of a whole cache."""
+    row = kv_scheme(scheme).row_bytes(config.head_dim)
+    return 2 * config.layers * config.kv_heads * positions(capacity) * row
 
-    Zero, because a weight of exactly 0 does not hide the NaN that a refused prompt may have left behind.
+
+def new_cache(config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32") -> KvCache:
+    """An empty cache. Buffers of their own, because the cache is donated and one buffer cannot be given away twice."""
+    kind = kv_scheme(scheme)
+    shape = (config.layers, config.kv_heads, positions(capacity))
+
+    def side() -> tuple[jax.Array, jax.Array]:
+        stored = jnp.zeros((*shape, config.head_dim), kind.dtype, device=device)
+        return stored, jnp.zeros((*shape, kind.scales), jnp.float32, device=device)
+
+    (keys, key_scales), (values, value_scales) = side(), side()
+    return KvCache(keys, values, key_scales, value_scales)
+
+
+def append(cache: KvCache, scheme: str, layer: jax.Array, start: jax.Array, k: jax.Array, v: jax.Array) -> KvCache:
+    """The cache with k and v, float32 [tokens, kv_heads, head_dim], from position ``start`` on of one layer.
+
+    Padding of the chunk is written too, behind what will be the length; the next chunk writes over it.
     """
-    filled = (lax.iota(jnp.int32, cache.capacity) < length)[:, None, None]
+    kind, at = kv_scheme(scheme), (layer, 0, start, 0)
 
-    def one(rows: jax.Array) -> jax.Array:
-        kept = jnp.where(filled, lax.dynamic_index_in_dim(rows, layer, axis=0, keepdims=False), jnp.float32(0))
-        return kept.transpose(1, 0, 2)
+    def put(stored: jax.Array, scales: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        new, new_scales = kind.store(rows.transpose(1, 0, 2))
+        stored = lax.dynamic_update_slice(stored, new[None], at)
+        return stored, lax.dynamic_update_slice(scales, new_scales[None], at) if kind.scales else scales
 
-    return one(cache.keys), one(cache.values)
+    keys, key_scales = put(cache.keys, cache.key_scales, k)
+    values, value_scales = put(cache.values, cache.value_scales, v)
+    return KvCache(keys, values, key_scales, value_scales)
+
+
+def read(
+    cache: KvCache, scheme: str, layer: jax.Array, first: jax.Array, size: int, length: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
+
+    Zero from ``length`` on, because a weight of exactly 0 does not hide the NaN that a refused prompt left behind.
+    """
+    kind = kv_scheme(scheme)
+    filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
+
+    def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
+        def part(array: jax.Array) -> jax.Array:
+            size_of = (1, array.shape[1], size, array.shape[3])
+            return lax.dynamic_slice(array, (layer, 0, first, 0), size_of)[0]
+
+        return jnp.where(filled, kind.load(part(stored), part(scales)), jnp.float32(0))
+
+    return one(cache.keys, cache.key_scales), one(cache.values, cache.value_scales)

@@ -8,19 +8,17 @@ through ``ieee``, so a token's result does not depend on the chunk that it is co
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Float32, Int32
+from jaxtyping import Float, Float32, Int32
 
 from tritgold.config import Activation
-from tritgold_xla.flags import PRECISION
 from tritgold_xla.ieee import divide, multiply, rounded, tree_sum
 
 
 def embed(
-    tokens: Int32[jax.Array, " tokens"], table: Float32[jax.Array, "vocab hidden"]
+    tokens: Int32[jax.Array, " tokens"], table: Float[jax.Array, "vocab hidden"]
 ) -> Float32[jax.Array, "tokens hidden"]:
     """The embedding rows of the tokens, exactly. Ids must be below vocab; the engine checks."""
-    return jnp.take(table, tokens, axis=0, mode="clip")
+    return jnp.take(table, tokens, axis=0, mode="clip").astype(jnp.float32)
 
 
 def rms_norm(
@@ -78,10 +76,3 @@ def add(
 ) -> Float32[jax.Array, "tokens hidden"]:
     """The residual connection."""
     return a + b
-
-
-def logits(
-    x: Float32[jax.Array, "tokens hidden"], head: Float32[jax.Array, "vocab hidden"]
-) -> Float32[jax.Array, "tokens vocab"]:
-    """x . head[v] for every vocabulary row v, one float32 dot product."""
-    return lax.dot_general(x, head, (((1,), (1,)), ((), ())), precision=PRECISION)

@@ -3,15 +3,16 @@
 Read it beside ``tritgold.graph``, whose names it uses: ``layers.<n>.`` stands before each name of a layer.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
-from tritgold_xla import attention, kv_cache, layers
-from tritgold_xla.bit_linear import bit_linear, finite_tokens, quantize
+from tritgold.weights import LINEARS
+from tritgold_xla import attention, head, kv_cache, layers
+from tritgold_xla.bit_linear import bit_linears, quantize
 from tritgold_xla.flags import jit
 from tritgold_xla.kv_cache import KvCache
 from tritgold_xla.parameters import LayerParameters, Parameters
@@ -20,18 +21,34 @@ from tritgold_xla.parameters import LayerParameters, Parameters
 QUANTIZED = ("attn_in", "o_in", "ffn_in", "down_in")
 
 Arrays = dict[str, jax.Array]
+__all__ = ["LINEARS", "QUANTIZED", "Chunk", "Ending", "Options", "forward", "hidden_states"]
+# What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
+Ending = Literal["all", "last", "greedy", "none"]
+
+
+class Options(NamedTuple):
+    """What a program is compiled for, beside its shapes.
+
+    scheme: of the KV cache. formulations: the names that override ``choose``, by the name of a linear. block: None for
+    causal attention; else tokens see their own block of so many positions whole.
+    """
+
+    scheme: str = "f32"
+    formulations: tuple[tuple[str, str], ...] = ()
+    block: int | None = None
 
 
 class Chunk(NamedTuple):
     """What a forward pass returns.
 
-    logits: float32 [tokens, vocab]. cache: the one that was given, extended. finite: bool [layers, 4], whether the
-    activations of every token at each of QUANTIZED were finite; where not, everything after is meaningless.
-    outer: embedding and final_norm; inner: a layer's arrays by their names in it, with a leading axis ``layers``.
-    Both are empty unless traced. Rows of padding are to be cut off everywhere.
+    result: by the ending float32 [tokens, vocab], [vocab], or int32 [2], the token and whether the screen sufficed.
+    cache: the one that was given, extended. finite: bool [layers, 4], whether the activations of every token at each
+    of QUANTIZED were finite; where not, everything after is meaningless. outer: embedding and final_norm; inner: a
+    layer's arrays by their names in it, with a leading axis ``layers``. Both are empty unless traced. Rows of padding
+    are to be cut off everywhere.
     """
 
-    logits: jax.Array
+    result: jax.Array
     cache: KvCache
     finite: jax.Array
     outer: Arrays
@@ -39,10 +56,15 @@ class Chunk(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the chunk stands: position of its first token, tokens that are no padding, RoPE's rows for each token."""
+    """Where the chunk stands: position of its first token, tokens that are no padding, positions behind it.
+
+    ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
+    """
 
     start: jax.Array
     tokens: jax.Array
+    length: jax.Array
+    ends: jax.Array
     sin: jax.Array
     cos: jax.Array
 
@@ -55,45 +77,95 @@ def _forward(
     count: jax.Array,
     *,
     config: ModelConfig,
-    traced: bool,
+    options: Options,
+    ending: Ending,
+    traced: bool = False,
 ) -> Chunk:
     """Run a padded chunk behind the first ``start`` positions of the cache.
 
     tokens: int32 [tokens], of which the first ``count`` are real. start, count: int32 []; start + count must not
-    exceed the capacity. config, traced: static. The cache is donated: only the returned one may be used again.
+    exceed the capacity. config, options, ending, traced: static. The cache is donated: only the returned one may be
+    used again.
     """
+    embedded, x, cache, finite, outer, inner = hidden_states(
+        parameters, cache, tokens, start, count, config=config, options=options, traced=traced
+    )
+    del embedded
+    return Chunk(_ended(parameters, x, count, ending), cache, finite, outer, inner)
+
+
+forward = jit(_forward, static=("config", "options", "ending", "traced"), donate=("cache",))
+
+
+def hidden_states(
+    parameters: Parameters,
+    cache: KvCache,
+    tokens: jax.Array,
+    start: jax.Array,
+    count: jax.Array,
+    *,
+    config: ModelConfig,
+    options: Options,
+    traced: bool = False,
+) -> tuple[jax.Array, jax.Array, KvCache, jax.Array, Arrays, Arrays]:
+    """(embedding, final norm, cache, finite, outer, inner): everything of a pass but the head."""
     positions = start + lax.iota(jnp.int32, tokens.shape[0])
     sin, cos = (jnp.take(table, positions, axis=0, mode="clip") for table in (parameters.sin, parameters.cos))
-    place = _Place(start, count, sin, cos)
+    length = start + count
+    if options.block is None:
+        ends = jnp.minimum(positions + 1, length)
+    else:
+        ends = jnp.minimum((positions // options.block + 1) * options.block, length)
+    place = _Place(start, count, length, ends, sin, cos)
 
     def step(
         carry: tuple[jax.Array, KvCache], index: jax.Array
     ) -> tuple[tuple[jax.Array, KvCache], tuple[jax.Array, Arrays]]:
         x, cache = carry
-        x, cache, finite, arrays = _layer(config, place, index, parameters.layers.at(index), x, cache)
-        return (x, cache), (finite, arrays if traced else {})
+        weights = parameters.layers.at(index)
+        x, cache, finite, arrays = _layer(config, options, place, index, weights, x, cache, traced)
+        return (x, cache), (finite, arrays)
 
     embedded = layers.embed(tokens, parameters.embedding)
     indices = lax.iota(jnp.int32, config.layers)
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
     x = layers.rms_norm(x, parameters.final_norm, config.norm_eps)
     outer = {"embedding": embedded, "final_norm": x} if traced else {}
-    return Chunk(layers.logits(x, parameters.head), cache, finite, outer, inner)
+    return embedded, x, cache, finite, outer, inner
 
 
-forward = jit(_forward, static=("config", "traced"), donate=("cache",))
+def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: Ending) -> jax.Array:
+    if ending == "all":
+        return head.logits(x, parameters.head)
+    if ending == "none":
+        return jnp.zeros((0,), jnp.float32)
+    last = lax.dynamic_slice_in_dim(x, count - 1, 1)
+    if ending == "last":
+        return head.logits(last, parameters.head)[0]
+    assert parameters.screen is not None
+    token, screened = head.greedy(last[0], parameters.head, parameters.screen)
+    return jnp.stack([token, screened.astype(jnp.int32)])
 
 
 def _layer(
-    config: ModelConfig, place: _Place, index: jax.Array, weights: LayerParameters, x: jax.Array, cache: KvCache
+    config: ModelConfig,
+    options: Options,
+    place: _Place,
+    index: jax.Array,
+    weights: LayerParameters,
+    x: jax.Array,
+    cache: KvCache,
+    traced: bool,
 ) -> tuple[jax.Array, KvCache, jax.Array, Arrays]:
     """One decoder layer: attention, then the gated FFN, each added to the residual stream x [tokens, hidden]."""
     c, tokens, gains = config, x.shape[0], weights.gains
+    chosen = dict(options.formulations)
     arrays: Arrays = {}
     finite: list[jax.Array] = []
 
     def record(name: str, array: jax.Array) -> jax.Array:
-        arrays[name] = array
+        if traced:
+            arrays[name] = array
         return array
 
     def norm(name: str, x: jax.Array) -> jax.Array:
@@ -102,13 +174,13 @@ def _layer(
     def linears(source: str, x: jax.Array, *names: str) -> list[jax.Array]:
         """Quantise x once, then run each linear on the same codes."""
         padding = lax.iota(jnp.int32, tokens) >= place.tokens
-        codes, scale = quantize(x)
-        finite.append((finite_tokens(x) | padding).all())
+        codes, scale, usable = quantize(x)
+        finite.append((usable | padding).all())
         record(f"{source}.codes", codes)
         record(f"{source}.scale", scale)
         outputs = []
-        for name in names:
-            acc, out = bit_linear(codes, scale, weights.linears[name], c.scale_rule)
+        results = bit_linears(codes, scale, {n: weights.linears[n] for n in names}, c.scale_rule, chosen)
+        for name, (acc, out) in results.items():
             record(f"{name}.acc", acc)
             outputs.append(record(f"{name}.out", out))
         return outputs
@@ -118,10 +190,14 @@ def _layer(
     q = record("q_rope", layers.rotate(q.reshape(tokens, c.heads, c.head_dim), place.sin, place.cos))
     k = record("k_rope", layers.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
     v = v.reshape(tokens, c.kv_heads, c.head_dim)
-    cache = kv_cache.append(cache, index, place.start, place.tokens, k, v)
-    keys, values = kv_cache.read(cache, index, place.start + place.tokens)
-    probs = record("probs", attention.softmax_weights(q, keys, place.start, place.tokens))
-    a = record("attn_mix", attention.mix_values(probs, values, place.tokens))
+    cache = kv_cache.append(cache, options.scheme, index, place.start, k, v)
+    if traced:
+        keys, values = kv_cache.read(cache, options.scheme, index, jnp.int32(0), cache.positions, place.length)
+        probs = record("probs", attention.softmax_weights(q, keys, place.ends))
+        a = attention.mix_values(probs, values)
+    else:
+        a = attention.attend(q, cache, options.scheme, index, place.length, place.ends)
+    a = record("attn_mix", a)
     if c.sub_norms:
         a = norm("attn_sub_norm", a)
     (o,) = linears("o_in", a, "o")

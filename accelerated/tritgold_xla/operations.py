@@ -1,7 +1,7 @@
 """One operation of the graph at a time, on inputs from outside: how a judge finds the first one that differs.
 
-Each runs the very function that ``model.forward`` runs, compiled by itself. Tokens are padded up to a bucket and keys
-to the cache's capacity, as in the whole pass. Positions start at 0.
+Each runs the very function that ``model.forward`` runs when it is traced, compiled by itself. Tokens are padded up to a
+bucket and keys to the cache's positions, as in the whole pass. Positions start at 0.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jax import lax
 
-from tritgold.config import ModelConfig, check_tokens
+from tritgold.config import ModelConfig, ScaleRule, check_tokens
 from tritgold.errors import EngineError
 from tritgold.graph import Kind, Operation
-from tritgold_xla import attention, layers
-from tritgold_xla.bit_linear import bit_linear, finite_tokens, quantize
+from tritgold_xla import attention, head, kv_cache, layers
+from tritgold_xla.bit_linear import PackedLinear, bit_linears, quantize
 from tritgold_xla.buckets import bucket, pad
 from tritgold_xla.checks import non_finite
 from tritgold_xla.flags import jit
@@ -28,14 +28,22 @@ Results = tuple[jax.Array, ...]
 _select = jit(lambda stack, layer: jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack))
 _embed = jit(layers.embed)
 _rms_norm = jit(layers.rms_norm, static=("eps",))
-_quantize = jit(lambda x: (*quantize(x), finite_tokens(x)))
-_bit_linear = jit(bit_linear, static=("rule",))
+_quantize = jit(quantize)
 _rotate = jit(layers.rotate)
 _softmax_weights = jit(attention.softmax_weights)
 _mix_values = jit(attention.mix_values)
 _gated_activation = jit(layers.gated_activation, static=("activation",))
 _add = jit(layers.add)
-_logits = jit(layers.logits)
+_logits = jit(head.logits)
+
+
+def _one_linear(
+    codes: jax.Array, scale: jax.Array, weight: PackedLinear, rule: ScaleRule, formulation: str | None
+) -> tuple[jax.Array, jax.Array]:
+    return bit_linears(codes, scale, {"it": weight}, rule, {"it": formulation} if formulation else {})["it"]
+
+
+_bit_linear = jit(_one_linear, static=("rule", "formulation"))
 
 
 class Model(NamedTuple):
@@ -44,6 +52,7 @@ class Model(NamedTuple):
     config: ModelConfig
     parameters: Parameters
     capacity: int
+    formulations: dict[str, str]
 
 
 def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
@@ -65,7 +74,7 @@ class _Call:
     """One operation: its own weights, and its inputs, checked and padded along the token axis to a bucket."""
 
     def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
-        self.config, self.parameters, self.capacity = model
+        self.config, self.parameters, self.capacity, self.formulations = model
         self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
         # Of ``layers.<n>.<what>``; outside the layers the name is all there is.
         self.what = operation.name.rpartition(".")[2]
@@ -108,9 +117,9 @@ class _Call:
         return pad(self.inputs[role], bucket(self.tokens), axis)
 
     def cached(self, role: str) -> np.ndarray:
-        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, capacity, head_dim], zero behind the tokens."""
+        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, positions, head_dim], zero behind the tokens."""
         rows = self.inputs[role].reshape(self.tokens, self.config.kv_heads, self.config.head_dim)
-        return pad(rows.transpose(1, 0, 2), self.capacity, axis=1)
+        return pad(rows.transpose(1, 0, 2), kv_cache.positions(self.capacity), axis=1)
 
 
 def _run_embedding(call: _Call) -> Results:
@@ -135,7 +144,8 @@ def _run_quantize(call: _Call) -> Results:
 
 def _run_bit_linear(call: _Call) -> Results:
     weight = _select(call.parameters.layers.linears[call.what], call.layer)
-    return _bit_linear(call.padded("codes"), call.padded("scale"), weight, rule=call.config.scale_rule)
+    static = {"rule": call.config.scale_rule, "formulation": call.formulations.get(call.what)}
+    return _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
 
 
 def _run_rope(call: _Call) -> Results:
@@ -147,12 +157,13 @@ def _run_rope(call: _Call) -> Results:
 
 
 def _run_softmax(call: _Call) -> Results:
-    return (_softmax_weights(call.padded("q"), call.cached("k"), np.int32(0), call.count),)
+    ends = np.minimum(np.arange(bucket(call.tokens), dtype=np.int32) + 1, call.count)
+    return (_softmax_weights(call.padded("q"), call.cached("k"), ends),)
 
 
 def _run_mix(call: _Call) -> Results:
-    weights = pad(call.padded("probs", axis=1), call.capacity, axis=2)
-    return (_mix_values(weights, call.cached("v"), call.count),)
+    weights = pad(call.padded("probs", axis=1), kv_cache.positions(call.capacity), axis=2)
+    return (_mix_values(weights, call.cached("v")),)
 
 
 def _run_activation(call: _Call) -> Results:

@@ -1,8 +1,10 @@
-"""A model's weights on the device: the layers stacked, ternary matrices packed, everything else float32."""
+"""A model's weights on the device: layers stacked, ternary matrices in bit planes, the head in two bytes a weight."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -10,10 +12,20 @@ from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold_xla import planes
 from tritgold_xla.absmean import absmean
 from tritgold_xla.bit_linear import PackedLinear
+from tritgold_xla.flags import jit
+from tritgold_xla.formulations import Planes
+from tritgold_xla.head import Screen, fits_bfloat16, make_screen
 from tritgold_xla.layers import rotation_table
-from tritgold_xla.packed import pack
+
+# Told after each tensor: how many are done, of how many.
+Progress = Callable[[int, int], None]
+
+_pack = jit(planes.pack)
+_screen = jit(make_screen)
+_SLICE = 1 << 22  # numbers of a dense matrix that are float32 at a time
 
 
 class LayerParameters(NamedTuple):
@@ -34,8 +46,8 @@ class LayerParameters(NamedTuple):
 class Parameters(NamedTuple):
     """All arrays of a model.
 
-    embedding: float32 [vocab, hidden]; head: the same shape, the same array where it is tied. sin, cos: float32
-    [capacity, head_dim / 2], RoPE's table.
+    embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
+    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: for the greedy head, or None.
     """
 
     embedding: jax.Array
@@ -44,16 +56,30 @@ class Parameters(NamedTuple):
     head: jax.Array
     sin: jax.Array
     cos: jax.Array
+    screen: Screen | None = None
+
+    def nbytes(self) -> int:
+        """Bytes of all arrays; a tied head counts once."""
+        arrays = {id(array): array.nbytes for array in jax.tree.leaves(self)}
+        return sum(arrays.values())
 
 
-def load_parameters(config: ModelConfig, weights: ModelWeights, capacity: int, device: jax.Device) -> Parameters:
+def load_parameters(
+    config: ModelConfig,
+    weights: ModelWeights,
+    capacity: int,
+    device: jax.Device,
+    screen: bool = False,
+    progress: Progress | None = None,
+) -> Parameters:
     """Pack and stack the weights, one matrix unpacked at a time.
 
     Raises WeightsError where a tensor has not the shape that the configuration asks for.
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
-    linears = {name: _stack_linear(config, weights, name, device) for name in LINEARS}
+    count = _Count(progress, len(LINEARS) * config.layers + 1 + (weights.head is not None))
+    linears = {name: _stack_linear(config, weights, name, device, count) for name in LINEARS}
     widths = config.norm_widths()
     gains: dict[str, jax.Array] = {}
     for name in NORMS:
@@ -63,30 +89,79 @@ def load_parameters(config: ModelConfig, weights: ModelWeights, capacity: int, d
             gains[name] = jax.device_put(stacked, device)
         elif any(gain is not None for gain in of_layers):
             raise WeightsError("is not part of this model", kind="unused-tensor", thing=name)
-    embedding = _dense("embedding", weights.embedding, config, device)
+    embedding = _dense("embedding", weights.embedding, config, device, count)
+    head = embedding if weights.head is None else _dense("head", weights.head, config, device, count)
     sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
     return Parameters(
         embedding=embedding,
         layers=LayerParameters(linears, gains),
         final_norm=jax.device_put(_gain("final_norm", weights.final_norm, config.hidden), device),
-        head=embedding if weights.head is None else _dense("head", weights.head, config, device),
+        head=head,
         sin=jax.device_put(sin, device),
         cos=jax.device_put(cos, device),
+        screen=screen_of(head, device) if screen else None,
     )
 
 
-def _stack_linear(config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device) -> PackedLinear:
-    """The planes [layers, out, bytes] and scales [layers] of one linear."""
-    planes: list[np.ndarray] = []
-    scales: list[np.float32] = []
+def parameter_bytes(config: ModelConfig, screen: bool) -> int:
+    """About how many bytes ``load_parameters`` allocates, a head of bfloat16 assumed."""
+    linears = sum(8 * planes.words(in_) * out for out, in_ in map(config.linear_shape, LINEARS)) * config.layers
+    rows = config.vocab * config.hidden
+    return linears + rows * (2 * (1 if config.tied_head else 2) + (1 if screen else 0))
+
+
+def screen_of(head: jax.Array, device: jax.Device) -> Screen:
+    """The coarse copy of the head, made a slice of rows at a time."""
+    vocab, hidden = head.shape
+    kinds = (((vocab, hidden), np.int8), *(((vocab,), np.float32),) * 3)
+    made = [_aligned(shape, np.dtype(kind)) for shape, kind in kinds]
+    step = max(1, _SLICE // hidden)
+    for first in range(0, vocab, step):
+        part = _screen(np.asarray(head[first : first + step]).astype(np.float32))
+        for whole, rows in zip(made, part, strict=True):
+            whole[first : first + step] = np.asarray(rows)
+    return Screen(*(jax.device_put(array, device) for array in made))
+
+
+class _Count:
+    """Tells a ``Progress`` after each tensor."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
+
+    def one_more(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An empty array that JAX takes over as it is: it copies what does not begin at a multiple of 64 bytes."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    buffer = np.empty(size + 64, np.uint8)
+    first = -buffer.ctypes.data % 64
+    return buffer[first : first + size].view(dtype).reshape(shape)
+
+
+def _stack_linear(
+    config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device, count: _Count
+) -> PackedLinear:
+    """The planes [layers, 2, words, out] and scales [layers] of one linear."""
+    out, in_ = config.linear_shape(name)
+    bits = _aligned((config.layers, 2, planes.words(in_), out), np.dtype(np.uint32))
+    negatives = _aligned((config.layers, out), np.dtype(np.int32))
+    scales = np.empty(config.layers, np.float32)
     for index, layer in enumerate(weights.layers):
         at, weight = f"layers.{index}.{name}", layer.linear(name)
-        if tuple(weight.shape) != config.linear_shape(name):
-            raise _shape_error(at, weight.shape, config.linear_shape(name))
-        trits, scale = _trits(at, weight)
-        planes.append(pack(trits))
-        scales.append(scale)
-    return PackedLinear(jax.device_put(np.stack(planes), device), jax.device_put(np.array(scales, np.float32), device))
+        if tuple(weight.shape) != (out, in_):
+            raise _shape_error(at, weight.shape, (out, in_))
+        trits, scales[index] = _trits(at, weight)
+        for stacked, packed in zip((bits, negatives), _pack(trits), strict=True):
+            stacked[index] = np.asarray(packed)
+        count.one_more()
+    return PackedLinear(
+        Planes(jax.device_put(bits, device), jax.device_put(negatives, device)), jax.device_put(scales, device)
+    )
 
 
 def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.float32]:
@@ -106,10 +181,19 @@ def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:
     return np.asarray(gain, np.float32)
 
 
-def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device) -> jax.Array:
-    if tuple(matrix.shape) != (config.vocab, config.hidden):
-        raise _shape_error(name, matrix.shape, [config.vocab, config.hidden])
-    return jax.device_put(np.ascontiguousarray(matrix.rows(slice(0, config.vocab)), np.float32), device)
+def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device, count: _Count) -> jax.Array:
+    """The matrix, bfloat16 as long as every number read so far is one; a slice of rows is float32 at a time."""
+    shape = config.vocab, config.hidden
+    if tuple(matrix.shape) != shape:
+        raise _shape_error(name, matrix.shape, list(shape))
+    step = max(1, _SLICE // config.hidden)
+    slices = [slice(first, min(first + step, config.vocab)) for first in range(0, config.vocab, step)]
+    narrow = all(fits_bfloat16(matrix.rows(part)) for part in slices)
+    rows = _aligned(shape, np.dtype(jnp.bfloat16) if narrow else np.dtype(np.float32))
+    for part in slices:
+        rows[part] = matrix.rows(part)
+    count.one_more()
+    return jax.device_put(rows, device)
 
 
 def _shape_error(thing: str, got: object, expected: object) -> WeightsError:

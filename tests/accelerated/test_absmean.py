@@ -9,7 +9,8 @@ from tritgold.errors import NonFiniteError
 from tritgold.quantize import absmean_ternary
 from tritgold_xla import XlaEngine
 from tritgold_xla.absmean import absmean
-from tritgold_xla.packed import pack
+from tritgold_xla.flags import jit
+from tritgold_xla.planes import pack
 
 
 @settings(deadline=None, derandomize=True)
@@ -61,4 +62,4 @@ def test_the_engine_quantises_masters_itself_and_gets_the_golden_planes():
         tensor = weight.ternary()
         packed = online._parameters.layers.linears[what]
         assert packed.scale[int(layer)] == tensor.scale
-        np.testing.assert_array_equal(packed.planes[int(layer)], pack(tensor.trits))
+        np.testing.assert_array_equal(packed.planes.bits[int(layer)], jit(pack)(tensor.trits)[0])

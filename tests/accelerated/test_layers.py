@@ -9,7 +9,7 @@ import tritgold.layers.feed_forward as golden_feed_forward
 import tritgold.layers.lm_head as golden_head
 import tritgold.layers.rms_norm as golden_norm
 import tritgold.layers.rotary as golden_rotary
-from tritgold_xla import layers
+from tritgold_xla import head, layers
 from tritgold_xla.flags import jit
 
 CHUNKS = (1, 8)
@@ -88,7 +88,7 @@ def test_embedding_is_exact():
 
 
 def test_logits():
-    x, head = normal(8, 256), normal(101, 256, seed=1)
-    expected = golden_head.logits(x, Matrix(head))
-    got = np.asarray(jit(layers.logits)(x, head))
-    assert (np.abs(got - expected) <= 2 * np.sqrt(256) * U * (np.abs(x) @ np.abs(head).T)).all()
+    x, rows = normal(8, 256), normal(101, 256, seed=1)
+    expected = golden_head.logits(x, Matrix(rows))
+    got = np.asarray(jit(head.logits)(x, rows))
+    assert (np.abs(got - expected) <= 2 * np.sqrt(256) * U * (np.abs(x) @ np.abs(rows).T)).all()

@@ -14,11 +14,12 @@ def load(config, weights):
 
 
 def test_the_packed_planes_are_the_only_copy_of_the_ternary_weights():
-    config = replace(LLAMA, hidden=80, inter=200)
+    config = replace(LLAMA, hidden=128, inter=256, heads=8, head_dim=16)  # widths that fill their words
     loaded = load(config, make_weights(config))
     weights = sum(np.prod(config.linear_shape(n)) for n in loaded.layers.linears) * config.layers
     held = sum(array.nbytes for array in jax.tree.leaves(loaded.layers.linears))
-    assert held == weights / 4 + 4 * 7 * config.layers  # two bits a weight and a float32 scale a matrix
+    rows = sum(config.linear_shape(n)[0] for n in loaded.layers.linears) * config.layers
+    assert held == weights / 4 + 4 * rows + 4 * 7 * config.layers  # two bits a weight, a count a row, a scale a matrix
     assert all(array.nbytes < weights for array in jax.tree.leaves(loaded)), "a matrix that is not packed"
 
 

@@ -1,0 +1,134 @@
+"""The language-model head: logits at the speed of memory, and the greedy token for fewer bytes, exactly.
+
+A head whose weights are all bfloat16 numbers is kept so, two bytes a weight. XLA's fast product of bfloat16 numbers
+takes bfloat16 on both sides; so a float32 activation is cut into three of them, which together are the same number,
+and the three products are added. Nothing is rounded but sums.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float32, Int32
+
+from tritgold_xla.choice import library_dots
+from tritgold_xla.flags import PRECISION
+from tritgold_xla.ieee import barrier
+
+_PIECES = 3
+# Rows that are converted to float32 at a time where XLA has no fast product of bfloat16.
+_BLOCK = 4096
+# Candidates that are scored exactly.
+_CANDIDATES = 64
+
+
+def fits_bfloat16(rows: np.ndarray) -> bool:
+    """Whether every float32 of an array is a bfloat16 number: its low half is zero."""
+    return not (np.ascontiguousarray(rows, np.float32).view(np.uint32) & np.uint32(0xFFFF)).any()
+
+
+def logits(x: Float32[jax.Array, "tokens hidden"], head: jax.Array) -> Float32[jax.Array, "tokens vocab"]:
+    """x . head[v] for every vocabulary row v. head: [vocab, hidden], bfloat16 or float32; sums in float32."""
+    if head.dtype == jnp.float32:
+        return _dot(x, head)
+    if library_dots():
+        return _in_pieces(x, head)
+    return _in_blocks(x, head)
+
+
+def _dot(x: jax.Array, rows: jax.Array) -> jax.Array:
+    return lax.dot_general(x, rows, (((1,), (1,)), ((), ())), precision=PRECISION)
+
+
+def _in_pieces(x: jax.Array, head: jax.Array) -> jax.Array:
+    """The weights stand on the left: the right operand is repacked at each call."""
+    pieces, rest = [], x
+    for _ in range(_PIECES):
+        piece = rest.astype(jnp.bfloat16)
+        pieces.append(piece)
+        rest = rest - piece.astype(jnp.float32)
+    pieces.append(jnp.zeros_like(piece))  # four columns are faster than three
+    columns = barrier(jnp.concatenate(pieces))
+    dots = lax.dot_general(head, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    largest, middle, smallest, _ = dots.reshape(head.shape[0], _PIECES + 1, x.shape[0]).transpose(1, 2, 0)
+    return largest + (middle + smallest)
+
+
+def _in_blocks(x: jax.Array, head: jax.Array) -> jax.Array:
+    vocab, hidden = head.shape
+    whole = vocab // _BLOCK * _BLOCK
+
+    def block(rows: jax.Array) -> jax.Array:
+        return _dot(x, rows.astype(jnp.float32))
+
+    parts = []
+    if whole:
+        parts = list(lax.map(block, head[:whole].reshape(-1, _BLOCK, hidden)))
+    if whole < vocab:
+        parts.append(block(head[whole:]))
+    return jnp.concatenate(parts, axis=1)
+
+
+class Screen(NamedTuple):
+    """A coarse copy of the head, a byte a weight, and how far it may be off.
+
+    codes: int8 [vocab, hidden]; step: float32 [vocab], value = code * step; slack: the norm of what a row lost, norm:
+    that of the coarse row; both float32 [vocab] and rounded up.
+    """
+
+    codes: jax.Array
+    step: jax.Array
+    slack: jax.Array
+    norm: jax.Array
+
+
+def make_screen(rows: Float32[jax.Array, "some hidden"]) -> Screen:
+    """The screen of some rows of the head, float32."""
+    step = jnp.maximum(jnp.abs(rows).max(axis=1) / 127, jnp.float32(1e-30))
+    codes = jnp.clip(jnp.round(rows / step[:, None]), -127, 127)
+    coarse = codes * step[:, None]
+    up = jnp.float32(1 + 1e-4)  # beyond any rounding of these sums
+    norms = (jnp.sqrt(jnp.square(r).sum(axis=1)) * up + jnp.float32(1e-30) for r in (rows - coarse, coarse))
+    slack, norm = norms
+    return Screen(codes.astype(jnp.int8), step, slack, norm)
+
+
+def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) -> tuple[Int32[jax.Array, ""], jax.Array]:
+    """(token, screened): that of the largest of ``logits``, the lowest of equal ones; and whether the screen said it.
+
+    Every row is scored by its coarse copy. By Cauchy and Schwarz its logit is within |x| slack + |what x lost| norm of
+    that score, and float32 sums within hidden * 2^-24 of |x| norm. Rows that could still be the largest are scored
+    exactly; where they are too many, or two are closer than those sums can tell apart, the whole head is used.
+    """
+    vocab, hidden = head.shape
+    codes, steps = [], []
+    rest = x
+    for _ in range(2):
+        step = jnp.maximum(jnp.abs(rest).max() / 127, jnp.float32(1e-30))
+        code = jnp.clip(jnp.round(rest / step), -127, 127)
+        codes.append(code.astype(jnp.int8))
+        steps.append(step)
+        rest = rest - code * step
+    columns = barrier(jnp.stack(codes))
+    dots = lax.dot_general(screen.codes, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+    score = (dots[:, 0].astype(jnp.float32) * steps[0] + dots[:, 1].astype(jnp.float32) * steps[1]) * screen.step
+    length, lost = (jnp.sqrt(jnp.square(v).sum()) * jnp.float32(1 + 1e-4) for v in (x, rest))
+    sums = jnp.float32((hidden + 16) * 2.0**-24) * length
+    reach = length * screen.slack + (lost + 2 * sums) * (screen.norm + screen.slack)
+    upper, floor = score + reach, (score - reach).max()
+    bounds, rows = lax.top_k(upper, min(_CANDIDATES, vocab))
+    few = jnp.asarray(vocab <= _CANDIDATES) | (bounds[-1] < floor)
+    exact = jnp.where(bounds >= floor, logits(x[None], head[rows])[0], -jnp.inf)
+    order = jnp.lexsort((rows, -exact))
+    best = rows[order[0]]
+    # Two sums of each of two rows, one here and one in the whole head, may be off in opposite directions.
+    near = 4 * sums * (screen.norm + screen.slack)[rows].max()
+    alone = exact[order[0]] - exact[order[1]] > near if vocab > 1 else jnp.asarray(True)
+    sure = few & alone & jnp.isfinite(length)
+
+    def of_all() -> jax.Array:
+        return jnp.argmax(logits(x[None], head)[0]).astype(jnp.int32)
+
+    return lax.cond(sure, lambda: best.astype(jnp.int32), of_all), sure
