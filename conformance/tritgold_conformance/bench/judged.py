@@ -15,6 +15,7 @@ from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.errors import TritgoldError, TritgoldWarning
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
+from tritgold_conformance.bench.measuring import greedy_step
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
@@ -26,31 +27,43 @@ LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no
 Opener = Callable[[Checkpoint, int, str | None], object]
 
 
-def verdict_of(opener: Opener, path: Path, kv_cache: str | None, exact_cache: str | None) -> tuple[bool, str]:
-    """(passed, in words). opener: makes the engine on a checkpoint, with a capacity and a KV cache.
+class Judge:
+    """The verdicts on one file. opener: makes the engine on a checkpoint, with a capacity and a KV cache.
 
-    kv_cache: the one to be timed; exact_cache: the one in float32, whose every activation can be judged, or None where
-    the engine has no such choice. Whatever the engine raises is a failure, told in words.
+    exact_cache: the one in float32, whose every activation can be judged, or None where the engine has no choice.
     """
-    checkpoint = quietly_opened(path)
-    tokens = judging_tokens(TOKENS, checkpoint.config.vocab, seed=1)
-    golden = GoldenRun.of(checkpoint, tokens)
-    try:
-        engine = opener(checkpoint, TOKENS + STEPS, exact_cache)
-        report = judge(golden, Candidate(engine), path.stem, with_speed=False)
+
+    def __init__(self, opener: Opener, path: Path, exact_cache: str | None) -> None:
+        self._opener, self._exact, self._name = opener, exact_cache, path.stem
+        checkpoint = quietly_opened(path)
+        self._golden = GoldenRun.of(checkpoint, judging_tokens(TOKENS, checkpoint.config.vocab, seed=1))
+        self._whole: tuple[bool, str] | None = None  # what every cache shares, judged once
+
+    def verdict(self, kv_cache: str | None) -> tuple[bool, str]:
+        """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words."""
+        try:
+            self._whole = self._whole or self._all_levels()
+            passed, text = self._whole
+            if passed and kv_cache != self._exact:
+                engine = self._open(kv_cache)
+                wrong = _shortcuts(engine, self._golden.tokens) or _cache(engine, self._golden, kv_cache)
+                return not wrong, wrong or f"{text}; KV cache {kv_cache} as the golden one"
+        except TritgoldError as error:
+            return False, str(error)
+        return passed, text
+
+    def _open(self, kv_cache: str | None) -> Any:
+        return self._opener(self._golden.checkpoint, TOKENS + STEPS, kv_cache)
+
+    def _all_levels(self) -> tuple[bool, str]:
+        engine = self._open(self._exact)
+        report = judge(self._golden, Candidate(engine), self._name, with_speed=False)
         if report.verdict != "conforms":
             first = report.first_divergence
-            what = "" if first is None else f": {first.name}, {first.what}"
-            return False, f"{report.verdict}{what}"
-        found = [_shortcuts(engine, tokens)]
-        if kv_cache != exact_cache:
-            engine = opener(checkpoint, TOKENS + STEPS, kv_cache)
-            found += [_shortcuts(engine, tokens), _cache(engine, golden, kv_cache)]
-    except TritgoldError as error:
-        return False, str(error)
-    wrong = [text for text in found if text]
-    levels = sum(level.status == "passed" for level in report.levels.values())
-    return not wrong, "; ".join(wrong) or f"conforms on {path.stem}, {levels} levels, {TOKENS} tokens"
+            return False, report.verdict + ("" if first is None else f": {first.name}, {first.what}")
+        levels = sum(level.status == "passed" for level in report.levels.values())
+        wrong = _shortcuts(engine, self._golden.tokens)
+        return not wrong, wrong or f"conforms on {self._name}, {levels} levels, {TOKENS} tokens"
 
 
 def quietly_opened(path: Path) -> Checkpoint:
@@ -72,16 +85,20 @@ def _shortcuts(engine: Any, tokens: list[int]) -> str:
             return "read(tokens) is not the last row of prefill(tokens)"
     if callable(getattr(engine, "greedy", None)):
         engine.reset()
-        by_logits, token = [], tokens[0]
-        for _ in range(STEPS):
-            by_logits.append(token := int(np.argmax(engine.step(token))))
-        engine.reset()
-        chosen, token = [], tokens[0]
-        for _ in range(STEPS):
-            chosen.append(token := int(engine.greedy(token)))
+        by_logits = _chain(engine, lambda token: int(np.argmax(engine.step(token))), tokens[0])
+        chosen = _chain(engine, greedy_step(engine), tokens[0])
         if chosen != by_logits:
             return f"greedy chose {chosen}, the largest logits are {by_logits}"
     return ""
+
+
+def _chain(engine: Any, following: Callable[[int], int], token: int) -> list[int]:
+    """STEPS tokens behind one, each from the one before."""
+    engine.reset()
+    found = [following(token)]
+    while len(found) < STEPS:
+        found.append(following(found[-1]))
+    return found
 
 
 def _cache(engine: Any, golden: GoldenRun, kv_cache: str | None) -> str:

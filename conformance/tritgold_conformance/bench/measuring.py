@@ -4,7 +4,9 @@ An engine is whatever has ``reset`` and some of ``prefill``, ``read``, ``step``,
 offered, and said so.
 """
 
+import inspect
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ class Rows:
         method = {"prefill": self._prefill, "first-token": self._first_token, "decode": self._decode}.get(row)
         method = self._greedy if row == "greedy" else method
         if method is None:
-            raise _not_offered(row)
+            raise not_offered(row)
         named = (row, repr(sorted(case.items())))
         first = None
         if named != self._case:
@@ -53,7 +55,7 @@ class Rows:
 
     def _need(self, method: str) -> Any:
         if not self._has(method):
-            raise _not_offered(method)
+            raise not_offered(method)
         return getattr(self._engine, method)
 
     def _read(self, tokens: list[int]) -> np.ndarray:
@@ -93,7 +95,8 @@ class Rows:
 
     def _greedy(self, case: Case) -> list[float]:
         """The engine's own greedy decoding."""
-        return self._steps(case, self._need("greedy"))
+        self._need("greedy")
+        return self._steps(case, greedy_step(self._engine))
 
     def _steps(self, case: Case, following: Any) -> list[float]:
         if self._used + case["steps"] > self._capacity:
@@ -107,5 +110,12 @@ class Rows:
         return seconds
 
 
-def _not_offered(what: str) -> EngineError:
+def greedy_step(engine: Any) -> Callable[[int], int]:
+    """One token -> the next, by the engine's ``greedy``, whether it takes a token or a list of them."""
+    takes_many = "tokens" in inspect.signature(engine.greedy).parameters
+    return lambda token: int(engine.greedy([token] if takes_many else token))
+
+
+def not_offered(what: str) -> EngineError:
+    """A row that is left out."""
     return EngineError("is not offered by this engine", kind="not-offered", thing=what)

@@ -1,19 +1,23 @@
 """From what was named to files that engines open: the timed model, the judged one, and the same for the peers."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.config import ModelConfig
 from tritgold.convert import Options, convert
 from tritgold.errors import TritgoldWarning
-from tritgold.formats.container import StoredTensor
 from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
 from tritgold.formats.names import HF, written_name
 from tritgold.formats.whole_file import written_folder
 from tritgold.golden import DEFAULT, trained_model
+from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold_conformance.bench.judged import quietly_opened
 from tritgold_conformance.bench.room import head_weights, ternary_weights
 from tritgold_conformance.bench.shapes import GOLDEN, SHAPES, ModelShape
@@ -57,10 +61,11 @@ def _judged_for(file: Path, config: ModelConfig, say: Say) -> Path:
     if config.activation == "relu2" and not config.sub_norms:
         return file  # a graph that no GGUF file has
     shape = ModelShape(
-        "file", config.layers, config.hidden, config.inter, config.heads, config.kv_heads, config.head_dim, config.vocab,
-        config.context, config.rope_theta, config.norm_eps, config.activation, config.sub_norms, config.tied_head,
-        "bitnet" if config.sub_norms else "llama",
-    ).small()  # fmt: skip
+        f"file-{config.hidden}-{config.inter}",
+        *(config.layers, config.hidden, config.inter, config.heads, config.kv_heads, config.head_dim, config.vocab),
+        *(config.context, config.rope_theta, config.norm_eps, config.activation, config.sub_norms, config.tied_head),
+        architecture="bitnet" if config.sub_norms else "llama",
+    ).small()
     return synthetic_model(shape, cache_folder(), say)
 
 
@@ -92,30 +97,23 @@ def for_transformers(model: Model, say: Say) -> Path:
 
 
 def _write_folder(folder: Path, checkpoint: Checkpoint) -> None:
-    """Weights and config.json; no tokenizer, nobody reads text here."""
+    """Weights and config.json; no tokenizer, nobody reads text here. One matrix is in memory at a time."""
     c, w = checkpoint.config, checkpoint.weights
-    tensors = []
-    for name in ("embedding",) if c.tied_head else ("embedding", "head"):
-        matrix = getattr(w, name)
-        assert isinstance(matrix, StoredTensor)
-        parts = [slice(row, min(row + 4096, c.vocab)) for row in range(0, c.vocab, 4096)]
-        tensors.append(
-            bf16_tensor(
-                written_name(HF, name),
-                (c.vocab, c.hidden),
-                lambda matrix=matrix, parts=parts: (matrix.rows(part) for part in parts),
-            )
-        )
+    vectors = {"final_norm": w.final_norm}
     for index, layer in enumerate(w.layers):
-        for name in c.norm_widths():
-            gain = getattr(layer, name)
-            tensors.append(
-                bf16_tensor(written_name(HF, f"layers.{index}.{name}"), gain.shape, lambda gain=gain: [gain])
-            )
-    tensors.append(bf16_tensor(written_name(HF, "final_norm"), w.final_norm.shape, lambda: [w.final_norm]))
+        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.norm_widths()}
+    matrices = {"embedding": w.embedding} if w.head is None else {"embedding": w.embedding, "head": w.head}
+    tensors = [bf16_tensor(written_name(HF, name), tuple(m.shape), partial(_rows, m)) for name, m in matrices.items()]
+    tensors += [bf16_tensor(written_name(HF, name), v.shape, partial(list, [v])) for name, v in vectors.items()]
     for name, weight in w.linears():
-        tensor = weight.ternary().with_one_scale()
-        stored = written_name(HF, name).removesuffix(".weight")
-        # Read again when it is written: the scale is all that stays.
-        tensors += packed_tensors(stored, c.linear_shape(name.rpartition(".")[2]), lambda w=weight: w.ternary().trits, tensor.scale)
+        stored, size = written_name(HF, name).removesuffix(".weight"), c.linear_shape(name.rpartition(".")[2])
+        tensors += packed_tensors(stored, size, partial(_trits, weight), weight.ternary().with_one_scale().scale)
     write_hf_folder(folder, hf_config(c), tensors, {})
+
+
+def _rows(matrix: DenseMatrix) -> Iterator[np.ndarray]:
+    return (matrix.rows(slice(row, min(row + 4096, matrix.shape[0]))) for row in range(0, matrix.shape[0], 4096))
+
+
+def _trits(weight: LinearWeight) -> np.ndarray:
+    return weight.ternary().trits

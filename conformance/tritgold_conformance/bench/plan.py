@@ -1,7 +1,6 @@
 """What is asked for: rows, cases, thread counts. Everything that is wrong with it is said before anything is made."""
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from tritgold.config import ModelConfig
@@ -38,7 +37,6 @@ class Plan:
     profile: bool = False
     kv_caches: tuple[str, ...] = KV_CACHES
     bandwidth_size: int = 512 << 20
-    command: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         there = cores()
@@ -65,10 +63,6 @@ class Plan:
         """Those of a whole model."""
         return tuple(row for row in MODEL_ROWS if row in self.rows)
 
-    def without_peers(self) -> "Plan":
-        """The same for the engine alone."""
-        return replace(self, peers=())
-
     def cases(self, row: str) -> list[Case]:
         """What a row measures, in order."""
         match row:
@@ -94,13 +88,12 @@ class Plan:
                 ends.append(case["tokens"] if "tokens" in case else case.get("context", 0) + rounds * self.steps + 1)
         return -(-max(ends) // 64) * 64
 
-    def require_context(self, config: ModelConfig, path: Path | None) -> None:
+    def require_context(self, config: ModelConfig) -> None:
         """Raises ContextError where a case needs more positions than the model has."""
         if self.capacity() > config.context:
             raise ContextError(
                 "more positions than the model has",
                 kind="context-length",
-                file=path,
                 got=f"{self.capacity()} needed",
                 expected=f"at most {config.context}",
                 hint="give smaller --context, --tokens or --steps",

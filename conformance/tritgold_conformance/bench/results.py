@@ -44,8 +44,9 @@ class Result(msgspec.Struct, kw_only=True):
 
     case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
-    one unit; moved: bytes that one unit has to read. ratio: by engine, how many times faster that engine's neighbour
-    of this row is, in the same rounds: above 1 the tritgold engine is faster. scaling: against the same with one thread.
+    one unit; moved: bytes that one unit has to read; share: of the bandwidth, were these all. ratio: of a peer's row,
+    how many times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is
+    faster. scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
     """
 
     row: str
@@ -67,7 +68,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Bandwidth(msgspec.Struct, kw_only=True):
-    """Read bandwidth with so many threads, bytes a second. ways: median of each way that was tried; best: the largest."""
+    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: the largest."""
 
     threads: int
     size: int

@@ -1,4 +1,4 @@
-"""The models and matrices whose speed is asked for by name, as data. Nothing heavy is imported here: --help lists them."""
+"""The models and matrices whose speed is asked for by name, as data. Imports nothing heavy: --help lists them."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -82,7 +82,8 @@ MODELS = (
     # tiiuae/Falcon3-7B-Instruct-1.58bit, config.json: Llama style, a head of its own.
     ModelShape(
         "falcon3-7b", 28, 3072, 23_040, 12, 4, 256, 131_072,
-        rope_theta=1_000_042.0, norm_eps=1e-6, activation="silu", sub_norms=False, tied_head=False, architecture="llama",
+        rope_theta=1_000_042.0, norm_eps=1e-6,
+        activation="silu", sub_norms=False, tied_head=False, architecture="llama",
     ),
     # The sizes that an often copied notebook calls 2B and 7B: hidden, inter and layers are its own; it names no heads
     # and no vocabulary, so these are Llama's.

@@ -45,9 +45,7 @@ def cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         hint = "set XDG_CACHE_HOME to a folder that can be written"
-        raise OutputError(
-            f"cannot be made: {error.strerror}", kind="unwritable", file=folder, hint=hint
-        ) from error
+        raise OutputError(f"cannot be made: {error.strerror}", kind="unwritable", file=folder, hint=hint) from error
     return folder
 
 
@@ -113,9 +111,9 @@ def _metadata(shape: ModelShape) -> dict[str, Value]:
 
 
 def _linear(name: str, size: tuple[int, int], seed: int) -> PlannedTensor:
-    """Trits with shares of 5, 6 and 5 in 16, as absmean gives for bell-shaped weights; a scale of about 3 / sqrt(in)."""
+    """Trits with shares of 5, 6 and 5 in 16, as absmean gives for bell-shaped weights; scales of about 3 / sqrt(in)."""
     layout, stream = packing("tq2_0"), _stream(name)
-    scale = _both_halves(np.float32((2.5 + (stream >> 40) % 97 / 97) / np.sqrt(size[1])))
+    scale = _both_halves(np.array((2.5 + (stream >> 40) % 97 / 97) / np.sqrt(size[1]), np.float32))
 
     def chunks() -> Iterator[bytes]:
         for rows in _pieces(size):

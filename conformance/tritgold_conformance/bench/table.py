@@ -1,19 +1,22 @@
 """The benchmark's report on a terminal: rich tables of at most 110 columns. What machines read is the JSON."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tritgold_conformance.bench.results import Engine, Profile, Report, Result
 
-_TIMES = "median, p95, p99 ms"
-_NUMBERS = (_TIMES, "a second", "GMAC/s", "moved", "of roof", "x faster", "scaling")
+_TIMES = "median p95 p99 ms"
+_NUMBERS = (_TIMES, "a second", "GMAC/s", "MB", "of roof", "ratio", "scaling")
 
 
 def render(report: Report, console: Console) -> None:
     """Machine, engines, bandwidth, rows, profiles."""
     m = report.machine
-    console.print(f"[bold]{escape(report.shape)}[/] on {escape(str(m['processor']))}, {m['cores']} cores, {report.date}")
+    console.print(
+        f"[bold]{escape(report.shape)}[/] on {escape(str(m['processor']))}, {m['cores']} cores, {report.date}"
+    )
     if report.config:
         c = report.config
         console.print(
@@ -25,15 +28,20 @@ def render(report: Report, console: Console) -> None:
     for roof in report.bandwidth:
         ways = ", ".join(f"{name} {speed / 1e9:.1f}" for name, speed in roof.ways.items())
         console.print(f"read bandwidth, {_threads(roof.threads)}: {roof.best / 1e9:.1f} GB/s ({ways})")
-    for threads in dict.fromkeys(result.threads for result in report.results):
-        console.print()
-        console.print(_results([r for r in report.results if r.threads == threads], threads))
+    for threads in dict.fromkeys(result.threads for result in report.results if result.timing is not None):
+        console.print(f"\n[bold]{_threads(threads)}[/]")
+        console.print(_results([r for r in report.results if r.threads == threads and r.timing is not None]))
+    if any(result.ratio is not None for result in report.results):
+        console.print("ratio: how many times faster the engine is than this peer; median over rounds that timed both")
     for result in report.results:
         if result.status != "measured":
             what = f"{result.row} {_case(result)}".strip()
-            console.print(f"[yellow]{escape(what)}[/], {_threads(result.threads)}: {result.status}: {escape(result.why)}")
+            console.print(
+                f"[yellow]{escape(what)}[/], {_threads(result.threads)}: {result.status}: {escape(result.why)}"
+            )
     for profile in report.profiles:
-        console.print()
+        title = f"A decode step behind {profile.context} positions, {_threads(profile.threads)}"
+        console.print(f"\n[bold]{title}[/]; each operation alone, all its calls together")
         console.print(_profile(profile))
         share = profile.overhead / profile.step
         console.print(
@@ -58,22 +66,18 @@ def _engine(engine: Engine, console: Console) -> None:
         console.print(f"  {', '.join(facts)}")
 
 
-def _results(results: list[Result], threads: int) -> Table:
+def _results(results: list[Result]) -> Table:
     """A column stands where some row has it; times in milliseconds."""
-    table = Table(show_edge=False, pad_edge=False, title=_threads(threads), title_justify="left")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     rows = [(result, _cells(result)) for result in results]
     used = [name for name in _NUMBERS if any(cells.get(name) for _, cells in rows)]
     for name in ("row", "engine", "case"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, no_wrap=name != "case", overflow="fold")
     for name in used:
         table.add_column(name, justify="right", no_wrap=True)
     for result, cells in rows:
-        blank = result.status if result.status != "measured" else ""
         numbers = [cells.get(name, "") for name in used]
-        if blank and numbers:
-            numbers[0] = "-"
-        case = _case(result)
-        table.add_row(result.row, escape(result.engine), escape(f"{case} {blank}".strip()), *numbers)
+        table.add_row(result.row, escape(result.engine), escape(_case(result)), *numbers)
     return table
 
 
@@ -81,25 +85,24 @@ def _cells(result: Result) -> dict[str, str]:
     t, found = result.timing, {}
     if t is None:
         return {}
-    found = {_TIMES: "  ".join(_short(1e3 * seconds) for seconds in (t.median, t.p95, t.p99))}
+    found = {_TIMES: " ".join(_short(1e3 * seconds) for seconds in (t.median, t.p95, t.p99))}
     if result.per_second is not None:
         found["a second"] = _short(result.per_second)
     if result.gmacs is not None:
         found["GMAC/s"] = _short(result.gmacs)
     if result.moved is not None:
-        found["moved"] = f"{result.moved / 1e6:,.0f} MB"
+        found["MB"] = _short(result.moved / 1e6)
     if result.share is not None:
         found["of roof"] = f"{result.share:.0%}"
     if result.ratio is not None:
-        found["x faster"] = f"{result.ratio:.2f}"
+        found["ratio"] = f"{result.ratio:.2f}"
     if result.scaling is not None:
         found["scaling"] = f"{result.scaling:.2f}"
     return found
 
 
 def _profile(profile: Profile) -> Table:
-    title = f"a decode step behind {profile.context} positions, {_threads(profile.threads)}"
-    table = Table(show_edge=False, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     table.add_column("operation")
     for name in ("calls", "ms", "of the step", "MB", "GB/s"):
         table.add_column(name, justify="right")

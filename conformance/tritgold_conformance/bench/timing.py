@@ -27,8 +27,8 @@ class Timing:
         wrong = [s for s in seconds if not (math.isfinite(s) and s > 0)]
         if wrong or not seconds:
             raise ValueError(f"no seconds: {wrong[0] if wrong else 'none measured'}")
-        ranks = (percentile(seconds, share) for share in (50, 95, 99))
-        return cls(len(seconds), statistics.median(seconds), *ranks, min(seconds))
+        p50, p95, p99 = (percentile(seconds, share) for share in (50, 95, 99))
+        return cls(len(seconds), statistics.median(seconds), p50, p95, p99, min(seconds))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

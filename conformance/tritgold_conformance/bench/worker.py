@@ -30,6 +30,8 @@ class Bench:
         self._spec, self._threads = spec, threads
         self._engine: Any = None
         self._rows: Any = None
+        self._judge: Any = None
+        self._parts: Any = None
         self._matrix: Any = None
         self._weights: Any = None
         self._ways: dict[str, Any] = {}
@@ -43,11 +45,12 @@ class Bench:
 
     def judge(self, path: str, kv_cache: str | None) -> dict[str, Any]:
         """Whether the engine passes on this file, with the options that will be timed."""
-        from tritgold_conformance.bench.judged import verdict_of
+        from tritgold_conformance.bench.judged import Judge
 
         own = self._adapter("xla").own_kv_cache() if self._spec == "xla" else None
-        exact = None if own is None else "f32"
-        passed, text = verdict_of(self._opener(path), Path(path), kv_cache or own, exact)
+        if self._judge is None:
+            self._judge = Judge(self._opener(path), Path(path), None if own is None else "f32")
+        passed, text = self._judge.verdict(kv_cache or own)
         return {"passed": passed, "text": text, "kv_cache": kv_cache or own}
 
     def open(self, path: str, capacity: int, kv_cache: str | None) -> dict[str, Any]:
@@ -56,7 +59,7 @@ class Bench:
         from tritgold_conformance.bench.measuring import Rows
         from tritgold_conformance.bench.room import forget_peak
 
-        self._engine = self._rows = None  # its memory first
+        self._engine = self._rows = self._parts = None  # its memory first
         gc.collect()
         forget_peak()  # the judge's, which kept every activation of two models
         begin = time.perf_counter()
@@ -66,7 +69,7 @@ class Bench:
         begin = time.perf_counter()
         first = None
         if callable(getattr(engine, "step", None)):
-            engine.reset()  # type: ignore[attr-defined]
+            engine.reset()
             engine.step(0)
             first = time.perf_counter() - begin
         self._engine, self._rows = engine, Rows(engine, checkpoint.config.vocab, capacity)
@@ -99,16 +102,25 @@ class Bench:
             answers[name] = {"seconds": seconds, "wrong": text, "why": way.why, "moved": way.moved, "rows": way.rows}
         return answers
 
-    def profile(self, context: int, runs: int) -> list[dict[str, Any]]:
-        """The parts of a decode step, each alone."""
-        found = self._adapter("xla_profile").operations(self._engine, context, runs)
-        return [part._asdict() for part in found]
+    def profile(self, context: int) -> list[dict[str, Any]]:
+        """One round of the parts of a decode step, each alone."""
+        from tritgold_conformance.bench.measuring import not_offered
+
+        if self._spec != "xla":
+            raise not_offered("profile")
+        if self._parts is None:
+            try:
+                self._parts = self._adapter("xla_profile").operations(self._engine, context)
+            except ImportError as error:
+                raise not_offered(f"profile ({error})") from error
+        found = [(part, part.seconds()) for part in self._parts]
+        return [{"name": p.name, "calls": p.calls, "moved": p.moved, "seconds": s} for p, s in found]
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""
         from tritgold_conformance.bench.room import peak_memory
 
-        versions = getattr(self._engine, "versions", dict)()
+        versions: dict[str, str] = getattr(self._engine, "versions", dict)()
         flags = self._adapter("xla").settings() if self._spec == "xla" else {}
         return {"versions": dict(versions), "flags": flags, "peak_memory": peak_memory()}
 

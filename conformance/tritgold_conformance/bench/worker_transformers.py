@@ -5,6 +5,7 @@ Run by the Python that TRITGOLD_PEERS_PYTHON names, which need not have tritgold
 tests/peers has it: it was measured to change nothing here, and takes a compiler.
 """
 
+import importlib
 import json
 import os
 import resource
@@ -20,18 +21,18 @@ class Transformers:
     """What the parent may ask for."""
 
     def __init__(self, threads: int) -> None:
-        import torch
-
+        torch = importlib.import_module("torch")
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
-        self._torch, self._model, self._past, self._used, self._vocab = torch, None, None, (0, 0), 0
+        self._torch, self._vocab, self._used = torch, 0, (0, 0)
+        self._model: Any = None
+        self._past: Any = None
 
     def open(self, path: str, capacity: int, vocab: int) -> dict[str, Any]:
         """Load the folder."""
-        from transformers import AutoModelForCausalLM
-
+        loader = importlib.import_module("transformers").AutoModelForCausalLM
         begin = time.perf_counter()
-        self._model = AutoModelForCausalLM.from_pretrained(path, dtype=self._torch.bfloat16)
+        self._model = loader.from_pretrained(path, dtype=self._torch.bfloat16)
         self._model.to(self._torch.bfloat16).eval()
         self._vocab = vocab
         return {"load": time.perf_counter() - begin, "options": {"dtype": "bfloat16", "kv_cache": "bfloat16"}}
@@ -55,15 +56,15 @@ class Transformers:
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""
-        import transformers
-
-        versions = {"torch": self._torch.__version__, "transformers": transformers.__version__}
+        versions = {
+            "torch": self._torch.__version__,
+            "transformers": importlib.import_module("transformers").__version__,
+        }
         flags = {"threads": str(self._torch.get_num_threads()), "linear_class": "autobitlinear", "dtype": "bfloat16"}
         return {"versions": versions, "flags": flags, "peak_memory": _peak()}
 
     def _run(self, ids: Any, past: Any) -> Any:
         """Logits of the last token; what the model now remembers is kept."""
-        assert self._model is not None
         done = self._model(ids, past_key_values=past, use_cache=True, logits_to_keep=1)
         self._past = done.past_key_values
         return done.logits[0, -1]

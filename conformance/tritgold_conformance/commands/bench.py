@@ -8,11 +8,23 @@ from typing import Any
 
 import click
 
-from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape
+from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
 from tritgold_conformance.commands import common
 
 # As in bench.plan, which is not imported for --help; a test keeps them equal.
-ROWS = ("gemv", "gemm", "decode", "greedy", "prefill", "first-token", "block-diffusion", "kv", "batch", "threads", "start")
+ROWS = (
+    "gemv",
+    "gemm",
+    "decode",
+    "greedy",
+    "prefill",
+    "first-token",
+    "block-diffusion",
+    "kv",
+    "batch",
+    "threads",
+    "start",
+)
 PEERS = ("llama.cpp", "transformers")
 KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
 OF_A_MODEL, OF_A_MATRIX = ("decode", "greedy", "prefill", "first-token"), ("gemv", "gemm")
@@ -56,7 +68,9 @@ class Counts(click.ParamType[tuple[int, ...]]):
 
 
 @click.command()
-@click.option("--shape", type=click.Choice(NAMES), help=f"A named model or matrix; {GOLDEN} (kjv-ar) if nothing is named.")
+@click.option(
+    "--shape", type=click.Choice(NAMES), help=f"A named model or matrix; {GOLDEN} (kjv-ar) if nothing is named."
+)
 @click.option("--model", type=click.Path(exists=True, path_type=Path), help="A checkpoint, instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
 @click.option("--rows", type=Words(ROWS), help=f"Of {', '.join(ROWS)}.")
@@ -131,7 +145,8 @@ def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any
     from tritgold_conformance.bench.models import model_of
     from tritgold_conformance.bench.plan import Plan
     from tritgold_conformance.bench.results import Report
-    from tritgold_conformance.bench.run import run
+    from tritgold_conformance.bench.run import check, run
+    from tritgold_conformance.bench.synthetic import model_bytes
     from tritgold_conformance.commands.env import environment
 
     plan = Plan(**asked)
@@ -139,6 +154,9 @@ def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any
     if isinstance(named, MatrixShape):
         model, matrices = None, [(named.out, named.in_)]
     else:
+        if isinstance(named, ModelShape):
+            cut = named if layers is None else named.cut(layers)
+            check(plan, cut.config(), model_bytes(cut))
         model = model_of(shape, file, layers, say)
         sizes = [model.config.linear_shape(name) for name in ("gate", "down")]
         matrices = list(dict.fromkeys(sizes))

@@ -43,17 +43,20 @@ def own_kv_cache() -> str:
 
 
 def sizes(engine: "XlaEngine") -> dict[str, int]:
-    """Bytes that a decode step reads: ``packed`` of the ternary weights, ``head``, and ``kv`` for each position."""
+    """Bytes that a decode step reads: ``packed`` of the ternary weights, ``head``, ``kv`` for each position.
+
+    ``screen``: what ``greedy`` reads instead of the head, where the engine has it.
+    """
     import jax
 
-    config, parts = engine.config, engine._parameters  # the engine says the first alone
-    packed = sum(leaf.nbytes for leaf in jax.tree.leaves(parts.layers.linears))
-    stored = [leaf for leaf in jax.tree.leaves(engine._cache) if getattr(leaf, "ndim", 0) > 1]
-    offered = getattr(engine, "packed_bytes", None)
+    parts, cache = engine._parameters, engine._cache
+    head = sum(leaf.nbytes for leaf in jax.tree.leaves(parts.head))
+    positions = getattr(cache, "positions", engine.capacity)
     return {
-        "packed": packed if offered is None else int(offered()),
-        "head": sum(leaf.nbytes for leaf in jax.tree.leaves(parts.head)),
-        "kv": sum(leaf.nbytes for leaf in stored) // engine.capacity if config.layers else 0,
+        "packed": sum(leaf.nbytes for leaf in jax.tree.leaves(parts.layers.linears)),
+        "head": head,
+        "screen": engine.config.vocab * (engine.config.hidden + 12) if hasattr(engine, "greedy") else head,
+        "kv": sum(leaf.nbytes for leaf in cache) // positions,
     }
 
 

@@ -3,12 +3,15 @@
 The one place that knows how ``tritgold_xla.formulations`` is called.
 """
 
+import importlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tritgold_xla.flags import jit
 
 
 class Product(NamedTuple):
@@ -28,17 +31,21 @@ def products(trits: np.ndarray) -> list[Product]:
 
 
 def _formulations(trits: np.ndarray) -> list[Product]:
-    from tritgold_xla.packed import pack
-
-    planes = pack(trits)
     try:
-        from tritgold_xla.formulations import FORMULATIONS
-    except ModuleNotFoundError:  # an engine with one way only
-        from tritgold_xla.bit_linear import accumulate
+        known = importlib.import_module("tritgold_xla.formulations")
+    except ModuleNotFoundError:
+        return _only_one(trits)
+    # On the device as the engine has them: compiled once, a matrix at a time.
+    weight = known.Planes(*jit(importlib.import_module("tritgold_xla.planes").pack)(trits))
+    return [_product(way.name, way.why, way.accumulate, weight) for way in known.FORMULATIONS.values()]
 
-        why = "unpacked to int8 inside the program, then an int8 dot product"
-        return [_product("unpack", why, accumulate, jax.device_put(planes))]
-    return [_product(f.name, f.why, f.accumulate, jax.device_put(f.prepare(planes))) for f in FORMULATIONS.values()]
+
+def _only_one(trits: np.ndarray) -> list[Product]:
+    """Of an engine without a choice."""
+    planes = importlib.import_module("tritgold_xla.packed").pack(trits)
+    multiply = importlib.import_module("tritgold_xla.bit_linear").accumulate
+    why = "unpacked to int8 inside the program, then an int8 dot product"
+    return [_product("unpack", why, multiply, jax.device_put(planes))]
 
 
 def _bfloat16(trits: np.ndarray) -> Product:
@@ -49,12 +56,11 @@ def _bfloat16(trits: np.ndarray) -> Product:
             codes.astype(jnp.bfloat16), weights, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
 
-    why = "no unpacking, a sixteenth of the density"
-    return _product("bf16", why, multiply, jax.device_put(trits.astype(jnp.bfloat16)))
+    return _product("bf16", "nothing to unpack, and eight times the bytes", multiply, jnp.asarray(trits, jnp.bfloat16))
 
 
-def _product(name: str, why: str, multiply: Callable[..., jax.Array], weights: object) -> Product:
+def _product(name: str, why: str, multiply: Callable[..., jax.Array], weights: Any) -> Product:
     # The weights are an argument: as a constant the compiler would work on them when it compiles.
-    program = jax.jit(multiply)
+    program = jit(multiply)
     moved = sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
     return Product(name, why, moved, lambda codes: program(codes, weights).block_until_ready())
