@@ -13,9 +13,6 @@ import sys
 import time
 from typing import Any
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch loads
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 
 class Transformers:
     """What the parent may ask for."""
@@ -82,6 +79,8 @@ def main(threads: int) -> None:
     """Answer questions until standard input ends."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch loads
+    os.environ["HF_HUB_OFFLINE"] = "1"
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     peer = None
