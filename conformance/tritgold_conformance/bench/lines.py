@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Thread
 from typing import IO, Any
 
@@ -33,9 +34,15 @@ def serve(handlers: dict[str, Handler]) -> None:
             answer = {"error": error.as_dict()}
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": {"error": type(error).__name__, "message": str(error)}}
+            answer = {"error": {"error": type(error).__name__, "message": f"{error} {_place(error)}".strip()}}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _place(error: BaseException) -> str:
+    """(file:line) of the innermost frame in a file of ours; empty where there is none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "tritgold" in f.filename]
+    return f"({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 class Worker:

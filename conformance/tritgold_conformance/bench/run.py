@@ -252,7 +252,7 @@ class _OneCount:
                     self.add_way(row, {**case, "way": name}, [r[name] for r in rounds], out * in_)
 
     def add_way(self, row: str, case: Case, said: list[dict[str, Any]], weights: int) -> None:
-        result = row_of_a_matrix(row, self.plan.engine, self.threads, case, said, weights)
+        result = row_of_a_matrix(row, self.threads, case, said, weights)
         if result.timing is not None and result.moved is not None and case["tokens"] == 1:
             result.share = result.moved / result.timing.median / self.roof
         self.add(result)

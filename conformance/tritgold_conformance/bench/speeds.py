@@ -20,13 +20,11 @@ def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, cas
     )  # fmt: skip
 
 
-def row_of_a_matrix(
-    row: str, engine: str, threads: int, case: Case, said: list[dict[str, Any]], weights: int
-) -> Result:
+def row_of_a_matrix(row: str, threads: int, case: Case, said: list[dict[str, Any]], weights: int) -> Result:
     """A way to multiply, from what its rounds said. One whose products are wrong has no speed."""
     first = said[0]
     result = Result(
-        row=row, engine=engine, threads=threads, case=case, status="not passed", unit="product", why=first["wrong"]
+        row=row, engine=first["by"], threads=threads, case=case, status="not passed", unit="product", why=first["wrong"]
     )
     if not first["wrong"]:
         timing = Timing.of([s["seconds"] for s in said])

@@ -35,6 +35,7 @@ class Bench:
         self._matrix: Any = None
         self._weights: Any = None
         self._ways: dict[str, Any] = {}
+        self._by_numpy: set[str] = set()
         self._wrong: dict[tuple[str, int], str] = {}
 
     def bandwidth(self, size: int) -> dict[str, float]:
@@ -89,6 +90,7 @@ class Bench:
             self._ways, self._wrong = {}, {}
             self._matrix, self._weights = (out, in_), matrices.matrix(out, in_)
             ways = matrices.numpy_ways(self._weights)
+            self._by_numpy = {way.name for way in ways}
             if self._spec == "xla":
                 own = self._adapter("xla_products").products(self._weights)
                 ways += [matrices.Way(p.name, p.why, p.moved, out, p.run) for p in own]
@@ -99,7 +101,8 @@ class Bench:
                 self._wrong[name, tokens] = _said(lambda way=way: matrices.wrong(way, codes, self._weights))
             text = self._wrong[name, tokens]
             seconds = None if text else matrices.seconds_of(way, codes, out)
-            answers[name] = {"seconds": seconds, "wrong": text, "why": way.why, "moved": way.moved, "rows": way.rows}
+            by = "numpy" if name in self._by_numpy else self._spec
+            answers[name] = {"seconds": seconds, "wrong": text, "by": by, "why": way.why, "moved": way.moved}
         return answers
 
     def profile(self, context: int) -> list[dict[str, Any]]:

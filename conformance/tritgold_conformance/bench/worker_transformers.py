@@ -89,6 +89,10 @@ def main(threads: int) -> None:
         try:
             peer = peer or Transformers(threads)
             answer = {"ok": getattr(peer, asked.pop("do"))(**asked)}
+        except ImportError as error:
+            hint = "TRITGOLD_PEERS_PYTHON names a Python without it; make peers makes one that has all"
+            said = {"kind": "missing-dependency", "message": str(error), "thing": "transformers", "hint": hint}
+            answer = {"error": {"error": "MissingDependencyError", **said}}
         except Exception as error:
             answer = {"error": {"error": type(error).__name__, "message": str(error)}}
         answers.write(json.dumps(answer) + "\n")

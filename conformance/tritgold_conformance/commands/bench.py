@@ -121,8 +121,9 @@ def bench(
     named = SHAPES.get(shape or "")
     alone = isinstance(named, MatrixShape)
     rows = rows or (OF_A_MATRIX if alone else OF_A_MODEL)
-    if alone and (wrong := [row for row in rows if row not in OF_A_MATRIX]) + ["--profile"] * profile:
-        what = ", ".join(wrong) or "--profile"
+    beyond = [row for row in rows if row not in OF_A_MATRIX] + ["--profile"] * profile + ["--peer"] * bool(peers)
+    if alone and beyond:
+        what = ", ".join(beyond)
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")

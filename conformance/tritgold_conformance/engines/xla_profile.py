@@ -104,7 +104,7 @@ def _linears(engine: "XlaEngine") -> list[Part]:
 
 
 def _quantized(x: jax.Array, _: Any) -> jax.Array:
-    codes, scale = quantize(x)
+    codes, scale, *_ = quantize(x)
     return x + codes.astype(jnp.float32) * (scale[:, None] * jnp.float32(1e-12))
 
 

@@ -38,6 +38,7 @@ def test_the_lists_of_the_command_are_those_of_the_plan() -> None:
         (["--tokens", "1,x"], ["positive integers"]),
         (["--shape", "4096x4096", "--rows", "decode"], bench.OF_A_MATRIX),
         (["--shape", "4096x4096", "--profile"], ["--profile"]),
+        (["--shape", "4096x4096", "--peer", "llama.cpp"], ["--peer"]),
         (["--layers", "2"], ["--shape"]),
         (["--shape", "2b-4t", "--model", "."], ["not both"]),
         (["--kv", "q4_0"], bench.KV_CACHES),

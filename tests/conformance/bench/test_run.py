@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def test_rows_of_a_matrix() -> None:
     ]
     for result in found.results:
         assert result.timing is not None
+        assert result.engine == "numpy"
         tokens = int(result.case["tokens"])
         assert result.gmacs == pytest.approx(64 * 128 * tokens / result.timing.median / 1e9)
         assert (result.share is None) is (tokens > 1)
@@ -171,6 +173,17 @@ def test_bytes_of_a_step() -> None:
     assert moved("xla", sizes, "greedy") == 7 + 50 + 3 * 108
     assert moved("llama.cpp", None) == weights * 66 // 256 + 2 * head + 2 * kv * 102
     assert moved("transformers", None) == 2 * (weights + head + kv * 108)
+
+
+def test_a_python_without_transformers_says_so(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter of the tests may have it: one that sees no packages has not."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setenv(PEERS_PYTHON, str(bare))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="without it"):
+        run.run(replace(PLAN, rows=("decode",), peers=("transformers",)), model, [])
 
 
 def peers_here() -> list[str]:
