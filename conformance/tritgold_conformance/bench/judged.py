@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.errors import TritgoldError, TritgoldWarning
+from tritgold.errors import MissingDependencyError, TritgoldError, TritgoldWarning
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
 from tritgold_conformance.bench.measuring import greedy_step
@@ -24,6 +24,7 @@ from tritgold_conformance.spread import allowed_by_spread, relative_rms
 
 TOKENS, STEPS = 8, 8
 LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie
+_NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
 Opener = Callable[[Checkpoint, int, str | None], object]
 
 
@@ -40,7 +41,10 @@ class Judge:
         self._whole: tuple[bool, str] | None = None  # what every cache shares, judged once
 
     def verdict(self, kv_cache: str | None) -> tuple[bool, str]:
-        """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words."""
+        """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words.
+
+        Raises EngineError and MissingDependencyError where there is no engine.
+        """
         try:
             self._whole = self._whole or self._all_levels()
             passed, text = self._whole
@@ -49,6 +53,8 @@ class Judge:
                 wrong = _shortcuts(engine, self._golden.tokens) or _cache(engine, self._golden, kv_cache)
                 return not wrong, wrong or f"{text}; KV cache {kv_cache} as the golden one"
         except TritgoldError as error:
+            if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
+                raise
             return False, str(error)
         return passed, text
 

@@ -86,7 +86,7 @@ def test_rows_of_an_engine_that_passes(model: Model) -> None:
     assert "decode" in text
 
 
-@pytest.mark.parametrize("engine", ["faulty_engines:Faulty", "faulty_engines:Crashing", "no_such_module:Engine"])
+@pytest.mark.parametrize("engine", ["faulty_engines:Faulty", "faulty_engines:Crashing"])
 def test_a_broken_engine_has_no_speed(model: Model, engine: str) -> None:
     found = run.run(replace(PLAN, rows=("decode", "prefill"), engine=engine), model, [])
     assert [result.status for result in found.results] == ["not passed"] * 2
@@ -99,6 +99,12 @@ def test_a_broken_engine_has_no_speed(model: Model, engine: str) -> None:
     text = shown(report)
     assert "not passed" in text
     assert "GMAC/s" not in text
+
+
+@pytest.mark.parametrize("engine", ["no_such_module:Engine", "unknown"])
+def test_no_engine_is_no_verdict(model: Model, engine: str) -> None:
+    with pytest.raises(EngineError, match="engine"):
+        run.run(replace(PLAN, rows=("decode",), engine=engine), model, [])
 
 
 def test_rows_of_a_matrix() -> None:
