@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tritgold_conformance.commands import common
+from tritgold_conformance.commands.bench import bench
 from tritgold_conformance.commands.check import check
 from tritgold_conformance.commands.compare import compare
 from tritgold_conformance.commands.convert import convert
@@ -36,5 +37,5 @@ def main() -> None:
     """
 
 
-for command in (run, trace, compare, check, inspect, convert, env):
+for command in (run, trace, compare, check, inspect, convert, bench, env):
     main.add_command(command)

@@ -47,6 +47,11 @@ class Candidate:
         self.name = str(getattr(engine, "name", type(engine).__name__))
         self.spec = spec or self.name
 
+    @property
+    def engine(self) -> object:
+        """The engine itself, for a clock that must not measure the copies made here."""
+        return self._engine
+
     def has(self, method: str) -> bool:
         """Whether the engine offers a method."""
         return callable(getattr(self._engine, method, None))

@@ -1,0 +1,118 @@
+"""The judge before the clock: an engine, with the very options that will be timed, on a model of the same family.
+
+What the judge of ``tritgold check`` does not see is judged here: a KV cache of fewer bits, against the golden model
+with the same scheme; ``read``, against the last row of ``prefill``; ``greedy``, against the largest logit.
+"""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.errors import MissingDependencyError, TritgoldError, TritgoldWarning
+from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.model import forward
+from tritgold_conformance.bench.measuring import greedy_step
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.judge import judge
+from tritgold_conformance.logits import LOGIT_NOISE
+from tritgold_conformance.spread import allowed_by_spread, relative_rms
+
+TOKENS, STEPS = 8, 8
+LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie
+_NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
+Opener = Callable[[Checkpoint, int, str | None], object]
+
+
+class Judge:
+    """The verdicts on one file. opener: makes the engine on a checkpoint, with a capacity and a KV cache.
+
+    exact_cache: the one in float32, whose every activation can be judged, or None where the engine has no choice.
+    """
+
+    def __init__(self, opener: Opener, path: Path, exact_cache: str | None) -> None:
+        self._opener, self._exact, self._name = opener, exact_cache, path.stem
+        checkpoint = quietly_opened(path)
+        self._golden = GoldenRun.of(checkpoint, judging_tokens(TOKENS, checkpoint.config.vocab, seed=1))
+        self._whole: tuple[bool, str] | None = None  # what every cache shares, judged once
+
+    def verdict(self, kv_cache: str | None) -> tuple[bool, str]:
+        """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words.
+
+        Raises EngineError and MissingDependencyError where there is no engine.
+        """
+        try:
+            self._whole = self._whole or self._all_levels()
+            passed, text = self._whole
+            if passed and kv_cache != self._exact:
+                engine = self._open(kv_cache)
+                wrong = _shortcuts(engine, self._golden.tokens) or _cache(engine, self._golden, kv_cache)
+                return not wrong, wrong or f"{text}; KV cache {kv_cache} as the golden one"
+        except TritgoldError as error:
+            if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
+                raise
+            return False, str(error)
+        return passed, text
+
+    def _open(self, kv_cache: str | None) -> Any:
+        return self._opener(self._golden.checkpoint, TOKENS + STEPS, kv_cache)
+
+    def _all_levels(self) -> tuple[bool, str]:
+        engine = self._open(self._exact)
+        report = judge(self._golden, Candidate(engine), self._name, with_speed=False)
+        if report.verdict != "conforms":
+            first = report.first_divergence
+            return False, report.verdict + ("" if first is None else f": {first.name}, {first.what}")
+        levels = sum(level.status == "passed" for level in report.levels.values())
+        wrong = _shortcuts(engine, self._golden.tokens)
+        return not wrong, wrong or f"conforms on {self._name}, {levels} levels, {TOKENS} tokens"
+
+
+def quietly_opened(path: Path) -> Checkpoint:
+    """The checkpoint; warnings are for whoever opens it by hand."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TritgoldWarning)
+        return open_checkpoint(path)
+
+
+def _shortcuts(engine: Any, tokens: list[int]) -> str:
+    """What is wrong with ``read`` and ``greedy``; empty where they agree with ``prefill`` and ``step``."""
+    if callable(getattr(engine, "read", None)):
+        engine.reset()
+        whole = np.asarray(engine.prefill(tokens))[-1].astype(np.float64)
+        engine.reset()
+        last = np.asarray(engine.read(tokens)).reshape(-1)
+        # The head's sums are in another order; a broken tie would be the same one in both.
+        if last.shape != whole.shape or not np.abs(last - whole).max() <= LOGIT_NOISE * np.abs(whole).max():
+            return "read(tokens) is not the last row of prefill(tokens)"
+    if callable(getattr(engine, "greedy", None)):
+        engine.reset()
+        by_logits = _chain(engine, lambda token: int(np.argmax(engine.step(token))), tokens[0])
+        chosen = _chain(engine, greedy_step(engine), tokens[0])
+        if chosen != by_logits:
+            return f"greedy chose {chosen}, the largest logits are {by_logits}"
+    return ""
+
+
+def _chain(engine: Any, following: Callable[[int], int], token: int) -> list[int]:
+    """STEPS tokens behind one, each from the one before."""
+    engine.reset()
+    found = [following(token)]
+    while len(found) < STEPS:
+        found.append(following(found[-1]))
+    return found
+
+
+def _cache(engine: Any, golden: GoldenRun, kv_cache: str | None) -> str:
+    """What is wrong with a KV cache: logits against the golden model's with the same scheme, within broken ties."""
+    c = golden.checkpoint
+    scheme = kv_scheme(str(kv_cache))
+    expected = forward(golden.tokens, c.weights, c.config, scheme.cache(c.config, len(golden.tokens)))
+    engine.reset()
+    found = np.stack([np.asarray(engine.step(token)) for token in golden.tokens])
+    off, allowed = relative_rms(expected, found).max(), max(allowed_by_spread(golden), LEAST)
+    return "" if off <= allowed else f"KV cache {kv_cache}: logits off by {off:.2g}, ties explain {allowed:.2g}"

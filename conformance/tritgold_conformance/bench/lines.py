@@ -1,0 +1,125 @@
+"""Two processes and a line each way: a question as JSON, an answer as JSON. One at a time, so the other side is idle.
+
+The child keeps its standard output for answers; whatever a library prints there goes to standard error.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+from tritgold.errors import EngineError, MissingDependencyError, TritgoldError
+
+Handler = Callable[..., Any]
+KEPT = 30  # last lines of a child's standard error, shown where it ends unasked
+
+
+def serve(handlers: dict[str, Handler]) -> None:
+    """Answer questions until standard input ends. ``{"do": name, ...}`` calls handlers[name](**rest)."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # from here on, prints of anybody's go to standard error
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                answer = {"ok": handlers[asked.pop("do")](**asked)}
+        except TritgoldError as error:
+            answer = {"error": error.as_dict()}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": {"error": type(error).__name__, "message": f"{error} {_place(error)}".strip()}}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _place(error: BaseException) -> str:
+    """(file:line) of the innermost frame in a file of ours; empty where there is none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "tritgold" in f.filename]
+    return f"({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+class Worker:
+    """The other side: a child process that serves.
+
+    Raises EngineError ``worker`` where the child ends or answers with what is no JSON; what its handler raised comes
+    back as EngineError, MissingDependencyError as itself.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self._child = subprocess.Popen(
+            [*command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            encoding="utf-8", errors="backslashreplace", env=environment,
+        )  # fmt: skip
+        assert self._child.stderr is not None
+        self._last: deque[str] = deque(maxlen=KEPT)
+        # Read by a thread of its own: a full pipe would stop the child.
+        self._reader = Thread(target=self._drain, args=(self._child.stderr,), daemon=True)
+        self._reader.start()
+
+    def ask(self, do: str, **what: Any) -> Any:
+        """Send a question, wait for the answer."""
+        stdin, stdout = self._child.stdin, self._child.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(json.dumps({"do": do, **what}) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+            answer = json.loads(line)
+        except (OSError, json.JSONDecodeError) as error:
+            raise self._ended(do) from error
+        if "error" in answer:
+            raise self._refused(answer["error"])
+        return answer["ok"]
+
+    def close(self) -> None:
+        """End the child; it ends by itself when its input does, and is ended where it does not."""
+        with contextlib.suppress(OSError):
+            if self._child.stdin is not None:
+                self._child.stdin.close()
+        try:
+            self._child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._reader.join(timeout=5)
+        for pipe in (self._child.stdout, self._child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _drain(self, stream: IO[str]) -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed
+            self._last.extend(line.rstrip() for line in stream)
+
+    def _ended(self, do: str) -> EngineError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=5)
+        self._reader.join(timeout=5)
+        shown = " | ".join([line for line in self._last if line.strip()][-3:])
+        return EngineError(
+            f"its process ended during {do!r} with {self._child.returncode}",
+            kind="worker",
+            thing=self.name,
+            hint=shown or "it said nothing; out of memory, perhaps",
+        )
+
+    def _refused(self, said: dict[str, Any]) -> TritgoldError:
+        kinds: dict[str, type[TritgoldError]] = {"MissingDependencyError": MissingDependencyError}
+        error = kinds.get(said["error"], EngineError)
+        message = said["message"] if said.get("kind") else f"{said['error']}: {said['message']}"
+        fields = {name: said.get(name) for name in ("file", "got", "expected", "hint")}
+        return error(message, kind=said.get("kind") or "engine-failed", thing=said.get("thing") or self.name, **fields)

@@ -1,0 +1,58 @@
+"""The processes of a benchmark: one for the engine and one for each peer, each held to so many processors."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from tritgold.errors import MissingDependencyError
+from tritgold_conformance.bench.lines import Worker
+
+PEERS_PYTHON = "TRITGOLD_PEERS_PYTHON"
+_HERE = Path(__file__).parent
+
+
+def require_peers(peers: tuple[str, ...]) -> None:
+    """Raises MissingDependencyError for a peer that is not there."""
+    if "llama.cpp" in peers and importlib.util.find_spec("xllamacpp") is None:
+        hint = "pip install 'tritgold[peers]'"
+        raise MissingDependencyError(
+            "the peer llama.cpp needs xllamacpp", kind="missing-dependency", thing="xllamacpp", hint=hint
+        )
+    if "transformers" in peers and not os.environ.get(PEERS_PYTHON):
+        hint = f"set {PEERS_PYTHON} to a Python that has torch, transformers and accelerate; make peers makes one"
+        raise MissingDependencyError(
+            "the peer transformers runs in another Python", kind="missing-dependency", thing=PEERS_PYTHON, hint=hint
+        )
+
+
+def engine_process(spec: str, threads: int, cache: str | None = None) -> Worker:
+    """A process in which the engine is judged and timed. cache: a folder for its compiled programs."""
+    command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads)]
+    return Worker(spec, command, environment(threads, cache))
+
+
+def peer_process(peer: str, threads: int) -> Worker:
+    """A process of another engine."""
+    given = environment(threads)
+    if peer == "llama.cpp":
+        command = [sys.executable, "-m", "tritgold_conformance.bench.worker_llama_cpp", str(threads)]
+        return Worker(peer, command, given)
+    given.pop("PYTHONPATH")  # another Python, with packages of its own
+    return Worker(peer, [os.environ[PEERS_PYTHON], str(_HERE / "worker_transformers.py"), str(threads)], given)
+
+
+def environment(threads: int, cache: str | None = None) -> dict[str, str]:
+    """The environment of a process that is to use so many threads.
+
+    The processors that the child holds itself to decide for most libraries; NPROC says it to XLA again, and BLAS and
+    OpenMP have variables of their own. cache: a folder for JAX's compiled programs.
+    """
+    count = str(threads)
+    names = ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    found = {**os.environ, **dict.fromkeys(names, count)}
+    found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    if cache is not None:
+        found["JAX_COMPILATION_CACHE_DIR"] = cache
+        found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    return found

@@ -1,0 +1,130 @@
+"""The benchmark's report as data. Every number in it was measured in this run; what was not measured is null.
+
+msgspec's structures, so the JSON schema is made from them (``tritgold bench --schema``) and cannot drift.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from tritgold_conformance.bench.timing import Timing
+
+SCHEMA = "tritgold.bench/1"
+Status = Literal["measured", "not passed", "not offered", "failed"]
+
+
+class Engine(msgspec.Struct, kw_only=True):
+    """One engine in one process.
+
+    options: those that the judged and the timed engine were made with. flags: environment that its speed depends on.
+    judged: the judge's verdict and how it was reached; of a peer, that nobody judged it. load: seconds from the file
+    to an engine that can read tokens. cold, warm: seconds of the first token with an empty compilation cache and with
+    the one that run left; peak_memory: bytes (VmHWM). packed_bytes, head_bytes, kv_bytes: of ternary weights, of the
+    head, of one position in the KV cache.
+    """
+
+    name: str
+    threads: int
+    options: dict[str, str]
+    versions: dict[str, str]
+    flags: dict[str, str]
+    passed: bool | None
+    judged: str
+    load: float | None = None
+    cold: float | None = None
+    warm: float | None = None
+    peak_memory: int | None = None
+    packed_bytes: int | None = None
+    head_bytes: int | None = None
+    kv_bytes: int | None = None
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """One row of the table.
+
+    case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
+    first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
+    one unit; moved: bytes that one unit has to read; share: of the bandwidth, were these all. ratio: of a peer's row,
+    how many times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is
+    faster. scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
+    """
+
+    row: str
+    engine: str
+    threads: int
+    case: dict[str, int | str]
+    status: Status
+    why: str = ""
+    unit: str = "token"
+    units: int = 1
+    timing: Timing | None = None
+    first: float | None = None
+    per_second: float | None = None
+    gmacs: float | None = None
+    moved: int | None = None
+    share: float | None = None
+    ratio: float | None = None
+    scaling: float | None = None
+
+
+class Bandwidth(msgspec.Struct, kw_only=True):
+    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: the largest."""
+
+    threads: int
+    size: int
+    best: float
+    ways: dict[str, float]
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """One operation of a decode step. calls: in a step; seconds: of all of them; moved: bytes of weights and cache."""
+
+    name: str
+    calls: int
+    seconds: float
+    moved: int
+
+
+class Profile(msgspec.Struct, kw_only=True):
+    """A decode step in parts. step: seconds of the whole step. overhead: what the parts do not account for."""
+
+    threads: int
+    context: int
+    parts: list[Part]
+    total: float
+    step: float
+    overhead: float
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What ``tritgold bench --json`` writes."""
+
+    schema: str = SCHEMA
+    date: str
+    shape: str
+    model: str
+    config: dict[str, Any]
+    command: str
+    machine: dict[str, Any]
+    engines: list[Engine]
+    bandwidth: list[Bandwidth]
+    results: list[Result]
+    profiles: list[Profile]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where an engine has not passed the judge or a measurement failed, 5 where nothing was measured, else 0."""
+        wrong = any(result.status in ("not passed", "failed") for result in self.results)
+        if wrong or any(engine.passed is False for engine in self.engines):
+            return 1
+        return 0 if self.profiles or any(r.status == "measured" for r in self.results) else 5
+
+
+def to_json(report: Report) -> bytes:
+    """One JSON object."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a report."""
+    return msgspec.json.schema(Report)

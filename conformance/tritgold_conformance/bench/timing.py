@@ -1,0 +1,53 @@
+"""What a list of seconds says: median and percentiles, and two lists that were measured in turn."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one unit of work (a token, a prompt, a product). samples: how many were measured."""
+
+    samples: int
+    median: float
+    p50: float
+    p95: float
+    p99: float
+    least: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Timing":
+        """Raises ValueError for no seconds, and for what is no time: 0 or less, infinity, NaN.
+
+        >>> Timing.of([3, 1, 2])
+        Timing(samples=3, median=2, p50=2, p95=3, p99=3, least=1)
+        """
+        wrong = [s for s in seconds if not (math.isfinite(s) and s > 0)]
+        if wrong or not seconds:
+            raise ValueError(f"no seconds: {wrong[0] if wrong else 'none measured'}")
+        p50, p95, p99 = (percentile(seconds, share) for share in (50, 95, 99))
+        return cls(len(seconds), statistics.median(seconds), p50, p95, p99, min(seconds))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` % of all do not exceed (nearest rank): always one that was measured.
+
+    >>> [percentile(range(1, 101), share) for share in (50, 95, 99, 100)]
+    [50, 95, 99, 100]
+    """
+    if not values or not 0 < share <= 100:
+        raise ValueError(f"no percentile {share} of {len(values)} values")
+    return sorted(values)[math.ceil(share / 100 * len(values)) - 1]
+
+
+def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """How many times faster ours is: the median over rounds of their seconds by ours in the same round.
+
+    A machine that slows down for a while slows both sides of a round.
+
+    >>> paired_ratio([2.0, 40.0, 2.0], [1.0, 10.0, 1.0])
+    2.0
+    """
+    return statistics.median(t / o for t, o in zip(theirs, ours, strict=True))

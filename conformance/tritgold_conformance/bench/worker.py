@@ -1,0 +1,154 @@
+"""The process in which an engine is judged and timed: ``python -m tritgold_conformance.bench.worker ENGINE THREADS``.
+
+It holds itself to its processors before anything else is loaded: libraries count them when they start.
+"""
+
+import gc
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tritgold_conformance.bench.lines import serve
+
+
+def main(spec: str, threads: int) -> None:
+    """Serve until standard input ends."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    bench = Bench(spec, threads)
+    offered = ("bandwidth", "judge", "open", "measure", "product", "profile", "facts")
+    serve({name: getattr(bench, name) for name in offered})
+
+
+class Bench:
+    """What the parent may ask for. Answers are JSON."""
+
+    def __init__(self, spec: str, threads: int) -> None:
+        self._spec, self._threads = spec, threads
+        self._engine: Any = None
+        self._rows: Any = None
+        self._judge: Any = None
+        self._parts: Any = None
+        self._matrix: Any = None
+        self._weights: Any = None
+        self._ways: dict[str, Any] = {}
+        self._by_numpy: set[str] = set()
+        self._wrong: dict[tuple[str, int], str] = {}
+
+    def bandwidth(self, size: int) -> dict[str, float]:
+        """Bytes a second by way of reading."""
+        from tritgold_conformance.bench.bandwidth import bandwidth
+
+        compiled = None
+        if self._spec == "xla":
+            self._adapter("xla").own_kv_cache()  # without JAX this says what to install
+            compiled = self._adapter("xla").reader
+        return bandwidth(self._threads, compiled, size)
+
+    def judge(self, path: str, kv_cache: str | None) -> dict[str, Any]:
+        """Whether the engine passes on this file, with the options that will be timed."""
+        from tritgold_conformance.bench.judged import Judge
+
+        own = self._adapter("xla").own_kv_cache() if self._spec == "xla" else None
+        if self._judge is None:
+            self._judge = Judge(self._opener(path), Path(path), None if own is None else "f32")
+        passed, text = self._judge.verdict(kv_cache or own)
+        return {"passed": passed, "text": text, "kv_cache": kv_cache or own}
+
+    def open(self, path: str, capacity: int, kv_cache: str | None) -> dict[str, Any]:
+        """Load the engine; seconds from the path to an engine that can read tokens, and of its first token."""
+        from tritgold_conformance.bench.judged import quietly_opened
+        from tritgold_conformance.bench.measuring import Rows
+        from tritgold_conformance.bench.room import forget_peak
+
+        self._engine = self._rows = self._parts = None  # its memory first
+        gc.collect()
+        forget_peak()  # the judge's, which kept every activation of two models
+        begin = time.perf_counter()
+        checkpoint = quietly_opened(Path(path))
+        engine = self._opener(path)(checkpoint, capacity, kv_cache)
+        load = time.perf_counter() - begin
+        begin = time.perf_counter()
+        first = None
+        if callable(getattr(engine, "step", None)):
+            engine.reset()
+            engine.step(0)
+            first = time.perf_counter() - begin
+        self._engine, self._rows = engine, Rows(engine, checkpoint.config.vocab, capacity)
+        sizes = self._adapter("xla").sizes(engine) if self._spec == "xla" else {}
+        return {"load": load, "first": first, "sizes": sizes}
+
+    def measure(self, row: str, case: dict[str, Any]) -> dict[str, Any]:
+        """One round of a row."""
+        found: dict[str, Any] = self._rows.measure(row, case)
+        return found
+
+    def product(self, out: int, in_: int, tokens: int) -> dict[str, Any]:
+        """One round of every way to multiply a matrix: seconds by way; those that are wrong have a text instead."""
+        from tritgold_conformance.bench import matrices
+
+        if (out, in_) != self._matrix:
+            self._ways, self._wrong = {}, {}
+            self._matrix, self._weights = (out, in_), matrices.matrix(out, in_)
+            ways = matrices.numpy_ways(self._weights)
+            self._by_numpy = {way.name for way in ways}
+            if self._spec == "xla":
+                own = self._adapter("xla_products").products(self._weights)
+                ways += [matrices.Way(p.name, p.why, p.moved, out, p.run) for p in own]
+            self._ways = {way.name: way for way in ways}
+        codes, answers = matrices.codes_of(tokens, in_), {}
+        for name, way in self._ways.items():
+            if (name, tokens) not in self._wrong:  # the first call of all: compiles, and is judged
+                self._wrong[name, tokens] = _said(lambda way=way: matrices.wrong(way, codes, self._weights))
+            text = self._wrong[name, tokens]
+            seconds = None if text else matrices.seconds_of(way, codes, out)
+            by = "numpy" if name in self._by_numpy else self._spec
+            answers[name] = {"seconds": seconds, "wrong": text, "by": by, "why": way.why, "moved": way.moved}
+        return answers
+
+    def profile(self, context: int) -> list[dict[str, Any]]:
+        """One round of the parts of a decode step, each alone."""
+        from tritgold_conformance.bench.measuring import not_offered
+
+        if self._spec != "xla":
+            raise not_offered("profile")
+        if self._parts is None:
+            try:
+                self._parts = self._adapter("xla_profile").operations(self._engine, context)
+            except ImportError as error:
+                raise not_offered(f"profile ({error})") from error
+        found = [(part, part.seconds()) for part in self._parts]
+        return [{"name": p.name, "calls": p.calls, "moved": p.moved, "seconds": s} for p, s in found]
+
+    def facts(self) -> dict[str, Any]:
+        """Versions, flags and the peak of memory."""
+        from tritgold_conformance.bench.room import peak_memory
+
+        versions: dict[str, str] = getattr(self._engine, "versions", dict)()
+        flags = self._adapter("xla").settings() if self._spec == "xla" else {}
+        return {"versions": dict(versions), "flags": flags, "peak_memory": peak_memory()}
+
+    def _opener(self, path: str) -> Any:
+        """checkpoint, capacity, KV cache -> the engine itself, without what protects the judge from it."""
+        from tritgold_conformance.engine import load_engine
+
+        if self._spec == "xla":
+            return self._adapter("xla").open_engine
+        return lambda checkpoint, capacity, _: load_engine(self._spec, Path(path), checkpoint, capacity).engine
+
+    def _adapter(self, name: str) -> Any:
+        return importlib.import_module(f"tritgold_conformance.engines.{name}")
+
+
+def _said(check: Any) -> str:
+    try:
+        return str(check())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

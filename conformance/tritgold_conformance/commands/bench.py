@@ -1,0 +1,185 @@
+"""tritgold bench: how fast an engine that has passed the judge is, and beside which others."""
+
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
+from tritgold_conformance.commands import common
+
+# As in bench.plan, which is not imported for --help; a test keeps them equal.
+ROWS = (
+    "gemv",
+    "gemm",
+    "decode",
+    "greedy",
+    "prefill",
+    "first-token",
+    "block-diffusion",
+    "kv",
+    "batch",
+    "threads",
+    "start",
+)
+PEERS = ("llama.cpp", "transformers")
+KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
+OF_A_MODEL, OF_A_MATRIX = ("decode", "greedy", "prefill", "first-token"), ("gemv", "gemm")
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """Some of a list, separated by commas."""
+
+    name = "list"
+
+    def __init__(self, known: tuple[str, ...]) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``gemv,decode`` -> ("gemv", "decode")."""
+        if isinstance(value, tuple):
+            return value
+        words = tuple(dict.fromkeys(word.strip() for word in str(value).split(",") if word.strip()))
+        unknown = [word for word in words if word not in self._known]
+        if unknown or not words:
+            self.fail(f"{', '.join(unknown) or 'nothing'} is none of {', '.join(self._known)}", param, ctx)
+        return words
+
+
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Positive integers, separated by commas."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``1,2`` -> (1, 2)."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            counts = tuple(dict.fromkeys(int(part) for part in str(value).split(",") if part.strip()))
+        except ValueError:
+            counts = ()
+        if not counts or min(counts) < 1:
+            self.fail(f"{value!r} is no list of positive integers like 1,2", param, ctx)
+        return counts
+
+
+@click.command()
+@click.option(
+    "--shape", type=click.Choice(NAMES), help=f"A named model or matrix; {GOLDEN} (kjv-ar) if nothing is named."
+)
+@click.option("--model", type=click.Path(exists=True, path_type=Path), help="A checkpoint, instead of --shape.")
+@click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--rows", type=Words(ROWS), help=f"Of {', '.join(ROWS)}.")
+@click.option("--threads", type=Counts(), default="1", show_default=True, help="Thread counts, as 1,2.")
+@click.option("--context", "contexts", type=Counts(), help="Positions in the cache before tokens are decoded.")
+@click.option("--tokens", type=Counts(), help="Lengths of prompts, and of what a matrix is multiplied with.")
+@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in a round.")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
+@click.option("--layers", type=click.IntRange(1), help="Cut a named model to so many layers.")
+@click.option("--kv", "kv_caches", type=Words(KV_CACHES), default=",".join(KV_CACHES), help="Caches of the row kv.")
+@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine too, in turn.")
+@click.option("--profile", is_flag=True, help="Each operation of a decode step alone.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="A file for all figures.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
+def bench(
+    shape: str | None,
+    model: Path | None,
+    engine: str,
+    rows: tuple[str, ...] | None,
+    threads: tuple[int, ...],
+    contexts: tuple[int, ...] | None,
+    tokens: tuple[int, ...] | None,
+    steps: int,
+    runs: int,
+    layers: int | None,
+    kv_caches: tuple[str, ...],
+    peers: tuple[str, ...],
+    profile: bool,
+    json_file: Path | None,
+    schema: bool,
+) -> None:
+    """Time an engine that passes the judge.
+
+    Synthetic models of the named shapes are written once, to XDG_CACHE_HOME/tritgold/bench. Every thread count and
+    every peer has a process of its own; peers are timed in turn with the engine, round by round. A configuration that
+    does not pass prints no speed.
+
+    Exit code 0: everything that was measured has passed. 1: something has not. 2: unknown names. 3: it could not be
+    measured. 5: nothing was measured.
+    """
+    if schema:
+        from tritgold_conformance.bench.results import json_schema
+
+        common.print_json(json_schema())
+        return
+    if shape is not None and model is not None:
+        raise click.UsageError("give --shape or --model, not both")
+    named = SHAPES.get(shape or "")
+    alone = isinstance(named, MatrixShape)
+    rows = rows or (OF_A_MATRIX if alone else OF_A_MODEL)
+    beyond = [row for row in rows if row not in OF_A_MATRIX] + ["--profile"] * profile + ["--peer"] * bool(peers)
+    if alone and beyond:
+        what = ", ".join(beyond)
+        raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
+    if layers is not None and (named is None or alone):
+        raise click.UsageError("--layers cuts a synthetic model: name its --shape")
+    with common.errors(False), common.progress() as say:
+        report = _measured(
+            None if model is not None else shape or GOLDEN, model, layers, say, rows=rows, threads=threads,
+            contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
+            profile=profile, kv_caches=kv_caches,
+        )  # fmt: skip
+        if json_file is not None:
+            _write(json_file, report)
+    from tritgold_conformance.bench.table import render
+
+    render(report, common.console())
+    sys.exit(report.exit_code)
+
+
+def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any, **asked: Any) -> Any:
+    """The report. Whatever is wrong with the request is said before a model is written."""
+    from tritgold_conformance.bench.models import model_of
+    from tritgold_conformance.bench.plan import Plan
+    from tritgold_conformance.bench.results import Report
+    from tritgold_conformance.bench.run import check, run
+    from tritgold_conformance.bench.synthetic import model_bytes
+    from tritgold_conformance.commands.env import environment
+
+    plan = Plan(**asked)
+    named = SHAPES.get(shape or "")
+    if isinstance(named, MatrixShape):
+        model, matrices = None, [(named.out, named.in_)]
+    else:
+        if isinstance(named, ModelShape):
+            cut = named if layers is None else named.cut(layers)
+            check(plan, cut.config(), model_bytes(cut))
+        model = model_of(shape, file, layers, say)
+        sizes = [model.config.linear_shape(name) for name in ("gate", "down")]
+        matrices = list(dict.fromkeys(sizes))
+    found = run(plan, model, matrices, say)
+    machine = environment()
+    return Report(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        shape=model.name if model is not None else str(shape),
+        model="" if model is None else model.path.name,
+        config={} if model is None else model.config.as_dict(),
+        command=shlex.join(["tritgold", *sys.argv[1:]]),
+        machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
+        engines=found.engines,
+        bandwidth=found.bandwidth,
+        results=found.results,
+        profiles=found.profiles,
+    )
+
+
+def _write(path: Path, report: Any) -> None:
+    from tritgold.formats.whole_file import written_whole
+    from tritgold_conformance.bench.results import to_json
+
+    with written_whole(path) as scratch:
+        scratch.write_bytes(to_json(report) + b"\n")
