@@ -38,7 +38,13 @@ class Tokenizer:
         """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
 
         Raises FormatError for a tokenizer that says too late that it is none: one whose unknown token is not there.
+        And ContextError (``text``) for half a character, as a command line of other bytes than UTF-8 has.
         """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            at = f"character {error.start + 1} of the text"
+            raise ContextError("is no Unicode", kind="text", thing=at, got=ascii(text[error.start])) from None
         try:
             return list(self._tokenizer.encode(text).ids)
         except Exception as error:

@@ -64,7 +64,7 @@ def test_a_prompt_longer_than_the_context_is_refused_at_the_call() -> None:
 
 
 def test_the_lowest_id_wins_a_tie() -> None:
-    steps = greedy([1], replace(CONFIG, eos=()), lambda _: np.array([0, 5, 5.0, 1]), 1)
+    steps = greedy([1], replace(CONFIG, eos=()), lambda _: np.array([0, 5, 5.0, 1, *[0] * 6]), 1)
     assert next(steps).token == 1
 
 
@@ -97,7 +97,7 @@ def test_what_pads_the_vocabulary_is_never_chosen() -> None:
 
 def test_logits_that_are_not_finite_end_in_an_error_not_in_a_token() -> None:
     with pytest.raises(NonFiniteError):
-        list(greedy([1], CONFIG, lambda _: np.array([0.0, np.nan]), 1))
+        list(greedy([1], CONFIG, lambda _: np.full(CONFIG.vocab, np.nan), 1))
 
 
 def hashed() -> Callable[[list[int]], np.ndarray]:

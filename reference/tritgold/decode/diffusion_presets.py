@@ -17,10 +17,11 @@ from dataclasses import replace
 from typing import Any
 
 from tritgold.decode.diffusion_options import Diffusion
-from tritgold.decode.unmasking import Thresholds, progressive
+from tritgold.decode.unmasking import Thresholds, bad_threshold, progressive
 from tritgold.errors import ConfigError
+from tritgold.option_values import real_number
 
-THRESHOLD = 0.9  # of the released chat program and of the server's notes; 1 decides one token a pass
+THRESHOLD = 0.9  # of the released chat program and of the server's notes
 
 
 def _v2(threshold: float) -> Diffusion:
@@ -58,8 +59,10 @@ def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion
     >>> preset("adaptive", 0.9).rule, preset("fast-dllm-v2", sub_block=4).sub_block
     (Thresholds(values=(0.5, 0.7, 0.9), inclusive=False), 4)
     """
-    if name not in _PRESETS:
+    if not isinstance(name, str) or name not in _PRESETS:
         raise ConfigError("no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
+    if not 0 <= real_number(threshold) <= 1:
+        raise bad_threshold(threshold)
     options = _PRESETS[name](threshold)
     for field in changes:
         if field not in Diffusion.__dataclass_fields__:

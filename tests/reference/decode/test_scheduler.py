@@ -11,7 +11,7 @@ from serving_cases import OPENED, alone, assert_sound, request
 
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.scheduler import Scheduler, serve
-from tritgold.decode.served import served
+from tritgold.decode.server_defects import served
 from tritgold.decode.serving_options import Counters, Request, Serving
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.trace import Trace

@@ -19,7 +19,7 @@ from tritgold.decode.diffusion_options import Diffusion
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.unmasking import Thresholds
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.kv_cache.base import KvCache
+from tritgold.kv_cache.base import KvCache, Sizes
 from tritgold.model import forward
 
 BLOCK, MASK, CONTEXT = 8, 258, 64  # <eot> stands for a mask
@@ -116,7 +116,7 @@ class Rows(KvCache):
     """Keys and values in a dictionary, by layer and position; a pass sees every position below ``end``."""
 
     def __init__(self) -> None:
-        super().__init__("f32", CONTEXT)
+        super().__init__("f32", Sizes(1, 1, 1), CONTEXT)  # it stores whatever comes
         self.stored: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         self.end = 0
 

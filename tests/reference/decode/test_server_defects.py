@@ -8,7 +8,7 @@ from plain_diffusion import small_model
 from refusals import refusal
 
 from tritgold.decode.autoregressive import greedy, reference_logits
-from tritgold.decode.served import ServerDefect, served
+from tritgold.decode.server_defects import ServerDefect, served
 from tritgold.kv_cache.base import KvCache
 from tritgold.model import forward
 
@@ -21,7 +21,7 @@ class Holes(KvCache):
     """Keys in the order in which they were read, at whatever positions: ``length`` is where the next pass stands."""
 
     def __init__(self) -> None:
-        super().__init__("f32", 64)
+        super().__init__("f32", OPENED.config, 64)
         self.stored: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
