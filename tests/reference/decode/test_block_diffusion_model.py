@@ -20,8 +20,9 @@ from tritgold.model import forward
 
 examples = settings(deadline=None, derandomize=True, max_examples=6)
 seeds = st.integers(0, 5)
-# Less than a block, exactly one, several, and tails of all lengths.
-lengths = st.one_of(st.sampled_from([1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK]), st.integers(1, 20))
+# Less than a block, exactly one, several, and tails; the named ones always, whatever Hypothesis draws besides.
+NAMED = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 3]
+lengths = st.one_of(st.sampled_from(NAMED), st.integers(1, 20))
 thresholds = st.sampled_from([0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0])
 SUB_BLOCKS = {"fast-dllm-v2", "fast-dllm-v2-dual", "small-block"}
 
@@ -35,8 +36,9 @@ def options(name: str, threshold: float = 0.1, sub_block: int = 4, **changes: An
 
 
 @pytest.mark.parametrize("name", ["fast-dllm-v2", "greedy", "iterative", "adaptive", "small-block", "llada", "dream"])
-@examples
-@given(seed=seeds, length=lengths, threshold=thresholds, sub_block=st.sampled_from([1, 2, 4, 8]), data=st.data())
+@pytest.mark.parametrize("length", NAMED)
+@settings(examples, max_examples=3)
+@given(seed=seeds, threshold=thresholds, sub_block=st.sampled_from([1, 2, 4, 8]), data=st.data())
 def test_a_full_recompute_gives_the_same_tokens_in_the_same_passes(
     name: str, seed: int, length: int, threshold: float, sub_block: int, data: st.DataObject
 ) -> None:
@@ -140,14 +142,32 @@ def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
     opened, prompt = small_model(seed), prompt_of(seed, length)
     how = Diffusion(attention="causal", sub_block=sub_block, rule=Leftmost(), cache=cache, commit=commit)
     logits = reference_logits(opened.weights, opened.config, CONTEXT)
-
-    def never_a_mask(new: list[int]) -> np.ndarray:
-        found = logits(new).copy()
-        found[MASK] = -1e9
-        return found
-
-    steps = [step.token for step in greedy(prompt, opened.config, never_a_mask, tokens)]
+    steps = [step.token for step in greedy(prompt, opened.config, logits, tokens)]
     assert engine(opened, prompt, tokens, how).tokens == steps
+
+
+@pytest.mark.parametrize(
+    ("commit", "cache"), [("merged", "prefix"), ("merged", "dual"), ("merged", "none"), ("pass", "prefix"), ("pass", "none")]
+)
+@pytest.mark.parametrize("length", range(CONTEXT - 12, CONTEXT + 1))
+def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(commit: Any, cache: Any, length: int) -> None:
+    """The last block is cut: token and reason, with budgets that end before, at and behind the context."""
+    opened, prompt = small_model(2), prompt_of(2, length)
+    room = CONTEXT + 1 - length
+    for tokens in {1, room - 1, room, room + 1, 20} - {0}:
+        for sub_block in (4, BLOCK):
+            how = Diffusion(attention="causal", sub_block=sub_block, rule=Leftmost(), cache=cache, commit=commit)
+            steps = list(greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens))
+            done = engine(opened, prompt, tokens, how)
+            assert (done.tokens, done.reason) == ([step.token for step in steps], steps[-1].reason)
+
+
+@pytest.mark.parametrize("name", ["greedy", "iterative", "adaptive", "small-block"])
+def test_every_causal_way_fills_the_context(name: str) -> None:
+    opened = small_model(2)
+    for length in range(CONTEXT - 12, CONTEXT + 1):
+        done = engine(opened, prompt_of(2, length), 20, options(name))
+        assert (len(done.tokens), done.reason) == (CONTEXT + 1 - length, "context_full")
 
 
 def test_a_block_of_one_token_is_greedy_decoding() -> None:
