@@ -11,7 +11,7 @@ MOST = (1 << 31) - 1  # of counts and sizes: what an index of a few dimensions c
 
 
 def real_number(value: object) -> float:
-    """The value as a float; NaN for what is none: text, None, True, integers beyond float64. No range check lets NaN by.
+    """The value as a float; NaN, which no range has, for what is none: text, None, True, integers beyond float64.
 
     >>> real_number(3), real_number(True), real_number("3"), real_number(10**400)
     (3.0, nan, nan, nan)

@@ -88,7 +88,11 @@ def check_budget(max_tokens: int) -> None:
     """Raises ContextError (``max-tokens``) for what is no integer from 1 on: NaN would never be reached."""
     if type(max_tokens) is not int or max_tokens < 1:
         raise ContextError(
-            "is not usable", kind="max-tokens", thing="max_tokens", got=repr(max_tokens), expected="an integer, 1 or more"
+            "is not usable",
+            kind="max-tokens",
+            thing="max_tokens",
+            got=repr(max_tokens),
+            expected="an integer, 1 or more",
         )
 
 
@@ -108,8 +112,9 @@ def generate(
     """Generate up to ``max_tokens`` tokens; an engine is known here only as a function.
 
     next_logits: takes the tokens not yet seen (the prompt, then one at a time), returns float [vocab] for the next;
-    what an engine pads the vocabulary with is cut off, and the mask of a model that has one never comes. sampling: how a token is chosen. stop: tokens that end the text,
-    instead of the model's end-of-sequence tokens; an empty set, and only the budget and the context do.
+    what an engine pads the vocabulary with is cut off, and the mask of a model that has one never comes. sampling: how
+    a token is chosen. stop: tokens that end the text, instead of the model's end-of-sequence tokens; an empty set, and
+    only the budget and the context do.
 
     Ends with ``stop`` at such a token (which is yielded), with ``length`` at max_tokens, with ``context_full`` when the
     model has no position left to read the token at; where several hold, the first of these is the reason.

@@ -58,7 +58,9 @@ def block_diffusion_batch(
     sizes = resolve(options, config)
     checked = [_checked(prompt, config, sizes, options, max_tokens) for prompt in prompts]
     if len(models) != len(checked):
-        raise ContextError("are not one a prompt", kind="models", thing="models", got=len(models), expected=len(checked))
+        raise ContextError(
+            "are not one a prompt", kind="models", thing="models", got=len(models), expected=len(checked)
+        )
     sequences = [
         BlockSequence(prompt, max_tokens, config, model, options, sizes)
         for prompt, model in zip(checked, models, strict=True)

@@ -132,7 +132,9 @@ def _check_together(options: Diffusion) -> None:
     _check(options.max_passes is None or whole, "max_passes", options.max_passes, "sub-blocks as large as the block")
     # Its first pass over a block is needed for all of the text, and predicts the block's first token alone.
     first_only = options.attention == "full" and options.shift and options.cache != "none"
-    _check(not first_only or options.max_passes != 1, "max_passes", 1, "2 or more with full attention, shift and a cache")
+    _check(
+        not first_only or options.max_passes != 1, "max_passes", 1, "2 or more with full attention, shift and a cache"
+    )
     s = options.sampling
     _check(s.temperature == 0 or options.noise != "none", "temperature", s.temperature, "0, or some noise")
     _check(s.repetition_penalty == 1, "repetition_penalty", s.repetition_penalty, "1: block diffusion has none")
@@ -156,9 +158,18 @@ _PLACES: dict[Defect, tuple[str, Callable[[Diffusion], bool]]] = {
     Defect.STALE_PREFIX: (_SERVER, _server),
     Defect.OVERWRITTEN_PROMPT: (_SERVER, _server),
     Defect.SHORT_PROMPT: (_SERVER, _server),
-    Defect.COMPACT_FEED: ("causal attention, commit merged, cache dual: small-block", lambda o: _server(o) and o.cache == "dual"),
-    Defect.LOST_BLOCK: ("block attention and a cache: fast-dllm-v2 or fast-dllm-v2-dual", lambda o: o.attention == "block" and o.cache != "none"),
-    Defect.SHARED_REFRESH: ("block attention, cache dual: fast-dllm-v2-dual", lambda o: (o.attention, o.cache) == ("block", "dual")),
+    Defect.COMPACT_FEED: (
+        "causal attention, commit merged, cache dual: small-block",
+        lambda o: _server(o) and o.cache == "dual",
+    ),
+    Defect.LOST_BLOCK: (
+        "block attention and a cache: fast-dllm-v2 or fast-dllm-v2-dual",
+        lambda o: o.attention == "block" and o.cache != "none",
+    ),
+    Defect.SHARED_REFRESH: (
+        "block attention, cache dual: fast-dllm-v2-dual",
+        lambda o: (o.attention, o.cache) == ("block", "dual"),
+    ),
 }
 
 
@@ -168,4 +179,5 @@ def _check(usable: bool, name: str, got: object, expected: str) -> None:
 
 
 def _bad(kind: str, thing: str, got: object, expected: str) -> ConfigError:
-    return ConfigError("is not usable", kind=kind, thing=thing, got=got, expected=expected)
+    shown = got if isinstance(got, int | float | str) else repr(got)
+    return ConfigError("is not usable", kind=kind, thing=thing, got=shown, expected=expected)

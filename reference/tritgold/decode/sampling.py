@@ -48,7 +48,9 @@ class Sampling:
         self._check("temperature", 0 <= real_number(self.temperature) < math.inf, "a number, 0 or more, finite")
         self._check("top_k", is_count(self.top_k), f"an integer, 0 to {MOST}")
         self._check("top_p", 0 <= real_number(self.top_p) <= 1, "a number, 0 to 1")
-        self._check("repetition_penalty", 0 < real_number(self.repetition_penalty) < math.inf, "a number above 0, finite")
+        self._check(
+            "repetition_penalty", 0 < real_number(self.repetition_penalty) < math.inf, "a number above 0, finite"
+        )
         self._check("seed", is_count(self.seed, 0, MAX_SEED), f"an integer, 0 to {MAX_SEED}")
 
     def _check(self, name: str, usable: bool, expected: str) -> None:

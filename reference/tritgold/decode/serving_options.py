@@ -26,7 +26,7 @@ class Serving:
     page_size: tokens. pages: of the pool; None: as many as max_sequences texts of the model's context fill.
     scheme: how keys and values are kept, each token by itself.
 
-    Raises ConfigError (``serving-option``) for a size below 1, radix_cache_max_tokens below 0, and what has another type.
+    Raises ConfigError (``serving-option``) for a size below 1, radix_cache_max_tokens below 0, and another type.
     """
 
     max_sequences: int = 16
@@ -40,7 +40,9 @@ class Serving:
     def __post_init__(self) -> None:
         for name in ("max_sequences", "chunk", "radix_cache_max_tokens", "page_size", "pages"):
             got, least = getattr(self, name), int(name != "radix_cache_max_tokens")
-            self._check(name, is_count(got, least) or (name == "pages" and got is None), f"an integer, at least {least}")
+            self._check(
+                name, is_count(got, least) or (name == "pages" and got is None), f"an integer, at least {least}"
+            )
         self._check("radix_cache", isinstance(self.radix_cache, bool), "true or false")
         self._check("scheme", isinstance(self.scheme, KvScheme), "a KvScheme, as kv_scheme(name) gives")
 

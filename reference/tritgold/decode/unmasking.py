@@ -51,7 +51,11 @@ class Thresholds(Rule):
     inclusive: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, tuple) or not self.values or not all(0 <= real_number(v) <= 1 for v in self.values):
+        if (
+            not isinstance(self.values, tuple)
+            or not self.values
+            or not all(0 <= real_number(v) <= 1 for v in self.values)
+        ):
             raise bad_threshold(self.values)
 
     def count(self, surest: np.ndarray, step: int) -> int:

@@ -59,7 +59,11 @@ class KvCache(ABC):
             raise ConfigError("no such cache", kind="kv-shape", got=str(sizes), expected=expected)
         if not is_count(capacity):
             raise ConfigError(
-                "is not usable", kind="kv-option", thing="capacity", got=repr(capacity), expected="an integer, 0 or more"
+                "is not usable",
+                kind="kv-option",
+                thing="capacity",
+                got=repr(capacity),
+                expected="an integer, 0 or more",
             )
         self.scheme, self.shape, self.capacity, self.length = scheme, shape, capacity, 0
 

@@ -30,7 +30,9 @@ class PagePool:
             )
         for option, value in (("pages", pages), ("page_size", page_size)):
             if not is_count(value, 1):
-                raise ConfigError("is not usable", kind="kv-option", thing=option, got=repr(value), expected="at least 1")
+                raise ConfigError(
+                    "is not usable", kind="kv-option", thing=option, got=repr(value), expected="at least 1"
+                )
         self.scheme, self.shape, self.pages, self.page_size = scheme, shape, pages, page_size
         sizes = {side: (pages, page_size, shape.layers, scheme.row_bytes(shape, side)) for side in SIDES}
         self._rows = {side: np.zeros(size, np.uint8) for side, size in sizes.items()}
@@ -88,7 +90,9 @@ class PagePool:
         width = (address.size, self._rows[side].shape[-1])
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != width:
             got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else f"a {type(rows).__name__}"
-            raise ContextError("cannot be stored", kind="kv-array", thing="rows", got=got, expected=f"uint8 {list(width)}")
+            raise ContextError(
+                "cannot be stored", kind="kv-array", thing="rows", got=got, expected=f"uint8 {list(width)}"
+            )
         # NumPy leaves open which of several assignments to one address wins: keep the last one.
         _, last = np.unique(address[::-1], return_index=True)
         chosen = address.size - 1 - last

@@ -102,7 +102,7 @@ class RadixCache:
         what to read from now on, the caller's pages or the cached ones; it stays only if it is locked.
 
         Raises ContextError, with nothing taken over: ``radix-pages`` for another number of pages than there are whole
-        pages of tokens, and for one that is cached already, for other tokens; ``page-address`` as ``PagePool.check_out``.
+        pages of tokens, and for one that is cached already, for other tokens; ``page-address`` as ``check_out`` says.
         """
         whole = self._whole(tokens)
         if len(pages) * self.pool.page_size != len(whole):

@@ -44,8 +44,16 @@ class AttentionRule(SparsityRule):
         weights of other dimensions and for a place that no text has.
         """
         shape = np.shape(weights)
-        if len(shape) != 3 or not shape[2] or not is_count(start, 0, MAX_CONTEXT) or not is_count(block, 1, MAX_CONTEXT):
-            got, expected = f"{list(shape)}, start {start}, block {block}", "[heads, tokens, keys], start >= 0, block >= 1"
+        if (
+            len(shape) != 3
+            or not shape[2]
+            or not is_count(start, 0, MAX_CONTEXT)
+            or not is_count(block, 1, MAX_CONTEXT)
+        ):
+            got, expected = (
+                f"{list(shape)}, start {start}, block {block}",
+                "[heads, tokens, keys], start >= 0, block >= 1",
+            )
             raise ContextError("no weights behind a softmax", kind="attention-shape", got=got, expected=expected)
         if not np.isfinite(weights).all():
             raise NonFiniteError("attention weights are not finite", kind="attention-non-finite")

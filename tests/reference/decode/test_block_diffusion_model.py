@@ -147,17 +147,22 @@ def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
 
 
 @pytest.mark.parametrize(
-    ("commit", "cache"), [("merged", "prefix"), ("merged", "dual"), ("merged", "none"), ("pass", "prefix"), ("pass", "none")]
+    ("commit", "cache"),
+    [("merged", "prefix"), ("merged", "dual"), ("merged", "none"), ("pass", "prefix"), ("pass", "none")],
 )
 @pytest.mark.parametrize("length", range(CONTEXT - 12, CONTEXT + 1))
-def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(commit: Any, cache: Any, length: int) -> None:
+def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(
+    commit: Any, cache: Any, length: int
+) -> None:
     """The last block is cut: token and reason, with budgets that end before, at and behind the context."""
     opened, prompt = small_model(2), prompt_of(2, length)
     room = CONTEXT + 1 - length
     for tokens in {1, room - 1, room, room + 1, 20} - {0}:
         for sub_block in (4, BLOCK):
             how = Diffusion(attention="causal", sub_block=sub_block, rule=Leftmost(), cache=cache, commit=commit)
-            steps = list(greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens))
+            steps = list(
+                greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens)
+            )
             done = engine(opened, prompt, tokens, how)
             assert (done.tokens, done.reason) == ([step.token for step in steps], steps[-1].reason)
 
