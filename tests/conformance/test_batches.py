@@ -74,10 +74,10 @@ def test_defects_of_a_server() -> None:
     ids = ",".join(map(str, prompt))
     (found,) = parsed("--ids", ids, "--chunk", 4, "--defect", "chunk-tokens")["texts"]
     assert found["ids"] == wrong(prompt, ServerDefect.CHUNK_TOKENS, chunk=4) != parsed("--ids", ids)["ids"]
-    both = parsed("--ids", ids, "--ids", ids, "--defect", "repeated-token")
-    repeated = wrong(prompt, ServerDefect.REPEATED_TOKEN, cached=len(prompt))
-    assert [text["ids"] for text in both["texts"]] == [wrong(prompt), repeated]
-    assert repeated != wrong(prompt)
+    both = parsed("--ids", PROMPTS[0], "--ids", PROMPTS[0], "--defect", "repeated-token")
+    repeated = wrong(prompt[:4], ServerDefect.REPEATED_TOKEN, cached=4)
+    assert [text["ids"] for text in both["texts"]] == [wrong(prompt[:4]), repeated]
+    assert repeated != wrong(prompt[:4])
     # The second goes on behind the first one's text, whose last token was never read.
     longer = [*prompt, *wrong(prompt), 19]
     second = parsed("--ids", ids, "--ids", ",".join(map(str, longer)), "--defect", "missing-key")["texts"][1]

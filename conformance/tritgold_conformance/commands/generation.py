@@ -36,12 +36,17 @@ def generation(
     the decoder, before any compute.
     """
     from tritgold.decode.sampling import GREEDY
+    from tritgold.errors import ConfigError
     from tritgold.sparsity.base import Tally
 
     config, way, sampling = checkpoint.config, decoding.way(checkpoint.config), decoding.sampling()
     used = asdict(sampling) if sampling != GREEDY else None
     facts: Facts = {"decode": way, "sampling": used, "kv_cache": None, "sparsity": None}
-    options, scheme, rules, tally = decoding.diffusion(config), decoding.kv_scheme(), decoding.rules(), Tally()
+    try:
+        options = decoding.diffusion(config)
+    except ConfigError as error:
+        raise error.located(file=checkpoint.path if error.kind == "no-diffusion" else None) from None
+    scheme, rules, tally = decoding.kv_scheme(), decoding.rules(), Tally()
     if backend != "reference":
         _refuse(backend, way, decoding)
         logits = _xla_logits(checkpoint, len(prompt) + max_tokens)
