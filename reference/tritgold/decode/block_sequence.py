@@ -167,7 +167,8 @@ class BlockSequence:
 
     def _append(self, logits: np.ndarray) -> None:
         """The token behind all others, by the row before it; from the prefill (the first token) it may be drawn."""
-        if self.options.noise == "first" and len(self.ids) == self.prompt:
+        drawn = self.options.noise == "first" and self.options.sampling.temperature > 0
+        if drawn and len(self.ids) == self.prompt:
             token = choose(logits[-1], self.options.sampling, self.ids)
         else:
             token = int(likeliest(logits[-1:], self.options.token_ties == "last")[0])

@@ -7,14 +7,30 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_diffusion import BLOCK, CONTEXT, MASK, Rows, engine, plain, prompt_of, small_model, stored, v1, v2_dual
+from plain_diffusion import (
+    BLOCK,
+    CONTEXT,
+    MASK,
+    Choice,
+    Rows,
+    by_factor,
+    by_steps,
+    by_threshold,
+    engine,
+    plain,
+    prompt_of,
+    small_model,
+    stored,
+    v1,
+    v2_dual,
+)
 
 from tritgold.decode.autoregressive import greedy, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Diffusion
 from tritgold.decode.diffusion_presets import PRESETS, preset
-from tritgold.decode.unmasking import Leftmost
+from tritgold.decode.unmasking import Factor, Leftmost, Rule, Steps
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.model import forward
 
@@ -122,10 +138,38 @@ def test_full_attention_with_caches_is_that_of_the_released_programs(
     name: str, cache: str, seed: int, length: int, threshold: float
 ) -> None:
     opened, prompt = small_model(seed), prompt_of(seed, length)
-    known = v1(opened, prompt, 2, threshold, dual=cache == "dual", shift=name == "dream")
+    known = v1(opened, prompt, 2, by_threshold(threshold), dual=cache == "dual", shift=name == "dream")
     done = engine(opened, prompt, 2 * BLOCK, options(name, threshold, cache=cache))
     assert done.tokens == known
     assert engine(opened, prompt, 11, options(name, threshold, cache=cache)).tokens == known[:11]
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize(
+    ("rule", "choose"),
+    [
+        (Factor(1.0), by_factor(1.0, False)),
+        (Factor(1.95), by_factor(1.95, False)),
+        (Factor(1.95, accepts_last=True), by_factor(1.95, True)),
+        (Steps(3), by_steps(3)),
+        (Steps(5), by_steps(5)),
+    ],
+    ids=repr,
+)
+def test_so_are_the_other_rules_of_the_released_programs(name: str, cache: str, rule: Rule, choose: Choice) -> None:
+    for seed, length in ((0, 1), (1, 9), (2, 16)):
+        opened, prompt = small_model(seed), prompt_of(seed, length)
+        known = v1(opened, prompt, 2, choose, dual=cache == "dual", shift=name == "dream")
+        assert engine(opened, prompt, 2 * BLOCK, options(name, cache=cache, rule=rule)).tokens == known
+
+
+def test_the_rules_differ() -> None:
+    """Or the test above would not tell one from another."""
+    opened, prompt = small_model(1), prompt_of(1, 9)
+    rules = (Factor(1.0), Factor(1.95), Factor(1.95, accepts_last=True), Steps(3), Steps(5))
+    orders = [engine(opened, prompt, 2 * BLOCK, options("llada", cache="prefix", rule=rule)).order for rule in rules]
+    assert len({tuple(order) for order in orders}) == len(rules)
 
 
 # ---- greedy decoding as the oracle ---------------------------------------------------------------------------------

@@ -207,6 +207,14 @@ def test_sizes_that_are_none_are_refused(option: str, value: Any) -> None:
     assert (error.kind, error.thing) == ("serving-option", option)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("radix_cache", "no"), ("radix_cache", 1), ("scheme", "f32"), ("scheme", None)]
+)
+def test_a_switch_is_one_and_a_scheme_too(option: str, value: Any) -> None:
+    error = refusal(lambda: Serving(**{option: value}))
+    assert (error.kind, error.thing) == ("serving-option", option)
+
+
 def test_schemes_that_cannot_be_paged_or_shared_are_refused() -> None:
     for name, kind in (("kivi2", "kv-paged"), ("a4_8", "kv-shared")):
         assert refusal(lambda name=name: scheduler(scheme=kv_scheme(name))).kind == kind  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """A batch server's greedy decoding: right without its defects, and with each what a plain second writing gives."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,3 +117,10 @@ def test_it_ends_at_an_end_of_sequence() -> None:
 )
 def test_refusals(kind: str, options: dict[str, int]) -> None:
     assert refusal(lambda: run(**options)).kind == kind
+
+
+def test_defects_that_there_are_not() -> None:
+    unknown: Any = ["nope"], "missing-key"
+    for defects in unknown:
+        error = refusal(lambda defects=defects: served(PROMPT, OPENED.weights, OPENED.config, 2, defects))
+        assert (error.kind, error.expected) == ("server-defect", ", ".join(ServerDefect))
