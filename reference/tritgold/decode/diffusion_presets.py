@@ -1,6 +1,7 @@
 """The ways of block diffusion that engines have, by name, each without its engine's defects.
 
-    fast-dllm-v2       blocks at multiples of 32, sub-blocks of 8, threshold 0.9, a commit pass; arXiv 2509.26328
+    fast-dllm-v2       blocks at multiples of 32, sub-blocks of 8, threshold 0.9, a commit pass; arXiv 2509.26328, as
+                       released by default (use_block_cache=False)
     fast-dllm-v2-dual  the same with the sub-block cache (the paper's DualCache): cheaper passes, approximate
     greedy             causal; a block in one pass
     iterative          causal; passes over a whole block, at most 10, then the surest predictions; threshold 0.9
