@@ -501,8 +501,9 @@ def test_what_cannot_be_read_is_no_bug(model: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
-def test_output_that_cannot_be_written_is_no_verdict(model: Path, shell: str) -> None:
-    done = program("inspect", model, "--json", shell=shell)
+@pytest.mark.parametrize("how", [("inspect", "--json"), ("run", "--ids", "1,2"), ("run", "--ids", "1,2", "--json")])
+def test_output_that_cannot_be_written_is_no_verdict(model: Path, shell: str, how: tuple[str, ...]) -> None:
+    done = program(how[0], model, *how[1:], shell=shell)
     assert done.returncode == 3
     assert done.stderr.startswith("OutputError: ")
     assert len(done.stderr.splitlines()) == 1

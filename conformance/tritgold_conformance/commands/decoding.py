@@ -285,7 +285,11 @@ _OPTIONS = (
     ),
     click.option("--temperature", type=Within(0), default=0.0, show_default=True, help="0: the likeliest token."),
     click.option(
-        "--top-k", type=click.IntRange(0), default=0, show_default=True, help="Draw from the k likeliest; 0: from all."
+        "--top-k",
+        type=click.IntRange(0, 2**31 - 1),
+        default=0,
+        show_default=True,
+        help="Draw from the k likeliest; 0: from all.",
     ),
     click.option(
         "--top-p", type=Within(0, 1), default=1.0, show_default=True, help="Draw from the likeliest that make up p."

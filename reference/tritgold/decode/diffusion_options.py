@@ -142,7 +142,7 @@ def _check_together(options: Diffusion) -> None:
         _check(s.top_k == 0, "top_k", s.top_k, "0: Gumbel noise is for every token")
         _check(s.top_p == 1, "top_p", s.top_p, "1: Gumbel noise is for every token")
     found = f"{options.attention} attention, commit {options.commit}, cache {options.cache}"
-    for defect in options.defects:
+    for defect in sorted(options.defects, key=str):
         _check(isinstance(defect, Defect), "defect", repr(defect), ", ".join(Defect))
         place, fits = _PLACES.get(defect, ("", lambda options: True))
         _check(fits(options), f"defect {defect}", found, place)

@@ -194,29 +194,23 @@ def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
     ("commit", "cache"),
     [("merged", "prefix"), ("merged", "dual"), ("merged", "none"), ("pass", "prefix"), ("pass", "none")],
 )
-@pytest.mark.parametrize("length", range(CONTEXT - 12, CONTEXT + 1))
-def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(
-    commit: Any, cache: Any, length: int
-) -> None:
+@pytest.mark.parametrize("left", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 12])
+def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(commit: Any, cache: Any, left: int) -> None:
     """The last block is cut: token and reason, with budgets that end before, at and behind the context."""
-    opened, prompt = small_model(2), prompt_of(2, length)
-    room = CONTEXT + 1 - length
-    for tokens in {1, room - 1, room, room + 1, 20} - {0}:
-        for sub_block in (4, BLOCK):
-            how = Diffusion(attention="causal", sub_block=sub_block, rule=Leftmost(), cache=cache, commit=commit)
-            steps = list(
-                greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens)
-            )
-            done = engine(opened, prompt, tokens, how)
-            assert (done.tokens, done.reason) == ([step.token for step in steps], steps[-1].reason)
+    opened, prompt = small_model(2), prompt_of(2, CONTEXT - left)
+    how = Diffusion(attention="causal", sub_block=4, rule=Leftmost(), cache=cache, commit=commit)
+    for tokens in {1, max(1, left), left + 1, 20}:
+        steps = list(greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens))
+        done = engine(opened, prompt, tokens, how)
+        assert (done.tokens, done.reason) == ([step.token for step in steps], steps[-1].reason)
 
 
 @pytest.mark.parametrize("name", ["greedy", "iterative", "adaptive", "small-block"])
 def test_every_causal_way_fills_the_context(name: str) -> None:
     opened = small_model(2)
-    for length in range(CONTEXT - 12, CONTEXT + 1):
-        done = engine(opened, prompt_of(2, length), 20, options(name))
-        assert (len(done.tokens), done.reason) == (CONTEXT + 1 - length, "context_full")
+    for left in (0, 1, BLOCK - 1, BLOCK, 12):
+        done = engine(opened, prompt_of(2, CONTEXT - left), 20, options(name))
+        assert (len(done.tokens), done.reason) == (left + 1, "context_full")
 
 
 def test_a_block_of_one_token_is_greedy_decoding() -> None:
