@@ -19,7 +19,7 @@ from tritgold.formats.texts.gguf_tokenizer import tokenizer_metadata
 from tritgold.golden.seeded import Shape, byte_tokenizer, write_seeded_model
 from tritgold.trace import Trace
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.decoding import DECODE
+from tritgold_conformance.commands.decoding_names import DECODE
 
 
 def call(*arguments: object) -> Result:

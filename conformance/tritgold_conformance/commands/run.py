@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import common
-from tritgold_conformance.commands.decoding import Decoding, decoding_options
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_options import decoding_options
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands.decoding import SERVER_DEFECTS, Decoding
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
 from tritgold_conformance.commands.generation import of_scheme
 
 if TYPE_CHECKING:
