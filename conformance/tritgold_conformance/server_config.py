@@ -182,9 +182,8 @@ class _UniqueLoader(yaml.SafeLoader):
             return node.value
         try:
             return super().construct_object(node, deep)
-        except (AttributeError, IndexError, KeyError, OverflowError, ValueError) as error:
-            kind = node.tag.rpartition(":")[2]
-            why = str(error) if isinstance(error, ValueError) else f"a {kind} that is none"
+        except (AttributeError, IndexError, KeyError, OverflowError, ValueError):
+            why = f"no {node.tag.rpartition(':')[2]} that can be read"
             raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from None
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
