@@ -11,7 +11,7 @@ import pytest
 
 from tritgold.decode.diffusion_options import Defect
 from tritgold.decode.diffusion_presets import PRESETS
-from tritgold.decode.served import ServerDefect
+from tritgold.decode.server_defects import ServerDefect
 from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.sparsity.rules import SPARSITY_RULES
 from tritgold_conformance.server_config import KEYS

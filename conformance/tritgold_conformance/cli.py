@@ -26,6 +26,26 @@ class _Group(click.Group):
         with common.leaving():
             return super().invoke(ctx)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that was named, its options given once: click would quietly take the last."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            refuse_repeats(command, click.Context(command, parent=ctx, info_name=name), rest)
+        return name, command, rest
+
+
+def refuse_repeats(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raise click.UsageError for an option with a value that stands twice and may not."""
+    try:
+        _, _, order = command.make_parser(ctx).parse_args(list(args))
+    except click.UsageError:
+        return  # the command itself says so
+    for option in dict.fromkeys(order):
+        if isinstance(option, click.Option) and not (option.is_flag or option.multiple) and order.count(option) > 1:
+            raise click.UsageError(f"{option.opts[0]} is given {order.count(option)} times", ctx)
+
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="tritgold")

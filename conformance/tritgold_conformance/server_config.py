@@ -6,6 +6,8 @@ they are errors. So is a key given twice, of which YAML says that it may not be 
 """
 
 import json
+import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ import yaml
 from tritgold.decode.diffusion_presets import PRESETS
 from tritgold.errors import ConfigError
 from tritgold.formats.untrusted_text import first_repeated, printable
+from tritgold.golden import MODELS
 
 MODEL_PATH = "MODEL_PATH"  # the environment variable of that server
 LARGEST = 1 << 20  # bytes; such a file has a few hundred
@@ -35,9 +38,8 @@ class Key:
     used: bool = True
 
 
-def _integer(least: int, most: int = 1 << 31) -> dict[str, Any]:
-    expected = f"an integer, {least} or more" if most == 1 << 31 else f"an integer, {least} to {most}"
-    return {"expected": expected, "usable": lambda v: type(v) is int and least <= v <= most}
+def _integer(least: int, most: int = (1 << 31) - 1) -> dict[str, Any]:
+    return {"expected": f"an integer, {least} to {most}", "usable": lambda v: type(v) is int and least <= v <= most}
 
 
 _TEXT: dict[str, Any] = {"expected": "text", "usable": lambda v: isinstance(v, str) and v != ""}
@@ -57,7 +59,7 @@ KEYS: dict[str, Key] = {
     "dlm.small_block_size": Key(8, **_integer(1), note="divides block_size; for modes with sub-blocks"),
     "dlm.mask_token_id": Key(
         None,
-        "an integer, 0 or more, or null",
+        f"an integer, 0 to {(1 << 31) - 1}, or null",
         lambda v: v is None or (type(v) is int and 0 <= v < 1 << 31),
         note="null: the model's own; another than that is refused",
     ),
@@ -80,6 +82,7 @@ SECTIONS = ("dlm", "scheduler", "benchmark")
 class ServerConfig:
     """What a file says. given: by dotted key, what it says itself."""
 
+    file: Path
     given: Mapping[str, Any]
 
     def __getitem__(self, key: str) -> Any:
@@ -87,10 +90,22 @@ class ServerConfig:
         return self.given.get(key, KEYS[key].default)
 
     def model(self, environment: Mapping[str, str]) -> str:
-        """Which model: the file's, or else that of the environment, or else the default."""
-        fallback = environment.get(MODEL_PATH) or KEYS["model_path"].default
-        model: str = self.given.get("model_path", fallback)
-        return model
+        """Which model: the file's, or else that of the environment, or else the default.
+
+        Raises ConfigError (``model-path``) where there is none, saying who named it.
+        """
+        named: str | None = self.given.get("model_path", environment.get(MODEL_PATH))
+        if not named:
+            return str(KEYS["model_path"].default)
+        if named not in MODELS and not os.path.exists(named):
+            file, thing = (
+                (self.file, "model_path") if "model_path" in self.given else (None, f"environment: {MODEL_PATH}")
+            )
+            expected = f"a folder, a file or {', '.join(MODELS)}"
+            raise ConfigError(
+                "no such model", kind="model-path", file=file, thing=thing, got=_shown(named), expected=expected
+            )
+        return named
 
     @property
     def mode(self) -> str:
@@ -116,10 +131,12 @@ def load(path: Path) -> ServerConfig:
         if not wanted.usable(value):
             raise _unusable(path, key, value, wanted.expected)
         given[key] = value
-    config = ServerConfig(given)
+    config = ServerConfig(path, given)
     block, small = config["dlm.block_size"], config["dlm.small_block_size"]
     if block % small:
-        raise _unusable(path, "dlm.small_block_size", small, f"a divisor of block_size = {block}")
+        defaults = [key for key in ("dlm.block_size", "dlm.small_block_size") if key not in given]
+        said = "".join(f" ({key.partition('.')[2]}: the server's default)" for key in defaults)
+        raise _unusable(path, "dlm.small_block_size", small, f"a divisor of block_size = {block}{said}")
     return config
 
 
@@ -138,6 +155,9 @@ def example() -> str:
     return "\n".join(lines) + "\n"
 
 
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
 class _UniqueLoader(yaml.SafeLoader):
     """``safe_load`` that refuses a key given twice."""
 
@@ -153,6 +173,19 @@ class _UniqueLoader(yaml.SafeLoader):
             )
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """1:30 is the text that it is in YAML 1.2, as that server reads it, and no number of base 60.
+
+        And what cannot be made of a node is an error with a line, where PyYAML has bare ones of every kind.
+        """
+        if node.tag in _NUMBERS and ":" in node.value:
+            return node.value
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, IndexError, KeyError, OverflowError, ValueError):
+            why = f"no {node.tag.rpartition(':')[2]} that can be read"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from None
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """No merge keys: that server has none, and a few dozen of them, nested, would fill the memory."""
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
@@ -162,6 +195,8 @@ class _UniqueLoader(yaml.SafeLoader):
 def _mapping(path: Path) -> dict[Any, Any]:
     """The file as YAML; an empty one is an empty mapping."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for; /dev/stdin is one, or a file like any
+            raise _unreadable(path, "no regular file")
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
@@ -173,10 +208,11 @@ def _mapping(path: Path) -> dict[Any, Any]:
         raise _unreadable(path, "no UTF-8") from None
     except RecursionError:
         raise _unreadable(path, "nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, an integer of too many digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a path with a zero byte
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise _unreadable(path, printable(getattr(error, "problem", None) or error) + where) from None
+        problem = str(getattr(error, "problem", None) or error).removeprefix("found ")  # as ours begins
+        raise _unreadable(path, printable(problem) + where) from None
     except ConfigError as error:
         raise error.located(file=path) from None
     if found is None:

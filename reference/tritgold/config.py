@@ -134,16 +134,16 @@ def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: 
     past: positions filled before them. Kinds: ``no-tokens``, ``token-id``, ``context-length``.
     """
     ids = np.asarray(tokens)
-    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
-        raise ContextError(
-            "tokens are a list of at least one integer id", kind="no-tokens", got=f"{ids.dtype} {list(ids.shape)}"
-        )
+    huge = ids.dtype.kind == "O" and ids.ndim == 1 and all(type(token) is int for token in ids)  # beyond 64 bits
+    if ids.ndim != 1 or ids.size == 0 or not (ids.dtype.kind in "iu" or huge):
+        got = "none" if ids.size == 0 else f"{ids.dtype} {list(ids.shape)}"
+        raise ContextError("tokens are a list of at least one integer id", kind="no-tokens", got=got)
     outside = np.flatnonzero((ids < 0) | (ids >= config.vocab))
     if outside.size:
         raise ContextError(
             f"token {outside[0]} is outside the vocabulary",
             kind="token-id",
-            got=int(ids[outside[0]]),
+            got=_shown_id(int(ids[outside[0]])),
             expected=f"0 to {config.vocab - 1}",
         )
     if past + ids.size > config.context:
@@ -155,6 +155,10 @@ def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: 
             hint="shorten the prompt; nothing is cut off silently",
         )
     return ids.astype(np.int64)
+
+
+def _shown_id(token: int) -> int | str:
+    return token if token.bit_length() <= 64 else f"an integer of {token.bit_length()} bits"
 
 
 def _bad(name: str, got: object, expected: str) -> ConfigError:

@@ -38,9 +38,16 @@ class Tokenizer:
         """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
 
         Raises FormatError for a tokenizer that says too late that it is none: one whose unknown token is not there.
+        And ContextError (``text``) for half a character, as a command line of other bytes than UTF-8 has.
         """
         try:
             return list(self._tokenizer.encode(text).ids)
+        except TypeError:  # what the library says of half a character
+            at = next((n for n, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
+            if at is None:
+                raise
+            thing = f"character {at + 1} of the text"
+            raise ContextError("is no Unicode", kind="text", thing=thing, got=ascii(text[at])) from None
         except Exception as error:
             if type(error) is not Exception:  # the library's are bare
                 raise

@@ -19,7 +19,7 @@ from tritgold.formats.texts.gguf_tokenizer import tokenizer_metadata
 from tritgold.golden.seeded import Shape, byte_tokenizer, write_seeded_model
 from tritgold.trace import Trace
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.decoding import DECODE
+from tritgold_conformance.commands.decoding_names import DECODE
 
 
 def call(*arguments: object) -> Result:
@@ -66,7 +66,13 @@ def test_run_without_a_usable_input_is_a_usage_error(arguments: list[str]) -> No
 
 @pytest.mark.parametrize(
     ("ids", "tokens", "kind"),
-    [("1,999", 4, "token-id"), (",", 4, "no-tokens"), ("1," * 600, 4, "context-length"), ("1", 0, "max-tokens")],
+    [
+        ("1,999", 4, "token-id"),
+        (",", 4, "no-tokens"),
+        ("1," * 600, 4, "context-length"),
+        ("1" * 30, 4, "token-id"),
+        ("", 4, "no-tokens"),
+    ],
 )
 def test_run_refuses_bad_tokens_before_computing(ids: str, tokens: int, kind: str) -> None:
     result = call("run", "seeded", "--ids", ids, "--max-tokens", tokens, "--json")
@@ -452,7 +458,8 @@ def test_what_block_diffusion_cannot_do_is_a_usage_error(arguments: tuple[object
 @pytest.mark.parametrize("model", ["kjv-ar", "kjv-dlm"])
 def test_a_budget_of_nothing_is_refused(model: str, tokens: int) -> None:
     result = call("run", model, "--ids", "0,5", "--max-tokens", tokens, "--json")
-    assert (result.exit_code, parsed(result)["kind"]) == (3, "max-tokens")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "is not in the range x>=1" in result.stderr
 
 
 def program(*arguments: object, shell: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -494,8 +501,9 @@ def test_what_cannot_be_read_is_no_bug(model: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
-def test_output_that_cannot_be_written_is_no_verdict(model: Path, shell: str) -> None:
-    done = program("inspect", model, "--json", shell=shell)
+@pytest.mark.parametrize("how", [("inspect", "--json"), ("run", "--ids", "1,2"), ("run", "--ids", "1,2", "--json")])
+def test_output_that_cannot_be_written_is_no_verdict(model: Path, shell: str, how: tuple[str, ...]) -> None:
+    done = program(how[0], model, *how[1:], shell=shell)
     assert done.returncode == 3
     assert done.stderr.startswith("OutputError: ")
     assert len(done.stderr.splitlines()) == 1

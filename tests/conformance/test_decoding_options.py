@@ -1,6 +1,7 @@
 """How ``tritgold run`` decodes: every option is used and said, and what cannot be is refused before any compute."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,13 +12,14 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.decode.autoregressive import generate, reference_logits
 from tritgold.decode.diffusion_options import Defect
 from tritgold.decode.sampling import Sampling
+from tritgold.decode.server_defects import ServerDefect
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.kv_cache.kv_scheme import SCHEMES, kv_scheme
 from tritgold.sparsity.base import Tally
-from tritgold.sparsity.rules import sparsity_rule
+from tritgold.sparsity.rules import SPARSITY_RULES, sparsity_rule
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.decoding import DEFECTS
+from tritgold_conformance.commands.decoding_names import DEFECTS, KV_SCHEMES, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named
 
 PROMPT = ("--ids", "0,1144,262,2042")  # <bos> In the beginning
@@ -76,8 +78,11 @@ def test_a_token_a_pass_with_everything() -> None:
 
 @pytest.mark.parametrize("option", [("--seed", 8), ("--top-k", 1), ("--top-p", 0.0), ("--repetition-penalty", 50)])
 def test_each_option_of_sampling_is_used(option: tuple[object, ...]) -> None:
-    given = ("kjv-ar", *PROMPT, "--max-tokens", 12, "--temperature", 1, "--seed", 7)
-    assert parsed(*given)["ids"] != parsed(*given, *option)["ids"]
+    given = ("kjv-ar", *PROMPT, "--max-tokens", 12, "--temperature", 1)
+    assert (
+        parsed(*given, "--seed", 7)["ids"]
+        != parsed(*given, *(() if "--seed" in option else ("--seed", 7)), *option)["ids"]
+    )
 
 
 def test_block_diffusion_with_everything() -> None:
@@ -122,8 +127,16 @@ def test_a_stuck_engine_is_shown_as_one() -> None:
     assert (found["ids"], found["reason"], found["forwards"]) == ([], "stuck", 0)
 
 
-def test_defects_have_their_names() -> None:
+def test_names_of_the_help_are_those_of_the_registries() -> None:
     assert tuple(Defect) == DEFECTS
+    assert tuple(ServerDefect) == SERVER_DEFECTS
+    assert tuple(SCHEMES) == KV_SCHEMES
+    assert tuple(SPARSITY_RULES) == RULES
+
+
+def test_a_limit_of_passes_where_the_sub_block_is_the_block() -> None:
+    given = ("kjv-dlm", *PROMPT, "--max-tokens", 6, "--block-size", 8, "--sub-block-size", 8, "--max-passes", 2)
+    assert max(parsed(*given)["forwards_per_block"]) == 3, "two, and the one that keeps the block"
 
 
 def test_what_was_used_is_said_on_stderr() -> None:
@@ -145,10 +158,8 @@ def test_what_was_used_is_said_on_stderr() -> None:
         # blocks
         (("kjv-dlm", *PROMPT, "--block-size", 32, "--sub-block-size", 5), "sub-block"),
         (("kjv-dlm", *PROMPT, "--block-size", 12), "sub-block"),
-        (("kjv-dlm", *PROMPT, "--decode", "iterative", "--sub-block-size", 8), "diffusion-option"),
-        (("kjv-dlm", *PROMPT, "--max-passes", 5), "diffusion-option"),
-        # thresholds (beyond 0 to 1: usage, below)
-        (("kjv-dlm", *PROMPT, "--threshold", "nan"), "threshold"),
+        (("kjv-dlm", *PROMPT, "--decode", "iterative", "--block-size", 1025), "block"),
+        (("kjv-dlm", *PROMPT, "--decode", "small-block", "--block-size", 80_000_000_000), "block"),
         # the mask
         (("kjv-ar", *PROMPT, "--decode", "greedy"), "no-diffusion"),
         (("kjv-ar", *PROMPT, "--decode", "greedy", "--block-size", 8), "no-diffusion"),
@@ -161,6 +172,7 @@ def test_what_was_used_is_said_on_stderr() -> None:
         (("kjv-dlm", *PROMPT, "--defect", "no-commit"), "diffusion-option"),
         (("kjv-dlm", *PROMPT, "--decode", "llada", "--temperature", 1, "--top-k", 5), "diffusion-option"),
         (("kjv-dlm", *PROMPT, "--temperature", 1, "--repetition-penalty", 1.2), "diffusion-option"),
+        (("kjv-dlm", *PROMPT, "--decode", "iterative", "--repetition-penalty", 50), "diffusion-option"),
         (("kjv-dlm", *PROMPT, "--kv-cache", "kivi2"), "kv-in-place"),
         (("kjv-dlm", *PROMPT, "--kv-cache", "fake_fp8"), "kv-in-place"),
         (("kjv-ar", *PROMPT, "--sparsity", "top_k", "--sparsity", "a4_8"), "sparsity-conflict"),
@@ -172,22 +184,15 @@ def test_what_was_used_is_said_on_stderr() -> None:
         (("kjv-ar", *PROMPT, "--kv-cache", "kivi2:window=100"), "kv-option"),
         (("kjv-ar", *PROMPT, "--kv-cache", "fp8_e4m3:k_scale=x"), "kv-option"),
         (("kjv-ar", *PROMPT, "--kv-cache", "affine:symmetric=maybe"), "kv-option"),
+        (("kjv-ar", *PROMPT, "--kv-cache", "turboquant:seed=abc"), "kv-option"),
+        (("kjv-ar", *PROMPT, "--kv-cache", "kivi2:window=128.0"), "kv-option"),
+        (("kjv-ar", *PROMPT, "--sparsity", "top_k:keep=true"), "sparsity-option"),
+        (("kjv-ar", "--prompt", "\udcff"), "text"),
         (("kjv-ar", *PROMPT, "--kv-cache", "kivi2:group=128"), "kv-shape"),
         (("kjv-ar", *PROMPT, "--sparsity", "topk"), "unknown-sparsity"),
         (("kjv-ar", *PROMPT, "--sparsity", "top_k:k=3"), "sparsity-option"),
         (("kjv-ar", *PROMPT, "--sparsity", "top_k:keep=1.5"), "sparsity-option"),
         (("kjv-ar", *PROMPT, "--sparsity", "q_sparse:rescale=maybe"), "sparsity-option"),
-        # sampling
-        (("kjv-ar", *PROMPT, "--temperature", -1), "sampling-option"),
-        (("kjv-ar", *PROMPT, "--temperature", "nan"), "sampling-option"),
-        (("kjv-ar", *PROMPT, "--top-k", -1), "sampling-option"),
-        (("kjv-ar", *PROMPT, "--top-p", 1.1), "sampling-option"),
-        (("kjv-ar", *PROMPT, "--repetition-penalty", 0), "sampling-option"),
-        (("kjv-ar", *PROMPT, "--seed", -1), "sampling-option"),
-        (("kjv-dlm", *PROMPT, "--top-p", 1.1), "sampling-option"),
-        # the budget
-        (("kjv-ar", *PROMPT, "--max-tokens", 0), "max-tokens"),
-        (("kjv-dlm", *PROMPT, "--max-tokens", -1), "max-tokens"),
     ],
 )
 def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], kind: str) -> None:
@@ -202,11 +207,30 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
     [
         (("kjv-dlm", "--threshold", 1.01), "0<=x<=1"),
         (("kjv-dlm", "--threshold", -0.01), "0<=x<=1"),
+        (("kjv-dlm", "--threshold", "nan"), "nan is not in the range 0<=x<=1"),
+        (("kjv-ar", "--temperature", "nan"), "nan is not in the range x>=0"),
+        (("kjv-ar", "--temperature", "inf"), "inf is not in the range x>=0"),
+        (("kjv-ar", "--temperature", -1), "x>=0"),
+        (("kjv-ar", "--top-k", -1), "0<=x<="),
+        (("kjv-ar", "--top-p", 1.1), "0<=x<=1"),
+        (("kjv-ar", "--repetition-penalty", 0), "x>0"),
+        (("kjv-ar", "--seed", -1), "0<=x<="),
+        (("kjv-dlm", "--max-tokens", 0), "x>=1"),
+        (("kjv-ar", "--top-k", 5, "--top-p", 0.3, "--seed", 9), "--top-k, --top-p, --seed: at --temperature 0 nothing"),
+        (("kjv-dlm", "--top-k", 5), "--top-k: at --temperature 0 nothing is drawn"),
+        (("kjv-ar", "--kv-cache", "q8_0", "--kv-cache", "f16"), "--kv-cache is given 2 times"),
+        (
+            ("kjv-dlm", "--decode", "iterative", "--sub-block-size", 8),
+            "ways with sub-blocks: fast-dllm-v2, fast-dllm-v2-dual",
+        ),
+        (("kjv-dlm", "--max-passes", 5), "but with --sub-block-size 32; ways with one: iterative, adaptive"),
+        (("kjv-dlm", "--decode", "small-block", "--max-passes", 5), "--max-passes: small-block decides sub-blocks"),
         (("kjv-dlm", "--decode", "gready"), "'fast-dllm-v2', 'fast-dllm-v2-dual', 'greedy', 'iterative'"),
         (("kjv-dlm", "--defect", "d1"), "'no-commit', 'stale-prefix'"),
         (("kjv-ar", "--mask-token-id", 3, "--max-passes", 4), "--mask-token-id, --max-passes: for block diffusion"),
-        (("kjv-dlm", "--decode", "ar", "--defect", "no-commit"), "--defect: for block diffusion"),
-        (("kjv-dlm", "--decode", "greedy", "--max-passes", 3), "no other passes"),
+        (("kjv-dlm", "--decode", "ar", "--defect", "no-commit"), "--defect no-commit: for block diffusion"),
+        (("kjv-dlm", "--defect", "chunk-tokens"), "--defect chunk-tokens: of a server that decodes one token a pass"),
+        (("kjv-dlm", "--decode", "greedy", "--max-passes", 3), "--max-passes: greedy decides a block in one pass"),
         (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is no OPTION=VALUE"),
         (("kjv-ar", "--kv-cache", "kivi2:window=32,window=64"), "'window' is given twice"),
         (("kjv-ar", "--kv-cache", "kivi2:"), "is no OPTION=VALUE"),
@@ -272,6 +296,8 @@ def test_a_mask_other_than_the_model_s_is_an_error(file: Path, nothing_computed:
     file.write_text("dlm: {mask_token_id: 0}")
     result = call("--config", file, *PROMPT)
     assert (result.exit_code, json.loads(result.stdout)["kind"]) == (3, "mask-id")
+    assert json.loads(result.stdout)["file"] == str(file)
+    assert json.loads(call("kjv-dlm", *PROMPT, "--mask-token-id", 0).stdout)["file"] is None
 
 
 def test_the_example_can_be_used_and_keys_for_serving_are_named(file: Path) -> None:
@@ -279,9 +305,28 @@ def test_the_example_can_be_used_and_keys_for_serving_are_named(file: Path) -> N
     assert printed.exit_code == 0
     file.write_text(printed.stdout)
     found = parsed("--config", file, *PROMPT, "--max-tokens", 2)
-    assert found["config_unused"][:3] == ["host", "port", "scheduler.max_sequences"]
+    idle = ["dlm.threshold", "dlm.small_block_size", "dlm.max_iterations_per_block"]
+    assert found["config_unused"][:6] == [*idle, "host", "port", "scheduler.max_sequences"]
     told = CliRunner().invoke(main, ["run", "--config", str(file), *PROMPT, "--max-tokens", "2"]).stderr
-    assert "[for serving, not used here: host, port, " in told
+    assert f"[of the configuration, not used here: {', '.join(idle)}, host, port, " in told
+
+
+def test_keys_that_the_way_does_not_use_are_named(file: Path) -> None:
+    file.write_text("dlm: {decode_mode: greedy, threshold: 0.3, block_size: 16}")
+    assert parsed("--config", file, *PROMPT, "--max-tokens", 2)["config_unused"] == ["dlm.threshold"]
+    other = parsed("--config", file, *PROMPT, "--max-tokens", 2, "--decode", "small-block")
+    assert (other["threshold"], other["config_unused"]) == (0.3, [])
+
+
+def test_where_the_file_says_no_block_size_the_model_does(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "blocks-of-16"
+    shutil.copytree(trained_model("kjv-dlm"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "bd_size": 16}))
+    file.write_text("dlm: {threshold: 0.5}")
+    assert parsed(folder, "--config", file, *PROMPT, "--max-tokens", 2)["block_size"] == 16
+    file.write_text("dlm: {block_size: 8}")
+    assert parsed(folder, "--config", file, *PROMPT, "--max-tokens", 2)["block_size"] == 8
 
 
 def test_bad_files_are_typed_errors(file: Path, nothing_computed: None) -> None:

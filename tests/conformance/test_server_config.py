@@ -1,10 +1,11 @@
 """A server's YAML file: what it may hold, whose word counts, and that nothing is passed over in silence."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
-from refusals import assert_printable, frugal
+from refusals import assert_printable, frugal, refusal
 
 from tritgold.errors import ConfigError
 from tritgold_conformance.server_config import KEYS, MODES, ServerConfig, example, load
@@ -89,9 +90,28 @@ def test_the_example_is_the_defaults_and_says_every_key_once(file: Path) -> None
     ],
 )
 def test_the_file_counts_for_more_than_the_environment(
-    file: Path, given: str, environment: dict[str, str], expected: str
+    file: Path, given: str, environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(file.parent)
+    for name in ("a.gguf", "b.gguf"):
+        (file.parent / name).touch()
     assert read(file, given).model(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "thing"),
+    [
+        ("", {"MODEL_PATH": " "}, "environment: MODEL_PATH"),
+        ("", {"MODEL_PATH": "\udcff" + "a" * 5000}, "environment: MODEL_PATH"),
+        ("model_path: nowhere", {"MODEL_PATH": "kjv-ar"}, "model_path"),
+    ],
+)
+def test_a_model_that_is_not_there_names_who_named_it(
+    file: Path, given: str, environment: dict[str, str], thing: str
+) -> None:
+    config = read(file, given)
+    error = refusal(lambda: config.model(environment))
+    assert (error.kind, error.thing, error.file) == ("model-path", thing, str(file) if given else None)
 
 
 @pytest.mark.parametrize(("said", "meant"), [("ITER", "iterative"), ("adapt", "adaptive"), ("fast-dllm-v2", None)])
@@ -185,11 +205,52 @@ def test_a_key_given_twice_is_refused_and_not_the_last_taken(file: Path, text: s
         "host: 2026-99-99",
         "dlm: " + "[" * 5000,
         "#" * (1 << 20) + "\nport: 1",
+        'port: !!int ""',
+        'dlm: {threshold: !!float ""}',
+        "benchmark: {enabled: !!bool maybe}",
+        "host: !!timestamp foo",
+        "port: !!int [1]",
     ],
-    ids=range(14),
+    ids=range(19),
 )
 def test_what_is_no_such_file_says_why(file: Path, text: str | bytes) -> None:
     assert refused(file, text).kind == "config-file"
+
+
+def test_an_error_of_yaml_has_a_line_and_says_found_once(file: Path) -> None:
+    for text in ('host: a\nport: !!int ""', "host: a\n\tport: 1"):
+        error = refused(file, text)
+        assert "(line 2)" in str(error)
+        assert "found found" not in str(error)
+
+
+@pytest.mark.parametrize("parts", [2, 300, 3000])
+def test_what_has_colons_is_text_as_in_yaml_1_2(file: Path, parts: int) -> None:
+    for text, thing in (
+        (f"port: {':'.join(['1'] * parts)}", "port"),
+        (f"dlm: {{threshold: {':'.join(['1'] * parts)}.5}}", "dlm.threshold"),
+        (f"port: !!int {':'.join(['1'] * parts)}", "port"),
+    ):
+        file.write_text(text)
+        with frugal():
+            error = refusal(lambda: load(file))
+        assert (error.kind, error.thing) == ("config-value", thing)
+        assert str(error.got).startswith("'1:1"), "and no number, which takes long to make of many parts"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    error = refusal(lambda: load(tmp_path / "pipe"))
+    assert (error.kind, error.got) == ("config-file", "no regular file")
+
+
+def test_a_default_that_does_not_fit_is_called_one(file: Path) -> None:
+    assert "small_block_size: the server's default" in (refused(file, "dlm: {block_size: 12}").expected or "")
+    assert "block_size: the server's default" in (refused(file, "dlm: {small_block_size: 5}").expected or "")
+
+
+def test_an_integer_that_is_too_large_is_told_the_limit(file: Path) -> None:
+    assert refused(file, "dlm: {block_size: 99999999999999999999}").expected == "an integer, 1 to 2147483647"
 
 
 def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refusal
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
@@ -64,7 +66,7 @@ def test_a_prompt_longer_than_the_context_is_refused_at_the_call() -> None:
 
 
 def test_the_lowest_id_wins_a_tie() -> None:
-    steps = greedy([1], replace(CONFIG, eos=()), lambda _: np.array([0, 5, 5.0, 1]), 1)
+    steps = greedy([1], replace(CONFIG, eos=()), lambda _: np.array([0, 5, 5.0, 1, *[0] * 6]), 1)
     assert next(steps).token == 1
 
 
@@ -97,7 +99,7 @@ def test_what_pads_the_vocabulary_is_never_chosen() -> None:
 
 def test_logits_that_are_not_finite_end_in_an_error_not_in_a_token() -> None:
     with pytest.raises(NonFiniteError):
-        list(greedy([1], CONFIG, lambda _: np.array([0.0, np.nan]), 1))
+        list(greedy([1], CONFIG, lambda _: np.full(CONFIG.vocab, np.nan), 1))
 
 
 def hashed() -> Callable[[list[int]], np.ndarray]:
@@ -149,3 +151,35 @@ def test_the_golden_model_sampled_at_temperature_0_is_greedy_and_otherwise_repea
         said = [step.token for step in greedy([256, 72, 105], checkpoint.config, logits, 6)]
         assert text(Sampling(seed=3)) == said == text(Sampling(temperature=2, top_k=1))
         assert text(Sampling(temperature=2, seed=3)) == text(Sampling(temperature=2, seed=3)) != said
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), "3", None, True])
+def test_a_budget_is_an_integer_from_1_on(budget: Any) -> None:
+    assert refusal(lambda: generate([1], CONFIG, lambda _: np.zeros(10), budget)).kind == "max-tokens"
+
+
+@pytest.mark.parametrize("stop", [[1.5], "ab", 5, [10], [-1], [[1]], [True]])
+def test_what_ends_a_text_are_ids(stop: Any) -> None:
+    assert refusal(lambda: generate([1], CONFIG, lambda _: np.zeros(10), 3, stop=stop)).kind == "token-id"
+
+
+@pytest.mark.parametrize("logits", [np.zeros(9), np.zeros((1, 10)), np.zeros(10, complex), None])
+def test_logits_of_another_shape_are_the_engine_s_fault(logits: Any) -> None:
+    assert refusal(lambda: list(generate([1], CONFIG, lambda _: logits, 3))).kind == "logits-shape"
+
+
+def test_no_sampling_is_no_sampling() -> None:
+    none: Any = None
+    assert refusal(lambda: generate([1], CONFIG, lambda _: np.zeros(10), 3, none)).kind == "sampling-option"
+
+
+def test_the_mask_of_a_block_diffusion_model_never_comes() -> None:
+    config = replace(CONFIG, mask=5, block=4)
+    logits = np.arange(10.0) == 5
+    assert [step.token for step in generate([1], config, lambda _: logits.astype(float), 3)] == [0, 0, 0]
+
+
+def test_ids_beyond_64_bits_are_ids_all_the_same() -> None:
+    error = refusal(lambda: generate([1, 10**23], CONFIG, lambda _: np.zeros(10), 3))
+    assert (error.kind, error.got) == ("token-id", "an integer of 77 bits")
+    assert refusal(lambda: generate([], CONFIG, lambda _: np.zeros(10), 3)).got == "none"

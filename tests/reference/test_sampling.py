@@ -209,10 +209,10 @@ def test_a_penalty_that_overflows_is_refused_and_does_not_become_nan() -> None:
 @pytest.mark.parametrize(
     ("option", "values"),
     [
-        ("temperature", [-0.1, math.inf, math.nan, "hot", None]),
-        ("top_k", [-1, 2.0, True, "3"]),
+        ("temperature", [-0.1, math.inf, math.nan, "hot", None, True, 10**400]),
+        ("top_k", [-1, 2.0, True, "3", 2**31]),
         ("top_p", [-0.1, 1.1, math.nan, "all"]),
-        ("repetition_penalty", [0, -1, math.inf, math.nan, []]),
+        ("repetition_penalty", [0, -1, math.inf, math.nan, [], 10**400]),
         ("seed", [-1, MAX_SEED + 1, 1.0, None]),
     ],
 )

@@ -155,3 +155,8 @@ def test_a_tokenizer_that_cannot_split_a_text() -> None:
     assert "Unk token" in str(error)
     with pytest.raises(TypeError):  # the caller's mistake stays the caller's
         tokenizer.encode(3)  # type: ignore[arg-type]
+
+
+def test_half_a_character_is_no_text(tokenizer: Tokenizer) -> None:
+    error = refusal(lambda: tokenizer.encode("God \udcff"))
+    assert (error.kind, error.thing) == ("text", "character 5 of the text")

@@ -1,5 +1,6 @@
 """What the commands share: options, where a model comes from, and how output and errors leave the program."""
 
+import errno
 import functools
 import io
 import json
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 COULD_NOT_JUDGE, INTERRUPTED = 3, 130
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def json_option(function: F) -> F:
@@ -128,17 +130,22 @@ _READING_OPTIONS = (
 )
 
 
-def input_options(function: F) -> F:
-    """``--prompt`` or ``--ids``, and where the tokenizer is."""
-    for option in (
-        click.option(
-            "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
-        ),
-        click.option("--ids", type=Ids(), help="Token ids, separated by commas."),
-        click.option("--prompt", help="Text; the tokenizer adds its own BOS."),
-    ):
-        function = option(function)
-    return function
+def input_options(multiple: bool = False) -> Callable[[F], F]:
+    """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
+    more = " May be repeated." if multiple else ""
+
+    def with_options(function: F) -> F:
+        for option in (
+            click.option(
+                "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
+            ),
+            click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
+            click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
+        ):
+            function = option(function)
+        return function
+
+    return with_options
 
 
 class Ids(click.ParamType[list[int]]):
@@ -274,6 +281,8 @@ def errors(as_json: bool) -> Iterator[None]:
         fields = {"error": "TritgoldWarning", "kind": "warning", "message": str(warning)}
         _fail(f"TritgoldWarning: {warning}", fields, as_json)
     except OSError as error:
+        if error.filename is None and error.errno in _OF_OUTPUT:
+            raise  # nothing of ours was unreadable: stdout cannot be written, and ``leaving`` says so
         fields = {"error": type(error).__name__, "kind": "unreadable", "message": str(error)}
         _fail(f"{type(error).__name__}: {error}", fields, as_json)
     except UnicodeEncodeError as error:

@@ -1,13 +1,13 @@
-"""The options of ``run`` that say how to decode: each of them, what a server's file adds, and what contradicts what."""
+"""What the user of ``run`` says of decoding: what a server's file adds, and what contradicts what."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands.named import Chosen, Named
+from tritgold_conformance.commands.decoding_names import DEFECTS
+from tritgold_conformance.commands.named import Chosen
 
 if TYPE_CHECKING:
     from tritgold.config import ModelConfig
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from tritgold.sparsity.base import SparsityRule, Tally
     from tritgold_conformance.server_config import ServerConfig
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-# "ar" and the presets of tritgold.decode.diffusion_presets, and the names of its defects; neither module is imported
-# for --help, and a test compares them.
-DECODE = (
-    "ar", "fast-dllm-v2", "fast-dllm-v2-dual", "greedy", "iterative", "adaptive", "small-block", "llada", "dream"
-)  # fmt: skip
-DEFECTS = (
-    "no-commit", "stale-prefix", "overwritten-prompt", "whole-blocks", "past-stop", "short-prompt", "mask-predicted",
-    "compact-feed", "lost-block", "shared-refresh",
-)  # fmt: skip
 # Options that only block diffusion has, by the field that holds them.
 _OF_BLOCKS = {
     "threshold": "--threshold",
@@ -36,7 +25,13 @@ _OF_BLOCKS = {
     "sub_block_size": "--sub-block-size",
     "mask_token_id": "--mask-token-id",
     "max_passes": "--max-passes",
-    "defect": "--defect",
+}
+# Errors of ``resolve`` about a size, by kind: whose size it is.
+_FIELD_OF = {
+    "mask-id": "mask_token_id",
+    "block": "block_size",
+    "sub-block": "sub_block_size",
+    "max-passes": "max_passes",
 }
 
 
@@ -44,8 +39,8 @@ _OF_BLOCKS = {
 class Decoding:
     """What the user says of decoding; None and empty where nothing is said.
 
-    kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. The last five are the
-    fields of ``Sampling``.
+    kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. Then the fields of
+    ``Sampling``. max_sequences, chunk, radix_cache: of a batch server. file: a server's, and which fields are from it.
     """
 
     decode: str | None = None
@@ -62,54 +57,90 @@ class Decoding:
     top_p: float = 1.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    max_sequences: int | None = None
+    chunk: int | None = None
+    radix_cache: bool | None = None
+    file: Path | None = None
+    from_file: frozenset[str] = frozenset()
 
-    def filled(self, server: "ServerConfig") -> "Decoding":
-        """What was not said, from a server's file and its defaults, as far as the way to decode uses it."""
+    def filled(self, server: "ServerConfig", config: "ModelConfig") -> "tuple[Decoding, tuple[str, ...]]":
+        """What was not said, from a server's file and its defaults, as far as the way to decode uses it.
+
+        And the keys of the file that it does not use. Where the file says no block size, the model's own counts for
+        more than the server's default.
+        """
         from tritgold.decode.diffusion_presets import preset
 
         way = self.decode or server.mode
-        more: dict[str, Any] = {"decode": way}
+        keys: dict[str, str] = {}
         if way != "ar":
             options = preset(way)
-            more |= {"block_size": server["dlm.block_size"], "mask_token_id": server["dlm.mask_token_id"]}
+            keys = {"block_size": "dlm.block_size", "mask_token_id": "dlm.mask_token_id"}
             if way != "greedy":
-                more["threshold"] = server["dlm.threshold"]
+                keys["threshold"] = "dlm.threshold"
             if options.sub_block is not None:
-                more["sub_block_size"] = server["dlm.small_block_size"]
+                keys["sub_block_size"] = "dlm.small_block_size"
             elif options.max_passes is not None and way != "greedy":
-                more["max_passes"] = server["dlm.max_iterations_per_block"]
-        return replace(self, **{field: value for field, value in more.items() if getattr(self, field) is None})
+                keys["max_passes"] = "dlm.max_iterations_per_block"
+        more: dict[str, Any] = {"decode": way, **{field: server[key] for field, key in keys.items()}}
+        if config.block is not None and "dlm.block_size" not in server.given:
+            more["block_size"] = None
+        more = {field: value for field, value in more.items() if getattr(self, field) is None}
+        used = {*keys.values(), "dlm.decode_mode"}
+        idle = tuple(key for key in server.given if key.startswith("dlm.") and key not in used)
+        said = frozenset(field for field in more if keys.get(field) in server.given)
+        return replace(self, **more, file=server.file, from_file=said), (*idle, *server.unused)
 
     def way(self, config: "ModelConfig") -> str:
         """One of DECODE: the one asked for, or the one that the model was trained for."""
         return self.decode or ("ar" if config.block is None else "fast-dllm-v2")
 
     def sampling(self) -> "Sampling":
-        """Raises ConfigError (``sampling-option``)."""
-        from tritgold.decode.sampling import Sampling
+        """Raises click.UsageError for what has no effect, ConfigError (``sampling-option``) for what cannot be."""
+        from tritgold.decode.sampling import GREEDY, Sampling
 
+        drawn = ("top_k", "top_p", "seed")
+        idle = [name for name in drawn if getattr(self, name) != getattr(GREEDY, name)]
+        if self.temperature == 0 and idle:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+            raise click.UsageError(f"{options}: at --temperature 0 nothing is drawn; give a temperature as well")
         return Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
 
     def diffusion(self, config: "ModelConfig") -> "Diffusion | None":
         """The options of block diffusion, certain to suit the model; None for a token a pass.
 
         Raises click.UsageError for options that the way to decode has not, ConfigError as ``resolve`` does, and
-        (``mask-id``) for a mask that is not the model's own.
+        (``mask-id``) for a mask that is not the model's own; these name the file where what they blame is from it.
         """
+        from tritgold.errors import ConfigError
+
+        way = self.way(config)
+        given = [option for field, option in _OF_BLOCKS.items() if getattr(self, field) is not None]
+        of_blocks = [name for name in self.defect if name in DEFECTS]
+        if way == "ar":
+            if given := [*given, *(f"--defect {name}" for name in of_blocks)]:
+                raise click.UsageError(f"{', '.join(given)}: for block diffusion, with kjv-dlm for example")
+            return None
+        if len(of_blocks) < len(self.defect):
+            wrong = ", ".join(name for name in self.defect if name not in DEFECTS)
+            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token a pass, with --decode ar")
+        try:
+            return self._diffusion(way, config)
+        except ConfigError as error:
+            raise error.located(file=self.file if _FIELD_OF.get(error.kind) in self.from_file else None) from None
+
+    def _diffusion(self, way: str, config: "ModelConfig") -> "Diffusion":
         from tritgold.decode.diffusion_options import Defect, resolve
         from tritgold.decode.diffusion_presets import THRESHOLD, preset
         from tritgold.errors import ConfigError
 
-        way = self.way(config)
-        given = [option for field, option in _OF_BLOCKS.items() if getattr(self, field) not in (None, ())]
-        if way == "ar":
-            if given:
-                raise click.UsageError(f"{', '.join(given)}: for block diffusion, with kjv-dlm for example")
-            return None
-        if way == "greedy" and (self.threshold is not None or self.max_passes is not None):
-            raise click.UsageError(
-                "--decode greedy decides a block in one pass; it has no threshold, and no other passes"
-            )
+        if way == "greedy":
+            for field in ("threshold", "max_passes"):
+                if getattr(self, field) is not None:
+                    raise click.UsageError(
+                        f"{_OF_BLOCKS[field]}: greedy decides a block in one pass, without a threshold or other passes"
+                    )
+        self._check_passes(way, config)
         if self.mask_token_id is not None and config.mask not in (None, self.mask_token_id):
             raise ConfigError(
                 "is not the model's own",
@@ -133,6 +164,24 @@ class Decoding:
         )
         resolve(options, config)
         return options
+
+    def _check_passes(self, way: str, config: "ModelConfig") -> None:
+        """A limit of passes is a block's: with sub-blocks there is none."""
+        from tritgold.decode.diffusion_presets import PRESETS, preset
+
+        plain, block = preset(way), self.block_size or config.block
+        sub_block = self.sub_block_size or plain.sub_block
+        limited = self.max_passes is not None or plain.max_passes is not None
+        if not limited or sub_block in (None, block):
+            return
+        if plain.max_passes is not None:
+            ways = ", ".join(name for name in PRESETS if preset(name).max_passes is None)
+            raise click.UsageError(f"--sub-block-size: {way} decides a block as a whole; ways with sub-blocks: {ways}")
+        ways = ", ".join(name for name in PRESETS if preset(name).max_passes is not None and name != "greedy")
+        hint = f"--sub-block-size {block}" if block else "sub-blocks as large as the block"
+        raise click.UsageError(
+            f"--max-passes: {way} decides sub-blocks, without a limit, but with {hint}; ways with one: {ways}"
+        )
 
     def kv_scheme(self) -> "KvScheme":
         """How keys and values are kept; exactly, where nothing is said. Raises ConfigError as the registry does."""
@@ -169,43 +218,3 @@ class Decoding:
         for rule in self.rules():
             made = rule.arithmetic(made, tally)
         return made
-
-
-def decoding_options(function: F) -> F:
-    """The options of ``Decoding``, handed to the command as ``decoding``."""
-
-    @functools.wraps(function)
-    def with_decoding(*args: Any, **given: Any) -> Any:
-        decoding = Decoding(**{field.name: given.pop(field.name) for field in fields(Decoding)})
-        return function(*args, decoding=decoding, **given)
-
-    wrapped: Any = with_decoding
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
-
-
-_OPTIONS = (
-    click.option(
-        "--decode", type=click.Choice(DECODE), help="ar: a token a pass; the others: ways of block diffusion."
-    ),
-    click.option(
-        "--threshold", type=click.FloatRange(0, 1), help="Confidence that decides a token; 1: a token a pass."
-    ),
-    click.option("--block-size", type=click.IntRange(1), help="Tokens of a block, instead of the model's own number."),
-    click.option(
-        "--sub-block-size", "--small-block-size", type=click.IntRange(1), help="Tokens of a group within a block."
-    ),
-    click.option("--mask-token-id", type=click.IntRange(0), help="The mask, for a model that does not say."),
-    click.option("--max-passes", type=click.IntRange(1), help="Of a block; then the surest predictions fill it."),
-    click.option("--defect", type=click.Choice(DEFECTS), multiple=True, help="Decode wrongly, as a known engine does."),
-    click.option("--kv-cache", type=Named(), help="How keys and values are kept: q8_0, kivi2:window=64 ...; else f32."),
-    click.option(
-        "--sparsity", type=Named(), multiple=True, help="A rule that leaves something out: top_k:keep=0.7 ..."
-    ),
-    click.option("--temperature", default=0.0, show_default=True, help="0: the likeliest token."),
-    click.option("--top-k", default=0, show_default=True, help="Draw from the k likeliest; 0: from all."),
-    click.option("--top-p", default=1.0, show_default=True, help="Draw from the likeliest that make up p."),
-    click.option("--repetition-penalty", default=1.0, show_default=True, help="For tokens that have occurred."),
-    click.option("--seed", default=0, show_default=True, help="Of the draws; the same tokens on every machine."),
-)

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tritgold.checkpoint import Checkpoint
+    from tritgold.config import ModelConfig
     from tritgold.decode.diffusion_options import Diffusion
+    from tritgold.kv_cache.base import KvScheme
     from tritgold.sparsity.base import SparsityRule, Tally
 
 Facts = dict[str, Any]
@@ -34,31 +36,41 @@ def generation(
     the decoder, before any compute.
     """
     from tritgold.decode.sampling import GREEDY
+    from tritgold.errors import ConfigError
     from tritgold.sparsity.base import Tally
 
     config, way, sampling = checkpoint.config, decoding.way(checkpoint.config), decoding.sampling()
     used = asdict(sampling) if sampling != GREEDY else None
     facts: Facts = {"decode": way, "sampling": used, "kv_cache": None, "sparsity": None}
-    options, scheme, rules, tally = decoding.diffusion(config), decoding.kv_scheme(), decoding.rules(), Tally()
+    try:
+        options = decoding.diffusion(config)
+    except ConfigError as error:
+        raise error.located(file=checkpoint.path if error.kind == "no-diffusion" else None) from None
+    scheme, rules, tally = decoding.kv_scheme(), decoding.rules(), Tally()
     if backend != "reference":
         _refuse(backend, way, decoding)
-        logits = _xla_logits(checkpoint, len(prompt) + max(max_tokens, 1))
+        logits = _xla_logits(checkpoint, len(prompt) + max_tokens)
         return _token_by_token(checkpoint, prompt, max_tokens, decoding, logits), facts
-    facts["kv_cache"] = {
-        "scheme": scheme.id,
-        "bits_per_value": scheme.bits_per_value(config),
-        "bytes_per_token": config.layers * scheme.bytes_per_token(config),
-    }
+    facts["kv_cache"] = of_scheme(scheme, config)
     if options is None:
         from tritgold.decode.autoregressive import reference_logits
 
-        capacity = min(len(prompt) + max(max_tokens, 1), config.context)
+        capacity = min(len(prompt) + max_tokens, config.context)
         cache, arithmetic = scheme.cache(config, capacity), decoding.arithmetic(tally)
         logits = reference_logits(checkpoint.weights, config, capacity, cache, arithmetic)
         made = _token_by_token(checkpoint, prompt, max_tokens, decoding, logits)
     else:
         made = _block_by_block(checkpoint, prompt, max_tokens, decoding, options, tally, facts)
     return _measured(made, rules, tally, facts), facts
+
+
+def of_scheme(scheme: "KvScheme", config: "ModelConfig") -> Facts:
+    """What a report says of a KV-cache scheme."""
+    return {
+        "scheme": scheme.id,
+        "bits_per_value": scheme.bits_per_value(config),
+        "bytes_per_token": config.layers * scheme.bytes_per_token(config),
+    }
 
 
 def _refuse(backend: str, way: str, decoding: Decoding) -> None:
@@ -97,7 +109,7 @@ def _block_by_block(
     from tritgold.decode.diffusion_presets import THRESHOLD
 
     config, sizes = checkpoint.config, resolve(options, checkpoint.config)
-    capacity = len(prompt) + max(max_tokens, 1)
+    capacity = len(prompt) + max_tokens
     cache = decoding.kv_scheme().cache(config, min(capacity + sizes.block, config.context))
     arithmetic = decoding.arithmetic(tally)
     model = reference_block_model(checkpoint.weights, config, options, capacity, cache, arithmetic)

@@ -1,5 +1,6 @@
-"""``NAME:option=value,option=value``: a thing of a registry with its options, as one word on the command line."""
+"""Types of options: ``NAME:option=value,option=value``, a thing of a registry in one word; numbers in a range."""
 
+import math
 from typing import Any
 
 import click
@@ -26,6 +27,17 @@ class Named(click.ParamType[Chosen]):
                 self.fail(f"{option!r} is given twice in {value!r}", param, ctx)
             options[option] = value_of(text)
         return name.strip(), options
+
+
+class Within(click.FloatRange):
+    """A finite number in a range. click's own lets NaN through, which is in no range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def value_of(text: str) -> Any:

@@ -1,6 +1,7 @@
 """tritgold run: generate tokens."""
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import common
-from tritgold_conformance.commands.decoding import Decoding, decoding_options
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_options import decoding_options
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
@@ -28,15 +30,16 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 @click.command()
 @click.argument("model", required=False)
-@common.input_options
-@click.option("--max-tokens", default=32, show_default=True, help="Tokens to generate at most.")
+@common.input_options(multiple=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
 @decoding_options
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A block-diffusion server's YAML; options given here count for more.",
+    help="A block-diffusion server's YAML; options given here count for more. Only with it, MODEL_PATH of the "
+    "environment is the model where neither names one.",
 )
 @click.option(
     "--generate-config", is_flag=True, is_eager=True, expose_value=False, callback=print_example,
@@ -46,8 +49,8 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 @common.json_option
 def run(
     model: str | None,
-    prompt: str | None,
-    ids: list[int] | None,
+    prompt: tuple[str, ...],
+    ids: tuple[list[int], ...],
     tokenizer: Path | None,
     max_tokens: int,
     backend: str,
@@ -62,6 +65,9 @@ def run(
     A block-diffusion model such as kjv-dlm fills blocks of tokens, the way of Fast-dLLM v2 unless --decode names
     another; any other model gives one token after the other.
 
+    Several prompts are read together, as a batch server does (continuous batching, prefixes kept in a radix cache),
+    which changes no token; so is one with --max-sequences, --chunk, --no-radix-cache or a server's --defect.
+
     Prints the text as it comes (block diffusion: at the end), or the ids where the model has no tokenizer and --ids
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
     stderr.
@@ -71,18 +77,29 @@ def run(
     """
     from tritgold.tokenizer import TextStream
     from tritgold_conformance.commands.generation import generation
+    from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
     with common.errors(as_json):
         unused: tuple[str, ...] = ()
+        server = None
         if config_file is not None:
             from tritgold_conformance.server_config import load
 
             server = load(config_file)
-            model, decoding, unused = model or server.model(os.environ), decoding.filled(server), server.unused
+            model = model or server.model(os.environ)
         with common.model_path(model) as path:
             checkpoint = reading.open(path)
-            tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
+            if server is not None:
+                decoding, unused = decoding.filled(server, checkpoint.config)
+            if bool(prompt) == bool(ids):
+                raise click.UsageError("give --prompt or --ids, and not both")
+            prompts = [common.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
             opened = tokenizer_for_output(checkpoint, tokenizer)
+            if is_batch(prompts, decoding):
+                report = serve_prompts(checkpoint, prompts, opened, max_tokens, backend, decoding)
+                show_batch(report | {"model": common.model_name(model), "config_unused": list(unused)}, as_json)
+                return
+            tokens = prompts[0]
             stream = None if opened is None else TextStream(opened)
             generated: list[int] = []
             pieces: list[str] = []
@@ -120,10 +137,36 @@ def run(
                 )
                 return
             click.echo()
-            forwards = f", {facts['forwards']} passes" if "forwards" in facts else ""
-            click.echo(f"[{reason}: {len(generated)} tokens in {seconds:.1f} s{forwards}, {backend}]", err=True)
+            forwards = f", {counted(facts['forwards'], 'pass', 'passes')}" if "forwards" in facts else ""
+            click.echo(
+                f"[{reason}: {counted(len(generated), 'token')} in {seconds:.1f} s{forwards}, {backend}]", err=True
+            )
             for line in remarks(facts, unused):
                 click.echo(f"[{line}]", err=True)
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """1 token, 2 tokens."""
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
+def show_batch(report: dict[str, Any], as_json: bool) -> None:
+    """A text for each prompt, by its number. A prompt that failed alone makes the exit code 3, the others are shown."""
+    if as_json:
+        common.print_json({"schema": "tritgold.run-batch/1", **report})
+    else:
+        for number, text in enumerate(report["texts"], 1):
+            said = ",".join(map(str, text["ids"])) if text["text"] is None else text["text"]
+            click.echo(f"[{number}] {said}")
+            reused = f", {text['reused']} of the prompt cached" if text["reused"] else ""
+            why = f": {text['error']}" if text["error"] else ""
+            click.echo(f"[{number}: {text['reason']}: {counted(len(text['ids']), 'token')}{reused}{why}]", err=True)
+        passes = counted(report["counters"]["forwards"], "pass", "passes") + ", " if report["counters"] else ""
+        click.echo(f"[{passes}{report['seconds']:.1f} s, {report['backend']}]", err=True)
+        for line in remarks(report, tuple(report["config_unused"])):
+            click.echo(f"[{line}]", err=True)
+    if any(text["error"] for text in report["texts"]):
+        sys.exit(common.COULD_NOT_JUDGE)
 
 
 def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
@@ -149,5 +192,5 @@ def remarks(facts: dict[str, Any], unused: tuple[str, ...]) -> list[str]:
         shares = ", ".join(f"{place} {share:.1%}" for place, share in sparse["measured"].items())
         lines.append(f"measured sparsity: {shares}")
     if unused:
-        lines.append(f"for serving, not used here: {', '.join(unused)}")
+        lines.append(f"of the configuration, not used here: {', '.join(unused)}")
     return lines

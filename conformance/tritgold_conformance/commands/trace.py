@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", required=False)
-@common.input_options
+@common.input_options()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
 @common.model_options

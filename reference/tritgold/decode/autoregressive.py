@@ -7,12 +7,13 @@ from typing import Literal
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
-from tritgold.decode.sampling import GREEDY, Sampling, choose
-from tritgold.errors import ContextError
+from tritgold.decode.sampling import GREEDY, Sampling, choose, usable_logits
+from tritgold.errors import ConfigError, ContextError
 from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
+from tritgold.option_values import is_count
 from tritgold.weights import ModelWeights
 
 StopReason = Literal["stop", "length", "context_full"]
@@ -54,17 +55,45 @@ class Limits:
 
 
 def check_limits(
-    prompt: Sequence[int], config: ModelConfig, max_tokens: int, stop: Collection[int] | None = None
+    prompt: Sequence[int],
+    config: ModelConfig,
+    max_tokens: int,
+    stop: Collection[int] | None = None,
+    sampling: Sampling = GREEDY,
 ) -> Limits:
-    """The limits of a text, or the ContextError that ``generate`` raises before any compute."""
+    """The limits of a text, or the error that ``generate`` raises before any compute."""
     check_tokens(prompt, config)
-    if max_tokens < 1:
-        raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
-    for token in stop or ():
-        if not 0 <= token < config.vocab:
-            expected = f"0 to {config.vocab - 1}"
-            raise ContextError("cannot end the text", kind="token-id", thing="stop", got=token, expected=expected)
-    return Limits(frozenset(config.eos if stop is None else stop), max_tokens, config.context)
+    check_budget(max_tokens)
+    stops = config.eos if stop is None else stop
+    if not isinstance(stops, Collection) or not all(is_count(token, 0, config.vocab - 1) for token in stops):
+        got, expected = repr(stop), f"a collection of ids, 0 to {config.vocab - 1}"
+        raise ContextError("cannot end the text", kind="token-id", thing="stop", got=got, expected=expected)
+    if not isinstance(sampling, Sampling):
+        raise ConfigError("is not usable", kind="sampling-option", thing="sampling", got=repr(sampling))
+    return Limits(frozenset(stops), max_tokens, config.context)
+
+
+def possible(logits: np.ndarray, config: ModelConfig) -> np.ndarray:
+    """The logits of the model's own tokens, float64 [vocab], of which a block-diffusion model's mask cannot come.
+
+    Raises EngineError (``logits-shape``) as ``usable_logits``.
+    """
+    found = usable_logits(logits, config.vocab)
+    if config.mask is not None:
+        found[config.mask] = -np.inf
+    return found
+
+
+def check_budget(max_tokens: int) -> None:
+    """Raises ContextError (``max-tokens``) for what is no integer from 1 on: NaN would never be reached."""
+    if type(max_tokens) is not int or max_tokens < 1:
+        raise ContextError(
+            "is not usable",
+            kind="max-tokens",
+            thing="max_tokens",
+            got=repr(max_tokens),
+            expected="an integer, 1 or more",
+        )
 
 
 def greedy(prompt: list[int], config: ModelConfig, next_logits: NextLogits, max_tokens: int) -> Iterator[Step]:
@@ -83,17 +112,18 @@ def generate(
     """Generate up to ``max_tokens`` tokens; an engine is known here only as a function.
 
     next_logits: takes the tokens not yet seen (the prompt, then one at a time), returns float [vocab] for the next;
-    what an engine pads the vocabulary with is cut off. sampling: how a token is chosen. stop: tokens that end the text,
-    instead of the model's end-of-sequence tokens; an empty set, and only the budget and the context do.
+    what an engine pads the vocabulary with is cut off, and the mask of a model that has one never comes. sampling: how
+    a token is chosen. stop: tokens that end the text, instead of the model's end-of-sequence tokens; an empty set, and
+    only the budget and the context do.
 
     Ends with ``stop`` at such a token (which is yielded), with ``length`` at max_tokens, with ``context_full`` when the
     model has no position left to read the token at; where several hold, the first of these is the reason.
 
     Raises ContextError before any compute when the prompt is empty, out of vocabulary or too long, when max_tokens is
-    below 1, or a token of ``stop`` is outside the vocabulary; NonFiniteError and EngineError, while it runs, for logits
-    that allow no choice (``sampling.candidates``).
+    no integer from 1 on, or a token of ``stop`` is outside the vocabulary; NonFiniteError and EngineError, while it
+    runs, for logits that allow no choice (``sampling.candidates``, ``possible``).
     """
-    limits = check_limits(prompt, config, max_tokens, stop)
+    limits = check_limits(prompt, config, max_tokens, stop, sampling)
     return _generate(prompt, config, next_logits, sampling, limits)
 
 
@@ -102,7 +132,7 @@ def _generate(
 ) -> Iterator[Step]:
     logits, text = next_logits(prompt), list(prompt)
     while True:
-        token = choose(logits[: config.vocab], sampling, text)
+        token = choose(possible(logits, config), sampling, text)
         reason = limits.reason(token, len(text) - len(prompt) + 1, len(text))
         yield Step(token, reason)
         if reason:

@@ -75,10 +75,10 @@ class _Together(KvCache):
     def __init__(self, parts: Sequence[Part]) -> None:
         tokens = [len(part.tokens) for part in parts]
         keys = [part.cache.length + n for part, n in zip(parts, tokens, strict=True)]
-        super().__init__(parts[0].cache.scheme, sum(tokens))
+        super().__init__(parts[0].cache.scheme, parts[0].cache.shape, sum(tokens))
         self.parts, self.starts = parts, [part.cache.length for part in parts]
         self.rows, self.keys = _slices(tokens), _slices(keys)
-        self.shape = (sum(tokens), sum(keys))
+        self.pairs = (sum(tokens), sum(keys))
 
     def check_room(self, tokens: int) -> None:
         """Of each part, and of the pool for all of them."""
@@ -106,7 +106,7 @@ class _Together(KvCache):
             return arithmetic.rotation_table(positions, head_dim, theta)
 
         def softmax_weights(q: np.ndarray, k: np.ndarray, _: int) -> np.ndarray:
-            weights = np.zeros((q.shape[1], *self.shape), np.float32)
+            weights = np.zeros((q.shape[1], *self.pairs), np.float32)
             for start, rows, keys in zip(self.starts, self.rows, self.keys, strict=True):
                 weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start)
             return weights

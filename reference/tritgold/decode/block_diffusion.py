@@ -19,6 +19,7 @@ There a prompt of exactly one block is lost, and the mask may be predicted, with
 from collections.abc import Sequence
 
 from tritgold.config import ModelConfig, check_tokens
+from tritgold.decode.autoregressive import check_budget
 from tritgold.decode.block_model import BlockModel
 from tritgold.decode.block_sequence import BlockSequence
 from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes, resolve
@@ -55,11 +56,14 @@ def block_diffusion_batch(
     """
     options = preset("fast-dllm-v2") if options is None else options
     sizes = resolve(options, config)
-    for prompt in prompts:
-        _check(prompt, config, sizes, options, max_tokens)
+    checked = [_checked(prompt, config, sizes, options, max_tokens) for prompt in prompts]
+    if len(models) != len(checked):
+        raise ContextError(
+            "are not one a prompt", kind="models", thing="models", got=len(models), expected=len(checked)
+        )
     sequences = [
         BlockSequence(prompt, max_tokens, config, model, options, sizes)
-        for prompt, model in zip(prompts, models, strict=True)
+        for prompt, model in zip(checked, models, strict=True)
     ]
     for sequence in sequences:
         sequence.prefill()
@@ -74,6 +78,8 @@ def _fill_block(sequences: list[BlockSequence], options: Diffusion, sizes: Sizes
     """The next block of each. Returns the passes, those of several sequences at once counted once."""
     passes = 0
     opened = [sequence for sequence in sequences if sequence.open()]
+    if not opened:
+        return 0
     for sub_block in range(sizes.block // sizes.sub_block):
         while busy := [sequence for sequence in opened if sequence.busy(sub_block)]:
             shared = Defect.SHARED_REFRESH in options.defects and any(s.needs_whole(sub_block) for s in busy)
@@ -84,14 +90,21 @@ def _fill_block(sequences: list[BlockSequence], options: Diffusion, sizes: Sizes
     return passes + any(committed)
 
 
-def _check(prompt: list[int], config: ModelConfig, sizes: Sizes, options: Diffusion, max_tokens: int) -> None:
-    check_tokens(prompt, config)
-    n, block = len(prompt), sizes.block
-    if sizes.mask in prompt:
-        hint = "block diffusion continues a prompt; filling in masks of the prompt is another task"
-        raise ContextError("the prompt holds the mask", kind="mask-in-prompt", got=prompt.index(sizes.mask), hint=hint)
-    if max_tokens < 1:
-        raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
+def _checked(
+    prompt: Sequence[int], config: ModelConfig, sizes: Sizes, options: Diffusion, max_tokens: int
+) -> list[int]:
+    """The prompt's ids, once it is certain that what the first block needs fits."""
+    ids: list[int] = check_tokens(prompt, config).tolist()
+    n, block = len(ids), sizes.block
+    if sizes.mask in ids:
+        raise ContextError(
+            "holds the mask",
+            kind="mask-in-prompt",
+            thing=f"token {ids.index(sizes.mask)} of the prompt",
+            got=sizes.mask,
+            hint="block diffusion continues a prompt; filling in masks of the prompt is another task",
+        )
+    check_budget(max_tokens)
     if options.attention == "block" and n % block and n // block * block + block > config.context:
         raise ContextError(
             "the prompt's last block does not fit the context",
@@ -107,3 +120,4 @@ def _check(prompt: list[int], config: ModelConfig, sizes: Sizes, options: Diffus
             got=f"{n} + {canvas} tokens",
             expected=f"at most {config.context}",
         )
+    return ids

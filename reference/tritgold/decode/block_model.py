@@ -17,6 +17,7 @@ from tritgold.weights import ModelWeights
 # (tokens, start, end, rows) -> float [len(rows), vocab]. The tokens stand at the positions from ``start`` on; their
 # keys and values replace what is stored there. They see what is stored below ``end`` and one another, as far as the
 # attention allows. ``rows``: the tokens, counted from the first, whose logits are wanted; there may be none.
+# What pads the vocabulary is cut off.
 BlockModel = Callable[[list[int], int, int, list[int]], np.ndarray]
 
 
@@ -27,7 +28,7 @@ class RowCache(KvCache):
         if not isinstance(rows, TokenCache | Float32Cache):
             hint = "its tokens share scales with others; schemes that keep each token by itself can"
             raise ConfigError("cannot be replaced in place", kind="kv-in-place", thing=rows.scheme, hint=hint)
-        super().__init__(rows.scheme, rows.capacity)
+        super().__init__(rows.scheme, rows.shape, rows.capacity)
         self._rows, self.end = rows, 0
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

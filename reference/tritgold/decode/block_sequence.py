@@ -13,7 +13,7 @@ from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
 from tritgold.decode.diffusion_record import Diffused, Ending, Pass
 from tritgold.decode.feeding import Feeding, Span
 from tritgold.decode.predictions import likeliest, predict
-from tritgold.decode.sampling import choose
+from tritgold.decode.sampling import choose, usable_logits
 
 
 class BlockSequence:
@@ -73,12 +73,15 @@ class BlockSequence:
         """Begin the next block; False where the sequence ends instead because its context is full."""
         if self.options.commit == "merged":
             self.start = len(self.ids)  # behind what the prefill said
-        stop = self.start + self.sizes.block
-        if stop - self.low > self.config.context:
+        room, stop = self.config.context + self.low, self.start + self.sizes.block
+        causal = self.options.attention == "causal"
+        if causal:  # the last block is cut; the token behind all that can be read needs no position of its own
+            stop = min(stop, room + (self.options.shift and self.options.commit == "merged"))
+        if stop <= self.start or (stop > room and not causal):
             self.reason = "context_full"
             return False
         self._mask(stop)
-        self.feeding.open(self.start, len(self.ids))
+        self.feeding.open(self.start, min(stop, room), min(len(self.ids), room))
         self.best, self.idle, self.first_pass = {}, 0, len(self.passes)
         return True
 
@@ -164,7 +167,8 @@ class BlockSequence:
 
     def _append(self, logits: np.ndarray) -> None:
         """The token behind all others, by the row before it; from the prefill (the first token) it may be drawn."""
-        if self.options.noise == "first" and len(self.ids) == self.prompt:
+        drawn = self.options.noise == "first" and self.options.sampling.temperature > 0
+        if drawn and len(self.ids) == self.prompt:
             token = choose(logits[-1], self.options.sampling, self.ids)
         else:
             token = int(likeliest(logits[-1:], self.options.token_ties == "last")[0])
@@ -176,7 +180,8 @@ class BlockSequence:
         found = [np.zeros((0, self.config.vocab))]
         for first, stop, end in spans:
             wanted = [at - first for at in rows if first <= at < stop]
-            found.append(self.model(self.ids[first:stop], first - self.low, end - self.low, wanted))
+            logits = self.model(self.ids[first:stop], first - self.low, end - self.low, wanted)
+            found.append(usable_logits(logits, self.config.vocab, len(wanted)))
         logits = np.concatenate(found)
         if not self._has(Defect.MASK_PREDICTED):
             logits[:, self.sizes.mask] = -np.inf

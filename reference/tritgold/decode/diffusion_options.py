@@ -14,6 +14,7 @@ from tritgold.decode.predictions import Confidence, Noise
 from tritgold.decode.sampling import GREEDY, Sampling
 from tritgold.decode.unmasking import CAREFUL, Rule
 from tritgold.errors import ConfigError
+from tritgold.option_values import is_count
 
 Attention = Literal["block", "causal", "full"]
 CachePolicy = Literal["none", "prefix", "dual"]
@@ -98,19 +99,27 @@ def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
         ("position_ties", Ties), ("noise", Noise), ("confidence", Confidence),
     ):  # fmt: skip
         _check(getattr(options, name) in get_args(known), name, getattr(options, name), ", ".join(get_args(known)))
+    for name, kind in (("shift", bool), ("rule", Rule), ("sampling", Sampling), ("defects", frozenset)):
+        _check(isinstance(getattr(options, name), kind), name, getattr(options, name), f"a {kind.__name__}")
     mask = config.mask if options.mask is None else options.mask
     block = config.block if options.block is None else options.block
     if mask is None or block is None:
-        hint = "bd_size and mask_token_id in config.json make a model one of block diffusion"
-        raise ConfigError("is no block-diffusion model", kind="no-diffusion", thing="config", hint=hint)
-    if type(mask) is not int or not 0 <= mask < config.vocab or mask in config.eos:
+        hint = "bd_size and mask_token_id in config.json make a model one of block diffusion; or name both yourself: "
+        raise ConfigError(
+            "is no block-diffusion model",
+            kind="no-diffusion",
+            got=f"block {block}, mask {mask}",
+            expected="both",
+            hint=hint + "Diffusion(block=8, mask=5), --block-size 8 --mask-token-id 5",
+        )
+    if not is_count(mask, 0, config.vocab - 1) or mask in config.eos:
         raise _bad("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
-    if type(block) is not int or block < 1:
-        raise _bad("block", "block", block, "1 or more")
+    if not is_count(block, 1, config.context):
+        raise _bad("block", "block", block, f"1 to {config.context}, the positions of the model")
     sub_block = block if options.sub_block is None else options.sub_block
-    if type(sub_block) is not int or sub_block < 1 or block % sub_block:
+    if not is_count(sub_block, 1) or block % sub_block:
         raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
-    if options.max_passes is not None and (type(options.max_passes) is not int or options.max_passes < 1):
+    if options.max_passes is not None and not is_count(options.max_passes, 1):
         raise _bad("max-passes", "max_passes", options.max_passes, "1 or more")
     _check_together(replace(options, sub_block=sub_block, block=block))
     return Sizes(mask, block, sub_block)
@@ -121,30 +130,46 @@ def _check_together(options: Diffusion) -> None:
     _check(options.commit in commits, "commit", options.commit, f"{' or '.join(commits)} with this attention")
     whole = options.sub_block == options.block
     _check(options.max_passes is None or whole, "max_passes", options.max_passes, "sub-blocks as large as the block")
+    # Its first pass over a block is needed for all of the text, and predicts the block's first token alone.
+    first_only = options.attention == "full" and options.shift and options.cache != "none"
+    _check(
+        not first_only or options.max_passes != 1, "max_passes", 1, "2 or more with full attention, shift and a cache"
+    )
     s = options.sampling
     _check(s.temperature == 0 or options.noise != "none", "temperature", s.temperature, "0, or some noise")
-    if options.noise in ("nucleus", "gumbel"):
-        plain = s.repetition_penalty == 1 and (options.noise == "nucleus" or (s.top_k == 0 and s.top_p == 1))
-        _check(plain, "sampling", s, "a temperature" + (", top_k, top_p" if options.noise == "nucleus" else ""))
-    for defect in sorted(options.defects):
-        _check(isinstance(defect, Defect), "defect", defect, ", ".join(Defect))
+    _check(s.repetition_penalty == 1, "repetition_penalty", s.repetition_penalty, "1: block diffusion has none")
+    if options.noise == "gumbel":
+        _check(s.top_k == 0, "top_k", s.top_k, "0: Gumbel noise is for every token")
+        _check(s.top_p == 1, "top_p", s.top_p, "1: Gumbel noise is for every token")
+    found = f"{options.attention} attention, commit {options.commit}, cache {options.cache}"
+    for defect in sorted(options.defects, key=str):
+        _check(isinstance(defect, Defect), "defect", repr(defect), ", ".join(Defect))
         place, fits = _PLACES.get(defect, ("", lambda options: True))
-        _check(fits(options), f"defect {defect}", str(options.attention), place)
+        _check(fits(options), f"defect {defect}", found, place)
 
 
 def _server(options: Diffusion) -> bool:
     return (options.attention, options.commit) == ("causal", "merged") and options.cache != "none"
 
 
-_SERVER = "causal attention, merged commits and a cache"
+_SERVER = "causal attention, commit merged and a cache: greedy, iterative, adaptive or small-block"
 _PLACES: dict[Defect, tuple[str, Callable[[Diffusion], bool]]] = {
     Defect.NO_COMMIT: (_SERVER, _server),
     Defect.STALE_PREFIX: (_SERVER, _server),
     Defect.OVERWRITTEN_PROMPT: (_SERVER, _server),
     Defect.SHORT_PROMPT: (_SERVER, _server),
-    Defect.COMPACT_FEED: ("causal attention, merged commits, cache dual", lambda o: _server(o) and o.cache == "dual"),
-    Defect.LOST_BLOCK: ("block attention and a cache", lambda o: o.attention == "block" and o.cache != "none"),
-    Defect.SHARED_REFRESH: ("block attention, cache dual", lambda o: (o.attention, o.cache) == ("block", "dual")),
+    Defect.COMPACT_FEED: (
+        "causal attention, commit merged, cache dual: small-block",
+        lambda o: _server(o) and o.cache == "dual",
+    ),
+    Defect.LOST_BLOCK: (
+        "block attention and a cache: fast-dllm-v2 or fast-dllm-v2-dual",
+        lambda o: o.attention == "block" and o.cache != "none",
+    ),
+    Defect.SHARED_REFRESH: (
+        "block attention, cache dual: fast-dllm-v2-dual",
+        lambda o: (o.attention, o.cache) == ("block", "dual"),
+    ),
 }
 
 
@@ -154,4 +179,5 @@ def _check(usable: bool, name: str, got: object, expected: str) -> None:
 
 
 def _bad(kind: str, thing: str, got: object, expected: str) -> ConfigError:
-    return ConfigError("is not usable", kind=kind, thing=thing, got=got, expected=expected)
+    shown = got if isinstance(got, int | float | str) else repr(got)
+    return ConfigError("is not usable", kind=kind, thing=thing, got=shown, expected=expected)

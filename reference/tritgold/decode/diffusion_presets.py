@@ -1,6 +1,7 @@
 """The ways of block diffusion that engines have, by name, each without its engine's defects.
 
-    fast-dllm-v2       blocks at multiples of 32, sub-blocks of 8, threshold 0.9, a commit pass; arXiv 2509.26328
+    fast-dllm-v2       blocks at multiples of 32, sub-blocks of 8, threshold 0.9, a commit pass; arXiv 2509.26328, as
+                       released by default (use_block_cache=False)
     fast-dllm-v2-dual  the same with the sub-block cache (the paper's DualCache): cheaper passes, approximate
     greedy             causal; a block in one pass
     iterative          causal; passes over a whole block, at most 10, then the surest predictions; threshold 0.9
@@ -17,10 +18,11 @@ from dataclasses import replace
 from typing import Any
 
 from tritgold.decode.diffusion_options import Diffusion
-from tritgold.decode.unmasking import Thresholds, progressive
+from tritgold.decode.unmasking import Thresholds, bad_threshold, progressive
 from tritgold.errors import ConfigError
+from tritgold.option_values import real_number
 
-THRESHOLD = 0.9  # of the released chat program and of the server's notes; 1 decides one token a pass
+THRESHOLD = 0.9  # of the released chat program and of the server's notes
 
 
 def _v2(threshold: float) -> Diffusion:
@@ -58,8 +60,10 @@ def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion
     >>> preset("adaptive", 0.9).rule, preset("fast-dllm-v2", sub_block=4).sub_block
     (Thresholds(values=(0.5, 0.7, 0.9), inclusive=False), 4)
     """
-    if name not in _PRESETS:
+    if not isinstance(name, str) or name not in _PRESETS:
         raise ConfigError("no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
+    if not 0 <= real_number(threshold) <= 1:
+        raise bad_threshold(threshold)
     options = _PRESETS[name](threshold)
     for field in changes:
         if field not in Diffusion.__dataclass_fields__:

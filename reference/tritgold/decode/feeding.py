@@ -22,18 +22,19 @@ class Span(NamedTuple):
 class Feeding:
     """What the cache holds of one sequence's current block.
 
-    start: of the block. canvas: index behind everything there is. clean: below it, keys and values are those of the
-    final tokens, or taken for it (causal). opened: a pass over the whole block was made. steps: passes by sub-block.
+    start, stop: of the block, as far as it can be read. canvas: index behind everything that can be. clean: below it,
+    keys and values are those of the final tokens, or taken for it (causal). opened: a pass over the whole block was
+    made. steps: passes by sub-block.
     """
 
     def __init__(self, options: Diffusion, sizes: Sizes) -> None:
         self.options, self.sizes = options, sizes
-        self.start = self.canvas = self.clean = 0
+        self.start = self.stop = self.canvas = self.clean = 0
         self.opened, self.steps = False, list[int]()
 
-    def open(self, start: int, canvas: int) -> None:
+    def open(self, start: int, stop: int, canvas: int) -> None:
         """A new block begins."""
-        self.start, self.canvas, self.opened = start, canvas, False
+        self.start, self.stop, self.canvas, self.opened = start, stop, canvas, False
         self.steps = [0] * (self.sizes.block // self.sizes.sub_block)
         if self.options.defects & {Defect.NO_COMMIT, Defect.COMPACT_FEED}:
             self.clean = max(self.clean, start - 1)
@@ -43,9 +44,9 @@ class Feeding:
 
         masked: what is, of the block. whole: read the block and not the sub-block alone, where there is a choice.
         """
-        o, stop = self.options, self.start + self.sizes.block
+        o, stop = self.options, self.stop
         first = self.start + sub_block * self.sizes.sub_block
-        last = first + self.sizes.sub_block
+        last = min(first + self.sizes.sub_block, stop)
         if o.cache == "none" or (o.attention == "full" and not self.opened):
             return [Span(0, self.canvas, self.canvas)]
         if o.attention == "full":
@@ -68,7 +69,7 @@ class Feeding:
 
     def commit(self) -> Span:
         """What the pass over the finished block reads."""
-        stop = self.start + self.sizes.block
+        stop = self.stop
         if self.options.cache == "none":
             return Span(0, stop, stop)
         first = self.start if self.options.attention == "block" else min(self.clean, stop - 1)

@@ -71,10 +71,12 @@ def predict(
     without noise says (LLaDA); ``nucleus``: one drawn by ``sampling``, sure as its share of what it was drawn from
     (Fast-dLLM v2). ``first`` concerns another token and adds nothing here.
 
-    Raises NonFiniteError (``logits-non-finite``) for NaN and +inf.
+    Raises NonFiniteError for NaN and +inf (``logits-non-finite``) and for a row of -inf (``logits-impossible``).
     """
     if np.isnan(logits).any() or (logits == np.inf).any():
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits")
+    if np.isneginf(logits).all(axis=1).any():
+        raise NonFiniteError("rule out every token", kind="logits-impossible", thing="logits", got="-inf throughout")
     if noise == "nucleus" and sampling.temperature > 0:
         return _drawn(logits, positions, number, sampling)
     scores = logits

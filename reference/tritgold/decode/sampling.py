@@ -19,12 +19,12 @@ with the same tokens.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
 from tritgold.counter_random import MAX_SEED, uniform
 from tritgold.errors import ConfigError, EngineError, NonFiniteError
+from tritgold.option_values import MOST, is_count, real_number
 from tritgold.portable_math import exp, pairwise_sum
 
 
@@ -45,17 +45,17 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "repetition_penalty"):
-            self._check(name, isinstance(getattr(self, name), Real), "a number")
-        self._check("temperature", 0 <= self.temperature < math.inf, "0 or more, finite")
-        self._check("top_k", type(self.top_k) is int and self.top_k >= 0, "an integer, 0 or more")
-        self._check("top_p", 0 <= self.top_p <= 1, "0 to 1")
-        self._check("repetition_penalty", 0 < self.repetition_penalty < math.inf, "above 0, finite")
-        self._check("seed", type(self.seed) is int and 0 <= self.seed <= MAX_SEED, f"an integer, 0 to {MAX_SEED}")
+        self._check("temperature", 0 <= real_number(self.temperature) < math.inf, "a number, 0 or more, finite")
+        self._check("top_k", is_count(self.top_k), f"an integer, 0 to {MOST}")
+        self._check("top_p", 0 <= real_number(self.top_p) <= 1, "a number, 0 to 1")
+        self._check(
+            "repetition_penalty", 0 < real_number(self.repetition_penalty) < math.inf, "a number above 0, finite"
+        )
+        self._check("seed", is_count(self.seed, 0, MAX_SEED), f"an integer, 0 to {MAX_SEED}")
 
     def _check(self, name: str, usable: bool, expected: str) -> None:
         if not usable:
-            got = getattr(self, name)
+            got = repr(getattr(self, name))
             raise ConfigError("is not usable", kind="sampling-option", thing=name, got=got, expected=expected)
 
 
@@ -95,7 +95,7 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     >>> ids.tolist(), shares.round(4).tolist()
     ([3, 1], [0.6667, 0.3333])
     """
-    scores = _possible(_penalised(_vector(logits), sampling.repetition_penalty, history))
+    scores = _possible(_penalised(usable_logits(logits), sampling.repetition_penalty, history))
     if sampling.temperature == 0:
         return np.array([np.argmax(scores)]), np.ones(1)
     order = np.argsort(-scores, kind="stable")  # stable: ties stay in the order of their ids
@@ -109,13 +109,20 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     return order, weights / pairwise_sum(weights)
 
 
-def _vector(logits: np.ndarray) -> np.ndarray:
-    """The logits as float64 of their own."""
+def usable_logits(logits: np.ndarray, vocab: int = 0, rows: int | None = None) -> np.ndarray:
+    """What an engine gave as float64 of its own, [vocab], or with ``rows`` [rows, vocab].
+
+    vocab: the model's, beyond which an engine's padding is cut off; 0: as many as there are. Raises EngineError
+    (``logits-shape``) for other dimensions, too few tokens, and what are no real numbers.
+    """
     logits = np.asarray(logits)
-    if logits.ndim != 1 or not logits.size or logits.dtype.kind not in "fiu":
-        got = f"{logits.dtype} {list(logits.shape)}"
-        raise EngineError("logits are not one number a token", kind="logits-shape", got=got, expected="[vocab]")
-    return logits.astype(np.float64)
+    leading = () if rows is None else (rows,)
+    fits = logits.ndim == len(leading) + 1 and logits.shape[:-1] == leading and logits.shape[-1] >= max(vocab, 1)
+    if not fits or logits.dtype.kind not in "fiu":
+        got, size = f"{logits.dtype} {list(logits.shape)}", f"{vocab} or more" if vocab else "vocab"
+        expected = f"[{size}]" if rows is None else f"[{rows}, {size}]"
+        raise EngineError("logits are not one number a token", kind="logits-shape", got=got, expected=expected)
+    return logits[..., : vocab or None].astype(np.float64)
 
 
 def _penalised(scores: np.ndarray, penalty: float, history: Sequence[int]) -> np.ndarray:

@@ -13,9 +13,9 @@ Pages are promised at admission, so nobody is ever put out for lack of them. A t
 else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
 fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
 
-Engines get this wrong in ways that ``served.ServerDefect`` names: a token for every chunk of a prompt, positions that
-advance twice a token, a prompt found whole whose last token is read once more behind it, a last token that is cached
-though it was never read.
+Engines get this wrong in ways that ``server_defects.ServerDefect`` names: a token for every chunk of a prompt,
+positions that advance twice a token, a prompt found whole whose last token is read once more behind it, a last token
+that is cached though it was never read.
 """
 
 from collections import deque

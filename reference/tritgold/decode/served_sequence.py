@@ -3,7 +3,7 @@
 import numpy as np
 
 from tritgold.config import ModelConfig
-from tritgold.decode.autoregressive import Step, check_limits
+from tritgold.decode.autoregressive import Step, check_limits, possible
 from tritgold.decode.batched_forward import Part
 from tritgold.decode.sampling import choose
 from tritgold.decode.serving_options import Request
@@ -22,8 +22,8 @@ class ServedSequence:
 
     def __init__(self, number: int, request: Request, config: ModelConfig, pool: PagePool, trace: Trace | None) -> None:
         """Raises ContextError as ``generate`` does, and for a text that the pool could not hold (``page-budget``)."""
-        self.number, self.sampling, self.trace, self.vocab = number, request.sampling, trace, config.vocab
-        self.limits = check_limits(request.prompt, config, request.max_tokens, request.stop)
+        self.number, self.sampling, self.trace, self.config = number, request.sampling, trace, config
+        self.limits = check_limits(request.prompt, config, request.max_tokens, request.stop, request.sampling)
         self.text = [int(token) for token in request.prompt]
         self.prompt, self.reused = len(self.text), 0
         self.cache = PagedCache(pool, self.limits.positions(self.prompt))
@@ -85,7 +85,7 @@ class ServedSequence:
 
     def take(self, logits: np.ndarray) -> Step:
         """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
-        token = choose(logits[: self.vocab], self.sampling, self.text)
+        token = choose(possible(logits, self.config), self.sampling, self.text)
         reason = self.limits.reason(token, len(self.text) - self.prompt + 1, len(self.text))
         self.text.append(token)
         return Step(token, reason)

@@ -10,6 +10,7 @@ from tritgold.decode.sampling import GREEDY, Sampling
 from tritgold.errors import ConfigError, TritgoldError
 from tritgold.kv_cache.base import KvScheme
 from tritgold.kv_cache.float32 import F32
+from tritgold.option_values import is_count
 
 Ending = StopReason | Literal["cancelled", "failed"]
 _EXACT = F32()
@@ -25,7 +26,7 @@ class Serving:
     page_size: tokens. pages: of the pool; None: as many as max_sequences texts of the model's context fill.
     scheme: how keys and values are kept, each token by itself.
 
-    Raises ConfigError (``serving-option``) for a size below 1, for radix_cache_max_tokens below 0.
+    Raises ConfigError (``serving-option``) for a size below 1, radix_cache_max_tokens below 0, and another type.
     """
 
     max_sequences: int = 16
@@ -39,9 +40,16 @@ class Serving:
     def __post_init__(self) -> None:
         for name in ("max_sequences", "chunk", "radix_cache_max_tokens", "page_size", "pages"):
             got, least = getattr(self, name), int(name != "radix_cache_max_tokens")
-            if not (type(got) is int and got >= least) and not (name == "pages" and got is None):
-                expected = f"an integer, at least {least}"
-                raise ConfigError("is not usable", kind="serving-option", thing=name, got=repr(got), expected=expected)
+            self._check(
+                name, is_count(got, least) or (name == "pages" and got is None), f"an integer, at least {least}"
+            )
+        self._check("radix_cache", isinstance(self.radix_cache, bool), "true or false")
+        self._check("scheme", isinstance(self.scheme, KvScheme), "a KvScheme, as kv_scheme(name) gives")
+
+    def _check(self, name: str, usable: bool, expected: str) -> None:
+        if not usable:
+            got = repr(getattr(self, name))
+            raise ConfigError("is not usable", kind="serving-option", thing=name, got=got, expected=expected)
 
     def pool_pages(self, config: ModelConfig) -> int:
         """Pages of the pool for this model."""

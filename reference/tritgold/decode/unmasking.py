@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritgold.errors import ConfigError
+from tritgold.option_values import real_number
 
 
 class Rule(ABC):
@@ -40,23 +41,33 @@ class Thresholds(Rule):
     """All tokens whose probability is above a threshold, and the likeliest whatever its probability.
 
     values: the threshold of the first pass, of the second ...; the last is that of every further pass. At 0 all are
-    decided at once, at 1 one a pass. inclusive: a probability of exactly the threshold is enough (Fast-dLLM v1).
+    decided at once, at 1 one a pass. inclusive: a probability of exactly the threshold is enough (Fast-dLLM v1), so at
+    1 whatever is certain to the last bit of float64 is decided with the likeliest.
 
-    Raises ConfigError (``threshold``) for none, a negative one and NaN.
+    Raises ConfigError (``threshold``) for none at all, and for one that is not from 0 to 1.
     """
 
     values: tuple[float, ...] = (0.9,)
     inclusive: bool = False
 
     def __post_init__(self) -> None:
-        if not self.values or not all(value >= 0 for value in self.values):
-            got = ", ".join(map(str, self.values)) or "none"
-            raise ConfigError("is not usable", kind="threshold", thing="threshold", got=got, expected="0 or more")
+        if (
+            not isinstance(self.values, tuple)
+            or not self.values
+            or not all(0 <= real_number(v) <= 1 for v in self.values)
+        ):
+            raise bad_threshold(self.values)
 
     def count(self, surest: np.ndarray, step: int) -> int:
         """Those above the pass's threshold."""
         threshold = self.values[min(step, len(self.values) - 1)]
         return int(np.sum(surest >= threshold if self.inclusive else surest > threshold))
+
+
+def bad_threshold(got: object) -> ConfigError:
+    """The error for what is no threshold, or holds one that is none."""
+    shown = repr(got) if got != () else "none"
+    return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
 
 
 CAREFUL = Thresholds()  # the default
@@ -88,8 +99,9 @@ class Factor(Rule):
     accepts_last: bool = False
 
     def __post_init__(self) -> None:
-        if not self.factor > 0:
-            raise ConfigError("is not usable", kind="threshold", thing="factor", got=self.factor, expected="above 0")
+        if not real_number(self.factor) > 0:
+            got = repr(self.factor)
+            raise ConfigError("is not usable", kind="threshold", thing="factor", got=got, expected="a number above 0")
 
     def count(self, surest: np.ndarray, step: int) -> int:
         """The longest run from the surest on that reaches its thresholds; the first always does."""

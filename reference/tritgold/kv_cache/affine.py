@@ -12,6 +12,7 @@ import numpy as np
 from tritgold.kv_cache.base import KvShape, Side, as_half
 from tritgold.kv_cache.bit_packing import pack_codes, packed_bytes, unpack_codes
 from tritgold.kv_cache.token_rows import TokenScheme
+from tritgold.option_values import is_count, real_number
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Affine(TokenScheme):
     per: Literal["head", "token"] = "head"
 
     def __post_init__(self) -> None:
-        if self.bits not in range(2, 9):
+        if not is_count(self.bits, 2, 8):
             raise self.no_such_option("bits", "2 to 8")
-        if not 0 < self.clip <= 1:
+        if not 0 < real_number(self.clip) <= 1:
             raise self.no_such_option("clip", "above 0, at most 1")
         if self.per not in ("head", "token"):
             raise self.no_such_option("per", "head or token")

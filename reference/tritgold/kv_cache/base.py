@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from tritgold.errors import ConfigError, ContextError, NonFiniteError
+from tritgold.option_values import is_count
 
 Side = Literal["k", "v"]
 SIDES: tuple[Side, Side] = ("k", "v")
@@ -50,8 +51,38 @@ class KvCache(ABC):
     is never visible in ``length``, and what it appended is overwritten by the next one.
     """
 
-    def __init__(self, scheme: str, capacity: int) -> None:
-        self.scheme, self.capacity, self.length = scheme, capacity, 0
+    def __init__(self, scheme: str, shape: KvShape, capacity: int) -> None:
+        """Raises ConfigError for a capacity that is no integer, or negative (``kv-option``), and sizes below 1."""
+        sizes = shape.layers, shape.kv_heads, shape.head_dim
+        if not all(is_count(size, 1) for size in sizes):
+            expected = "layers, kv_heads, head_dim: integers, 1 or more"
+            raise ConfigError("no such cache", kind="kv-shape", got=str(sizes), expected=expected)
+        if not is_count(capacity):
+            raise ConfigError(
+                "is not usable",
+                kind="kv-option",
+                thing="capacity",
+                got=repr(capacity),
+                expected="an integer, 0 or more",
+            )
+        self.scheme, self.shape, self.capacity, self.length = scheme, shape, capacity, 0
+
+    def check_pass(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
+        """Refuse, for ``append``: what is no k and v of this model (ContextError ``kv-array``), and what does not fit.
+
+        NumPy would repeat a missing head, read [3, 1, 64] as [3, 2, 32], and take layer -1 for the last one.
+        """
+        heads = (self.shape.kv_heads, self.shape.head_dim)
+        if not is_count(layer, 0, self.shape.layers - 1):
+            expected = f"0 to {self.shape.layers - 1}"
+            raise ContextError("no such layer", kind="kv-array", thing="layer", got=repr(layer), expected=expected)
+        for side, x in zip(SIDES, (k, v), strict=True):
+            if not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.shape != (*np.shape(k)[:1], *heads):
+                got = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+                expected = f"float32 [tokens, {heads[0]}, {heads[1]}], k and v alike"
+                thing = f"layers.{layer}.{side}"
+                raise ContextError("cannot be stored", kind="kv-array", thing=thing, got=got, expected=expected)
+        self.check_room(len(k))
 
     def check_room(self, tokens: int) -> None:
         """Refuse (ContextError ``cache-full``) tokens that do not fit; for callers that have not computed them yet."""
@@ -66,16 +97,31 @@ class KvCache(ABC):
         """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], behind ``length``.
 
         Returns keys and values of the layer from position 0 on, these included, float32 as the scheme gives them back.
-        Raises, with nothing overwritten, ContextError when they do not fit and NonFiniteError for what the scheme
-        cannot hold.
+        Raises, with nothing overwritten, what ``check_pass`` does and NonFiniteError for what the scheme cannot hold.
         """
 
     def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on, to go another way from there."""
-        self.length = min(self.length, length)
+        """Forget every position from ``length`` on, to go another way from there.
+
+        Raises ContextError (``kv-truncate``) for a length that is no integer, or negative.
+        """
+        self.length = self.kept_by(length)
+
+    def kept_by(self, length: int) -> int:
+        """Positions that ``truncate(length)`` keeps; the error that it raises."""
+        if not is_count(length):
+            got, expected = repr(length), "an integer, 0 or more"
+            raise ContextError("is no length", kind="kv-truncate", got=got, expected=expected)
+        return min(self.length, length)
 
     def advance(self, tokens: int) -> None:
-        """Make the appended positions part of the past, after the last layer has appended them."""
+        """Make the appended positions part of the past, after the last layer has appended them.
+
+        Raises ContextError (``cache-full``) for more than there is room for, or fewer than none.
+        """
+        if not is_count(tokens, 0, self.capacity - self.length):
+            expected = f"0 to {self.capacity - self.length}, the room that is left"
+            raise ContextError("cannot advance", kind="cache-full", got=repr(tokens), expected=expected)
         self.length += tokens
 
 

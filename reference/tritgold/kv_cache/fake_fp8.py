@@ -48,14 +48,14 @@ class FakeFp8Cache(KvCache):
     """codes int8 [k and v, layers, capacity, kv_heads, head_dim]; scales float32 [k and v, layers, capacity]."""
 
     def __init__(self, scheme: FakeFp8, shape: KvShape, capacity: int) -> None:
-        super().__init__(scheme.id, capacity)
+        super().__init__(scheme.id, shape, capacity)
         self._overwrite = scheme.overwrite
         self._codes = np.zeros((2, shape.layers, capacity, shape.kv_heads, shape.head_dim), np.int8)
         self._scales = np.ones((2, shape.layers, capacity), np.float32)
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Quantise the pass with a scale of its own; read everything with the scales that are there."""
-        self.check_room(k.shape[0])
+        self.check_pass(layer, k, v)
         for side, x in zip(SIDES, (k, v), strict=True):
             try:
                 check_finite(x)

@@ -13,16 +13,16 @@ class Float32Cache(KvCache):
     """Room for ``capacity`` positions of every layer. It keeps what it is given, infinity and NaN included."""
 
     def __init__(self, config: KvShape, capacity: int) -> None:
-        super().__init__(EXACT, capacity)
+        super().__init__(EXACT, config, capacity)
         shape = (config.layers, capacity, config.kv_heads, config.head_dim)
         self._keys, self._values = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store k and v, float32 [tokens, kv_heads, head_dim]; return all keys and values of the layer so far.
 
-        Raises ContextError when they do not fit; nothing is overwritten then.
+        Raises ContextError as ``check_pass`` does; nothing is overwritten then.
         """
-        self.check_room(k.shape[0])
+        self.check_pass(layer, k, v)
         end = self.length + k.shape[0]
         self._keys[layer, self.length : end] = k
         self._values[layer, self.length : end] = v

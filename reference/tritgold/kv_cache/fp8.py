@@ -11,6 +11,7 @@ import numpy as np
 
 from tritgold.kv_cache.base import KvShape, Side
 from tritgold.kv_cache.token_rows import TokenScheme
+from tritgold.option_values import real_number
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ class Fp8(TokenScheme):
     def __post_init__(self) -> None:
         for option in ("k_scale", "v_scale"):
             with np.errstate(over="ignore", under="ignore"):
-                scale = np.atleast_1d(np.asarray(getattr(self, option), np.float32))
+                given = getattr(self, option)
+                scales = given if isinstance(given, tuple) else (given,)
+                scale = np.array([real_number(one) for one in scales], np.float64).astype(np.float32)
                 usable = scale.size and ((scale > 0) & np.isfinite(scale * np.float32(self.format.largest))).all()
             if not usable:
                 raise self.no_such_option(option, f"positive numbers, times {self.format.largest:.0f} within float32")

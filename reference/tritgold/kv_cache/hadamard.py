@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tritgold.errors import NonFiniteError
 from tritgold.kv_cache.affine import Affine
 from tritgold.kv_cache.base import KvShape, Side
 from tritgold.kv_cache.token_rows import TokenScheme
@@ -39,7 +40,10 @@ class Hadamard(TokenScheme):
         return self.inner.row_bytes(shape, side)
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:
-        return self.inner.store(rotate_hadamard(x), layer, side)
+        rotated = rotate_hadamard(x)
+        if not np.isfinite(rotated).all():  # x was finite: the rotation is to blame, and nothing before it
+            raise NonFiniteError("does not fit float32 once rotated", kind="kv-overflow", got=float(np.abs(x).max()))
+        return self.inner.store(rotated, layer, side)
 
     def _decode(self, rows: np.ndarray, shape: KvShape, layer: int, side: Side) -> np.ndarray:
         return rotate_hadamard(self.inner.load(rows, shape, layer, side))
@@ -49,7 +53,7 @@ def rotate_hadamard(x: np.ndarray) -> np.ndarray:
     """x H / sqrt(n) over the last axis of n = 2**m values: float32 in, float64 sums in fixed order, float32 out.
 
     H[i, j] is -1 where i and j have an odd number of common one bits, else 1 (Sylvester's order). Values near the end
-    of float32 can overflow to infinity, which ``inner`` refuses.
+    of float32 can overflow to infinity, which the scheme refuses.
 
     >>> rotate_hadamard(np.array([4, 0, 0, 0], np.float32)).tolist()
     [2.0, 2.0, 2.0, 2.0]

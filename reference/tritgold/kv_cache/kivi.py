@@ -12,6 +12,7 @@ import numpy as np
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.base import SIDES, KvCache, KvScheme, KvShape, as_half, check_finite
 from tritgold.kv_cache.bit_packing import pack_codes, packed_bytes, unpack_codes
+from tritgold.option_values import is_count
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class Kivi(KvScheme):
     window: int = 128
 
     def __post_init__(self) -> None:
-        if self.group < 8 or self.group % 8:
+        if not is_count(self.group, 8) or self.group % 8:
             raise self.no_such_option("group", "a multiple of 8")
-        if self.window < self.group or self.window % self.group:
+        if not is_count(self.window, self.group) or self.window % self.group:
             raise self.no_such_option("window", f"a multiple of group = {self.group}")
 
     def bytes_per_token(self, shape: KvShape) -> int:
@@ -86,7 +87,7 @@ class KiviCache(KvCache):
     """
 
     def __init__(self, scheme: Kivi, shape: KvShape, capacity: int) -> None:
-        super().__init__(scheme.id, capacity)
+        super().__init__(scheme.id, shape, capacity)
         self._group, self._window = scheme.group, scheme.window
         heads, width = shape.kv_heads, shape.head_dim
         keys = _Groups(shape.layers, capacity // self._group, (heads, width), self._group, scheme.bits)
@@ -98,7 +99,7 @@ class KiviCache(KvCache):
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Quantise what the window of the past no longer holds, then put k and v behind it."""
-        self.check_room(k.shape[0])
+        self.check_pass(layer, k, v)
         for side, x in zip(SIDES, (k, v), strict=True):
             try:
                 check_finite(x)
@@ -112,8 +113,7 @@ class KiviCache(KvCache):
 
     def truncate(self, length: int) -> None:
         """Forget; see the class for where this is refused."""
-        if length >= self.length:
-            return
+        length = self.kept_by(length)
         done = max(self._done["k"])
         if length < done and length % self._group:
             raise ContextError(

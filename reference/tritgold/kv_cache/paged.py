@@ -4,11 +4,14 @@ As in vLLM's PagedAttention (arXiv 2309.06180), over any scheme that keeps token
 of the contiguous cache, bit for bit; only where they lie differs.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tritgold.errors import ConfigError, ContextError
 from tritgold.kv_cache.base import SIDES, KvScheme, KvShape, Side
 from tritgold.kv_cache.token_rows import TokenCache, TokenScheme
+from tritgold.option_values import is_count
 
 
 class PagePool:
@@ -21,13 +24,15 @@ class PagePool:
         """Raises ConfigError for a scheme that has no rows (``kv-paged``) and for sizes below 1 (``kv-option``)."""
         if not isinstance(scheme, TokenScheme):
             raise ConfigError(
-                f"{scheme.name} cannot be paged",
+                f"{getattr(scheme, 'name', repr(scheme))} cannot be paged",
                 kind="kv-paged",
                 hint="its tokens share scales with others; schemes that keep each token by itself can",
             )
         for option, value in (("pages", pages), ("page_size", page_size)):
-            if value < 1:
-                raise ConfigError("is not usable", kind="kv-option", thing=option, got=value, expected="at least 1")
+            if not is_count(value, 1):
+                raise ConfigError(
+                    "is not usable", kind="kv-option", thing=option, got=repr(value), expected="at least 1"
+                )
         self.scheme, self.shape, self.pages, self.page_size = scheme, shape, pages, page_size
         sizes = {side: (pages, page_size, shape.layers, scheme.row_bytes(shape, side)) for side in SIDES}
         self._rows = {side: np.zeros(size, np.uint8) for side, size in sizes.items()}
@@ -48,7 +53,9 @@ class PagePool:
         return len(self._free)
 
     def allocate(self, count: int) -> list[int]:
-        """``count`` pages, or ContextError ``no-free-page`` and none."""
+        """``count`` pages, or ContextError ``no-free-page`` and none; ``page-address`` for a count that is none."""
+        if not is_count(count):
+            raise ContextError("is no count", kind="page-address", thing="pages", got=repr(count), expected="0 or more")
         self.check_free(count)
         return [self._free.pop() for _ in range(count)]
 
@@ -61,19 +68,31 @@ class PagePool:
             )
 
     def release(self, pages: list[int]) -> None:
-        """Give pages back. ContextError (``page-address``) for one that is not out, or twice in the list."""
-        for page in pages:
-            self._check(np.array([page]), self.pages, "page")
-        if len({*pages, *self._free}) != len(pages) + len(self._free):
-            raise ContextError("a page is given back twice", kind="page-address", got=pages)
+        """Give pages back. ContextError (``page-address``) as ``check_out`` says, and none given back."""
+        self.check_out(pages)
         self._free += pages
+
+    def check_out(self, pages: Sequence[int]) -> None:
+        """Refuse (ContextError ``page-address``) what is no page, a page that nobody holds, and one named twice."""
+        for page in pages:
+            if not is_count(page, 0, self.pages - 1):
+                raise _no_address("page", repr(page), self.pages)
+        if len({*pages, *self._free}) != len(pages) + len(self._free):
+            raise ContextError("is not out, or is named twice", kind="page-address", thing="a page", got=list(pages))
 
     def scatter(self, layer: int, side: Side, pages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> None:
         """Write rows uint8 [tokens, row_bytes] to (pages[t], slots[t]); of several to one address the last stays.
 
-        Raises ContextError (``page-address``) for addresses outside the pool, negative ones too, writing nothing.
+        Raises ContextError, writing nothing: ``page-address`` for addresses outside the pool, negative ones too, and
+        for no such layer; ``kv-array`` for what is no row of bytes for each address.
         """
-        address = self._addresses(pages, slots)
+        address = self._addresses(layer, pages, slots)
+        width = (address.size, self._rows[side].shape[-1])
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != width:
+            got = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else f"a {type(rows).__name__}"
+            raise ContextError(
+                "cannot be stored", kind="kv-array", thing="rows", got=got, expected=f"uint8 {list(width)}"
+            )
         # NumPy leaves open which of several assignments to one address wins: keep the last one.
         _, last = np.unique(address[::-1], return_index=True)
         chosen = address.size - 1 - last
@@ -81,18 +100,23 @@ class PagePool:
 
     def gather(self, layer: int, side: Side, pages: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Rows uint8 [tokens, row_bytes] from (pages[t], slots[t]); errors as for ``scatter``."""
-        self._addresses(pages, slots)
+        self._addresses(layer, pages, slots)
         return self._rows[side][pages, slots, layer]
 
-    def _addresses(self, pages: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        self._check(pages, self.pages, "page")
-        self._check(slots, self.page_size, "slot")
+    def _addresses(self, layer: int, pages: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        if not is_count(layer, 0, self.shape.layers - 1):
+            raise _no_address("layer", repr(layer), self.shape.layers)
+        for what, index, end in (("page", pages, self.pages), ("slot", slots, self.page_size)):
+            if index.dtype.kind not in "iu" or index.shape != pages.shape:
+                raise _no_address(what, f"{index.dtype} {list(index.shape)}", end)
+            outside = index[(index < 0) | (index >= end)]
+            if outside.size:
+                raise _no_address(what, int(outside[0]), end)
         return pages * self.page_size + slots
 
-    def _check(self, index: np.ndarray, end: int, what: str) -> None:
-        outside = index[(index < 0) | (index >= end)]
-        if outside.size:
-            raise ContextError(f"no such {what}", kind="page-address", got=int(outside[0]), expected=f"0 to {end - 1}")
+
+def _no_address(what: str, got: object, end: int) -> ContextError:
+    return ContextError(f"no such {what}", kind="page-address", got=got, expected=f"0 to {end - 1}")
 
 
 class PagedCache(TokenCache):
@@ -140,7 +164,7 @@ class PagedCache(TokenCache):
         Raises ContextError (``page-shared``), with nothing forgotten, for a length inside a shared page: the next token
         would be written into it.
         """
-        length = min(self.length, length)
+        length = self.kept_by(length)
         if length < self.shared * self.pool.page_size and length % self.pool.page_size:
             expected = f"a multiple of {self.pool.page_size}"
             raise ContextError("ends inside a shared page", kind="page-shared", got=length, expected=expected)

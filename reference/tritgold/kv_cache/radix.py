@@ -101,8 +101,8 @@ class RadixCache:
         Where the tokens are cached already, the cached page stays and the other one is given back to the pool. Returns
         what to read from now on, the caller's pages or the cached ones; it stays only if it is locked.
 
-        Raises ContextError (``radix-pages``), with nothing taken over, for another number of pages than there are whole
-        pages of tokens.
+        Raises ContextError, with nothing taken over: ``radix-pages`` for another number of pages than there are whole
+        pages of tokens, and for one that is cached already, for other tokens; ``page-address`` as ``check_out`` says.
         """
         whole = self._whole(tokens)
         if len(pages) * self.pool.page_size != len(whole):
@@ -110,9 +110,14 @@ class RadixCache:
             raise ContextError(
                 "cannot hold the tokens", kind="radix-pages", got=f"{len(pages)} pages", expected=expected
             )
+        self.pool.check_out(pages)
         found = self.match(whole)
         known = len(found.pages)
-        self.pool.release([ours for ours, kept in zip(pages[:known], found.pages, strict=True) if ours != kept])
+        spare = [ours for ours, kept in zip(pages[:known], found.pages, strict=True) if ours != kept]
+        cached = {page for node in self.nodes() for page in node.pages}
+        if both := cached.intersection([*spare, *pages[known:]]):
+            raise ContextError("is cached for other tokens", kind="radix-pages", thing=f"page {min(both)}")
+        self.pool.release(spare)
         if known == len(pages):
             return found
         new = Node(whole[known * self.pool.page_size :], list(pages[known:]), found.node, self._clock)
@@ -124,16 +129,15 @@ class RadixCache:
 
         Raises ContextError (``radix-evicted``) where it is too late.
         """
-        if node.parent is None and node is not self._root:
-            raise ContextError("is evicted", kind="radix-evicted", thing=f"node of {len(node.tokens)} tokens")
         for step in self._path(node):
             step.locks += 1
 
     def unlock(self, node: Node) -> None:
-        """One less. Raises ContextError (``radix-unlock``) where nobody reads it."""
-        if any(not step.locks for step in self._path(node)):
+        """One less. Raises ContextError where nobody reads it (``radix-unlock``), and as ``lock`` does."""
+        path = self._path(node)
+        if any(not step.locks for step in path):
             raise ContextError("is not locked", kind="radix-unlock", thing=f"node of {len(node.tokens)} tokens")
-        for step in self._path(node):
+        for step in path:
             step.locks -= 1
 
     def evict(self, pages: int) -> int:
@@ -164,11 +168,15 @@ class RadixCache:
         upper.children[self._key(node)] = node
         return upper
 
-    def _path(self, node: Node) -> Iterator[Node]:
-        """The node and those above it, without the root."""
-        while node.parent is not None:
-            yield node
-            node = node.parent
+    def _path(self, node: Node) -> list[Node]:
+        """The node and those above it, without the root. Raises ContextError (``radix-evicted``)."""
+        path, above = list[Node](), node
+        while above.parent is not None:
+            path.append(above)
+            above = above.parent
+        if above is not self._root:
+            raise ContextError("is evicted", kind="radix-evicted", thing=f"node of {len(node.tokens)} tokens")
+        return path
 
     def _key(self, node: Node) -> Tokens:
         return node.tokens[: self.pool.page_size]

@@ -66,13 +66,13 @@ class TokenCache(KvCache):
     """A cache of rows; where they lie is the business of the two methods that a subclass adds."""
 
     def __init__(self, scheme: TokenScheme, shape: KvShape, capacity: int) -> None:
-        super().__init__(scheme.id, capacity)
-        self._codec, self._shape = scheme, shape
+        super().__init__(scheme.id, shape, capacity)
+        self._codec = scheme
         self._first: dict[tuple[int, Side], np.ndarray] = {}
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store both as rows, then read every row of the layer."""
-        self.check_room(k.shape[0])
+        self.check_pass(layer, k, v)
         first = self._codec.first if self.length == 0 and k.shape[0] else None
         # All is encoded before anything is written: what a refused pass leaves behind is the cache as it was.
         rows, firsts = {}, {}
@@ -90,9 +90,9 @@ class TokenCache(KvCache):
         return self._read_floats(layer, "k", end), self._read_floats(layer, "v", end)
 
     def _read_floats(self, layer: int, side: Side, end: int) -> np.ndarray:
-        x = self._codec.load(self._read(layer, side, end), self._shape, layer, side)
+        x = self._codec.load(self._read(layer, side, end), self.shape, layer, side)
         if self._codec.first is not None and end:
-            x[:1] = self._codec.first.load(self._first[layer, side], self._shape, layer, side)
+            x[:1] = self._codec.first.load(self._first[layer, side], self.shape, layer, side)
         return x
 
     @abstractmethod

@@ -17,6 +17,7 @@ from tritgold.kv_cache.base import KvShape, Side, as_half
 from tritgold.kv_cache.bit_packing import pack_codes, packed_bytes, unpack_codes
 from tritgold.kv_cache.random_matrices import gaussian, orthogonal, times
 from tritgold.kv_cache.token_rows import TokenScheme
+from tritgold.option_values import is_count
 from tritgold.portable_math import pairwise_sum
 
 # Lloyd and Max's quantisers of N(0, 1), positive half. Mean squared errors 0.3634, 0.1175, 0.0345, 0.0095.
@@ -51,17 +52,19 @@ class TurboQuant(TokenScheme):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.bits not in CENTROIDS:
+        if not is_count(self.bits, 1, max(CENTROIDS)):
             raise self.no_such_option("bits", "1 to 4")
         if self.keys not in ("mse", "product"):
             raise self.no_such_option("keys", "mse or product")
         if self.keys == "product" and self.bits == 1:
             raise self.no_such_option("bits", "2 to 4 with keys = product, whose signs take one of them")
-        if self.seed not in range(MAX_SEED + 1):
+        if not is_count(self.seed, 0, MAX_SEED):
             raise self.no_such_option("seed", f"0 to {MAX_SEED}")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
         """Codes and norms of each head."""
+        if shape.head_dim < 2:
+            raise self.no_such_shape(shape, "head_dim 2 or more: one coordinate has nothing to be rotated into")
         return shape.kv_heads * self._head_bytes(shape.head_dim, side)
 
     def _product(self, side: Side) -> bool:
@@ -115,7 +118,8 @@ def _levels(bits: int) -> np.ndarray:
 
 
 def _half_bytes(x: np.ndarray) -> np.ndarray:
-    return as_half(x.astype(np.float32)).view(np.uint8)
+    with np.errstate(over="ignore"):  # a norm beyond float32 is beyond float16, and refused as that
+        return as_half(x.astype(np.float32)).view(np.uint8)
 
 
 def _read_half(packed: np.ndarray, at: int) -> np.ndarray:

@@ -52,7 +52,7 @@ class A48(ActivationRule):
         """By place: int4 for attn_in and ffn_in, the largest of ``dense`` for o_in, ``dense`` for down_in."""
         if place in ("attn_in", "ffn_in"):
             return absmean_int4(x)
-        codes, scale = dense(x)
+        codes, scale = dense(finite(x))
         if place == "o_in":
             mask = largest(np.abs(codes.astype(np.int64)), count_of(self.keep, codes.shape[1]))
             codes = np.where(mask, codes, np.int8(0))

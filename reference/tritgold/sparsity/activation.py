@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from tritgold.errors import NonFiniteError
+from tritgold.errors import ContextError, NonFiniteError
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.option_values import real_number
 from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, largest
 
 # The inputs of a layer's linears in the order in which a forward pass quantises them (``graph.operations``).
@@ -90,12 +91,12 @@ class Threshold(MaskingRule):
     name = "threshold"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.threshold, int | float | np.floating) or not 0 <= self.threshold < math.inf:
+        if not 0 <= real_number(self.threshold) < math.inf:
             raise self._bad("threshold", "0 or more, finite")
 
     def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
         """|x| > threshold, the threshold not rounded to float32."""
-        return np.abs(x).astype(np.float64) > self.threshold
+        return np.abs(x).astype(np.float64) > float(self.threshold)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,13 @@ class TopK(MaskingRule):
 
 
 def finite(x: np.ndarray) -> np.ndarray:
-    """x, or a NonFiniteError: a rule that compares with NaN would hide it."""
+    """x [tokens, width], or a NonFiniteError: a rule that compares with NaN would hide it.
+
+    Raises ContextError (``activation-shape``) for what is no matrix of real numbers with a column at least.
+    """
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or not x.shape[1] or x.dtype.kind not in "fiu":
+        got = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+        raise ContextError("activations are a matrix", kind="activation-shape", got=got, expected="[tokens, width]")
     wrong = ~np.isfinite(x).all(axis=1)
     if wrong.any():
         token = int(np.flatnonzero(wrong)[0])

@@ -56,7 +56,7 @@ class Adaptive(_BetweenShares):
         """The mask of each token, from all tokens of the call."""
         width = x.shape[1]
         v = _variance(x.astype(np.float64))
-        spread = np.max(v) - np.min(v)
+        spread = np.ptp(v) if len(v) else 0.0
         if spread < _EPSILON:
             keep = np.full(len(x), (self.min_keep + self.max_keep) / 2)
         else:
@@ -64,7 +64,7 @@ class Adaptive(_BetweenShares):
         counts = count_of(keep, width)
         mask = largest(np.abs(x), counts)
         if self.drops_feature_0:
-            mask[counts < np.max(counts), 0] = False
+            mask[counts < np.max(counts, initial=0), 0] = False
         return mask
 
 

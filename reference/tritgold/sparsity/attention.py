@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from tritgold.errors import NonFiniteError
+from tritgold.config import MAX_CONTEXT
+from tritgold.errors import ContextError, NonFiniteError
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.option_values import is_count, real_number
 from tritgold.portable_math import pairwise_sum
 from tritgold.sparsity.adaptive import relative_entropy
 from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, largest
@@ -38,8 +40,21 @@ class AttentionRule(SparsityRule):
 
         start, block: as in ``attention.softmax_weights``: query t stands at start + t and sees the keys of its block of
         positions and of those before. The measured sparsity is the share of zeros among the keys that are seen.
-        Raises NonFiniteError on inf or NaN, which a comparison would hide.
+        Raises NonFiniteError on inf or NaN, which a comparison would hide, and ContextError (``attention-shape``) for
+        weights of other dimensions and for a place that no text has.
         """
+        shape = np.shape(weights)
+        if (
+            len(shape) != 3
+            or not shape[2]
+            or not is_count(start, 0, MAX_CONTEXT)
+            or not is_count(block, 1, MAX_CONTEXT)
+        ):
+            got, expected = (
+                f"{list(shape)}, start {start}, block {block}",
+                "[heads, tokens, keys], start >= 0, block >= 1",
+            )
+            raise ContextError("no weights behind a softmax", kind="attention-shape", got=got, expected=expected)
         if not np.isfinite(weights).all():
             raise NonFiniteError("attention weights are not finite", kind="attention-non-finite")
         heads, tokens, keys = weights.shape
@@ -113,7 +128,7 @@ class AttentionThreshold(AttentionRule):
     name = "attention_threshold"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.threshold, int | float | np.floating) or not 0 <= self.threshold < 1:
+        if not 0 <= real_number(self.threshold) < 1:
             raise self._bad("threshold", "0 or more, below 1")
         self._check_count("at_least", 0)
 

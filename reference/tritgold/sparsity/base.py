@@ -8,6 +8,7 @@ import numpy as np
 
 from tritgold.errors import ConfigError
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.option_values import MOST, is_count, real_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +68,12 @@ class SparsityRule(ABC):
     def _check_shares(self, *options: str) -> None:
         """Refuse shares to keep that are not above 0 and at most 1: at 0 a layer would compute nothing."""
         for option in options:
-            value = getattr(self, option)
-            if not isinstance(value, int | float | np.floating) or not 0 < value <= 1:
+            if not 0 < real_number(getattr(self, option)) <= 1:
                 raise self._bad(option, "above 0, at most 1")
 
     def _check_count(self, option: str, least: int) -> None:
-        value = getattr(self, option)
-        if type(value) is not int or value < least:
-            raise self._bad(option, f"an integer, {least} or more")
+        if not is_count(getattr(self, option), least):
+            raise self._bad(option, f"an integer, {least} to {MOST}")
 
 
 def count_of(share: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:

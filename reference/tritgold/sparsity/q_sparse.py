@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from tritgold.portable_math import dot
-from tritgold.sparsity.activation import MaskingRule, Quantizer
+from tritgold.sparsity.activation import MaskingRule, Quantizer, finite
 from tritgold.sparsity.base import Sparse, count_of, largest
 
 
@@ -56,7 +56,7 @@ class QSparse(MaskingRule):
 
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
         """The largest codes of ``dense``. Divided by the norm of codes / s, codes / s is codes / ||codes||."""
-        codes, scale = dense(x)
+        codes, scale = dense(finite(x))
         magnitudes = np.abs(codes.astype(np.int64))  # |-128| is no int8
         kept = np.where(self._largest(magnitudes), magnitudes, 0)
         if self.rescale:
@@ -66,9 +66,10 @@ class QSparse(MaskingRule):
 
     def _largest(self, magnitudes: np.ndarray) -> np.ndarray:
         tokens, width = magnitudes.shape
-        group = self.group or width
+        full = self.group or width
+        group = min(full, width)  # of a longer one nothing is there
         groups = math.ceil(width / group)
         padded = np.full((tokens, groups * group), -1, magnitudes.dtype)  # below every magnitude: never among the first
         padded[:, :width] = magnitudes
-        mask = largest(padded.reshape(tokens, groups, group), count_of(self.keep, group))
-        return mask.reshape(tokens, -1)[:, :width]
+        mask = largest(padded.reshape(tokens, groups, group), count_of(self.keep, full))
+        return mask.reshape(tokens, groups * group)[:, :width]

@@ -26,7 +26,7 @@ def sparsity_rule(name: str, **options: Any) -> SparsityRule:
     >>> sparsity_rule("top_k", keep=0.7)
     TopK(keep=0.7)
     """
-    if name not in SPARSITY_RULES:
+    if not isinstance(name, str) or name not in SPARSITY_RULES:
         known = ", ".join(SPARSITY_RULES)
         raise ConfigError("no such sparsity rule", kind="unknown-sparsity", got=repr(name), expected=known)
     rule: Any = SPARSITY_RULES[name]

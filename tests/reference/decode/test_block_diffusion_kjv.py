@@ -29,13 +29,28 @@ def prompt() -> list[int]:
     return Tokenizer(trained_model("kjv-dlm") / "tokenizer.json").encode("And God said, Let there be")
 
 
+@pytest.mark.parametrize("length", [5, 8, 16, 19, 24])
 def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
-    opened: Checkpoint, prompt: list[int]
+    opened: Checkpoint, prompt: list[int], length: int
 ) -> None:
-    logits = reference_logits(opened.weights, opened.config, 40)
-    steps = [step.token for step in greedy(prompt, opened.config, logits, 10)]
-    how = Diffusion(attention="causal", commit="merged", rule=Leftmost())
-    assert engine(opened, prompt, 10, how).tokens == steps
+    """Over three blocks of 8."""
+    text = (prompt * 4)[:length]
+    logits = reference_logits(opened.weights, opened.config, 48)
+    steps = [step.token for step in greedy(text, opened.config, logits, 20)]
+    how = Diffusion(attention="causal", commit="merged", rule=Leftmost(), block=8)
+    assert engine(opened, text, 20, how).tokens == steps
+
+
+@pytest.mark.parametrize("length", [5, 8, 16, 19, 24])
+def test_at_threshold_1_a_token_a_pass_and_sub_blocks_of_a_block_need_no_cache(
+    opened: Checkpoint, prompt: list[int], length: int
+) -> None:
+    text, how = (prompt * 4)[:length], preset("fast-dllm-v2", 1.0, block=8, sub_block=8)
+    done = engine(opened, text, 12, how)
+    assert all(p.decided == 1 for p in done.passes if not p.commit)
+    for policy in ("none", "dual"):
+        other = engine(opened, text, 12, replace(how, cache=policy))
+        assert (other.tokens, other.order) == (done.tokens, done.order)
 
 
 @pytest.mark.parametrize("name", ["fast-dllm-v2", "iterative"])
@@ -58,7 +73,7 @@ def test_what_is_kept_is_a_prefill_of_the_final_text(opened: Checkpoint, prompt:
 
 def test_a_batch_is_its_sequences_alone(opened: Checkpoint, prompt: list[int]) -> None:
     how = preset("fast-dllm-v2-dual", 0.2, block=16)
-    prompts = [prompt, prompt[:3]]
+    prompts = [prompt[:3], prompt, prompt[:5]]
     models = [reference_block_model(opened.weights, opened.config, how, 40) for _ in prompts]
     together = block_diffusion_batch(prompts, opened.config, models, 12, how)
     assert together.results == [engine(opened, one, 12, how) for one in prompts]

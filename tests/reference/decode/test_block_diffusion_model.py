@@ -7,21 +7,38 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_diffusion import BLOCK, CONTEXT, MASK, Rows, engine, plain, prompt_of, small_model, stored, v1, v2_dual
+from plain_diffusion import (
+    BLOCK,
+    CONTEXT,
+    MASK,
+    Choice,
+    Rows,
+    by_factor,
+    by_steps,
+    by_threshold,
+    engine,
+    plain,
+    prompt_of,
+    small_model,
+    stored,
+    v1,
+    v2_dual,
+)
 
 from tritgold.decode.autoregressive import greedy, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Diffusion
 from tritgold.decode.diffusion_presets import PRESETS, preset
-from tritgold.decode.unmasking import Leftmost
+from tritgold.decode.unmasking import Factor, Leftmost, Rule, Steps
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.model import forward
 
 examples = settings(deadline=None, derandomize=True, max_examples=6)
 seeds = st.integers(0, 5)
-# Less than a block, exactly one, several, and tails of all lengths.
-lengths = st.one_of(st.sampled_from([1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK]), st.integers(1, 20))
+# Less than a block, exactly one, several, and tails; the named ones always, whatever Hypothesis draws besides.
+NAMED = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 3]
+lengths = st.one_of(st.sampled_from(NAMED), st.integers(1, 20))
 thresholds = st.sampled_from([0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0])
 SUB_BLOCKS = {"fast-dllm-v2", "fast-dllm-v2-dual", "small-block"}
 
@@ -35,8 +52,9 @@ def options(name: str, threshold: float = 0.1, sub_block: int = 4, **changes: An
 
 
 @pytest.mark.parametrize("name", ["fast-dllm-v2", "greedy", "iterative", "adaptive", "small-block", "llada", "dream"])
-@examples
-@given(seed=seeds, length=lengths, threshold=thresholds, sub_block=st.sampled_from([1, 2, 4, 8]), data=st.data())
+@pytest.mark.parametrize("length", NAMED)
+@settings(examples, max_examples=3)
+@given(seed=seeds, threshold=thresholds, sub_block=st.sampled_from([1, 2, 4, 8]), data=st.data())
 def test_a_full_recompute_gives_the_same_tokens_in_the_same_passes(
     name: str, seed: int, length: int, threshold: float, sub_block: int, data: st.DataObject
 ) -> None:
@@ -120,10 +138,38 @@ def test_full_attention_with_caches_is_that_of_the_released_programs(
     name: str, cache: str, seed: int, length: int, threshold: float
 ) -> None:
     opened, prompt = small_model(seed), prompt_of(seed, length)
-    known = v1(opened, prompt, 2, threshold, dual=cache == "dual", shift=name == "dream")
+    known = v1(opened, prompt, 2, by_threshold(threshold), dual=cache == "dual", shift=name == "dream")
     done = engine(opened, prompt, 2 * BLOCK, options(name, threshold, cache=cache))
     assert done.tokens == known
     assert engine(opened, prompt, 11, options(name, threshold, cache=cache)).tokens == known[:11]
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+@pytest.mark.parametrize(
+    ("rule", "choose"),
+    [
+        (Factor(1.0), by_factor(1.0, False)),
+        (Factor(1.95), by_factor(1.95, False)),
+        (Factor(1.95, accepts_last=True), by_factor(1.95, True)),
+        (Steps(3), by_steps(3)),
+        (Steps(5), by_steps(5)),
+    ],
+    ids=repr,
+)
+def test_so_are_the_other_rules_of_the_released_programs(name: str, cache: str, rule: Rule, choose: Choice) -> None:
+    for seed, length in ((0, 1), (1, 9), (2, 16)):
+        opened, prompt = small_model(seed), prompt_of(seed, length)
+        known = v1(opened, prompt, 2, choose, dual=cache == "dual", shift=name == "dream")
+        assert engine(opened, prompt, 2 * BLOCK, options(name, cache=cache, rule=rule)).tokens == known
+
+
+def test_the_rules_differ() -> None:
+    """Or the test above would not tell one from another."""
+    opened, prompt = small_model(1), prompt_of(1, 9)
+    rules = (Factor(1.0), Factor(1.95), Factor(1.95, accepts_last=True), Steps(3), Steps(5))
+    orders = [engine(opened, prompt, 2 * BLOCK, options("llada", cache="prefix", rule=rule)).order for rule in rules]
+    assert len({tuple(order) for order in orders}) == len(rules)
 
 
 # ---- greedy decoding as the oracle ---------------------------------------------------------------------------------
@@ -140,14 +186,31 @@ def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
     opened, prompt = small_model(seed), prompt_of(seed, length)
     how = Diffusion(attention="causal", sub_block=sub_block, rule=Leftmost(), cache=cache, commit=commit)
     logits = reference_logits(opened.weights, opened.config, CONTEXT)
-
-    def never_a_mask(new: list[int]) -> np.ndarray:
-        found = logits(new).copy()
-        found[MASK] = -1e9
-        return found
-
-    steps = [step.token for step in greedy(prompt, opened.config, never_a_mask, tokens)]
+    steps = [step.token for step in greedy(prompt, opened.config, logits, tokens)]
     assert engine(opened, prompt, tokens, how).tokens == steps
+
+
+@pytest.mark.parametrize(
+    ("commit", "cache"),
+    [("merged", "prefix"), ("merged", "dual"), ("merged", "none"), ("pass", "prefix"), ("pass", "none")],
+)
+@pytest.mark.parametrize("left", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 12])
+def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(commit: Any, cache: Any, left: int) -> None:
+    """The last block is cut: token and reason, with budgets that end before, at and behind the context."""
+    opened, prompt = small_model(2), prompt_of(2, CONTEXT - left)
+    how = Diffusion(attention="causal", sub_block=4, rule=Leftmost(), cache=cache, commit=commit)
+    for tokens in {1, max(1, left), left + 1, 20}:
+        steps = list(greedy(prompt, opened.config, reference_logits(opened.weights, opened.config, CONTEXT), tokens))
+        done = engine(opened, prompt, tokens, how)
+        assert (done.tokens, done.reason) == ([step.token for step in steps], steps[-1].reason)
+
+
+@pytest.mark.parametrize("name", ["greedy", "iterative", "adaptive", "small-block"])
+def test_every_causal_way_fills_the_context(name: str) -> None:
+    opened = small_model(2)
+    for left in (0, 1, BLOCK - 1, BLOCK, 12):
+        done = engine(opened, prompt_of(2, CONTEXT - left), 20, options(name))
+        assert (len(done.tokens), done.reason) == (left + 1, "context_full")
 
 
 def test_a_block_of_one_token_is_greedy_decoding() -> None:

@@ -53,6 +53,16 @@ def no_model(tokens: list[int], start: int, end: int, rows: list[int]) -> Any:
         ("diffusion-option", "fast-dllm-v2", {"sampling": Sampling(temperature=1.0, repetition_penalty=1.1)}),
         ("diffusion-option", "fast-dllm-v2", {"sampling": HOT, "noise": "none"}),
         ("diffusion-option", "fast-dllm-v2", {"defects": {"no-commit"}}),
+        ("diffusion-option", "fast-dllm-v2", {"defects": None}),
+        ("diffusion-option", "fast-dllm-v2", {"shift": "no"}),
+        ("diffusion-option", "fast-dllm-v2", {"shift": 2}),
+        ("diffusion-option", "fast-dllm-v2", {"rule": None}),
+        ("diffusion-option", "fast-dllm-v2", {"sampling": None}),
+        ("diffusion-option", "iterative", {"sampling": Sampling(repetition_penalty=50)}),
+        ("diffusion-option", "dream", {"cache": "prefix", "max_passes": 1}),
+        ("diffusion-option", "llada", {"cache": "dual", "shift": True, "max_passes": 1}),
+        ("block", "small-block", {"block": 80_000_000_000}),
+        ("block", "iterative", {"block": 65}),
         *(
             ("diffusion-option", "fast-dllm-v2", {"defects": frozenset({defect})})
             for defect in ("no-commit", "stale-prefix", "overwritten-prompt", "short-prompt", "compact-feed")

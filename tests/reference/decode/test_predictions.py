@@ -96,3 +96,5 @@ def test_what_is_no_logit_is_refused(value: float) -> None:
     logits = LOGITS.copy()
     logits[1, 2] = value
     assert refusal(lambda: predict(logits, [0, 1], 0, "none", GREEDY)).kind == "logits-non-finite"
+    logits[1] = -np.inf
+    assert refusal(lambda: predict(logits, [0, 1], 0, "none", GREEDY)).kind == "logits-impossible"

@@ -11,7 +11,7 @@ from serving_cases import OPENED, alone, assert_sound, request
 
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.scheduler import Scheduler, serve
-from tritgold.decode.served import served
+from tritgold.decode.server_defects import served
 from tritgold.decode.serving_options import Counters, Request, Serving
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.trace import Trace
@@ -203,6 +203,14 @@ def test_sizes_that_are_none_are_refused(option: str, value: Any) -> None:
     if (option, value) == ("radix_cache_max_tokens", 0):
         assert Serving(radix_cache_max_tokens=0).radix_cache_max_tokens == 0
         return
+    error = refusal(lambda: Serving(**{option: value}))
+    assert (error.kind, error.thing) == ("serving-option", option)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("radix_cache", "no"), ("radix_cache", 1), ("scheme", "f32"), ("scheme", None)]
+)
+def test_a_switch_is_one_and_a_scheme_too(option: str, value: Any) -> None:
     error = refusal(lambda: Serving(**{option: value}))
     assert (error.kind, error.thing) == ("serving-option", option)
 

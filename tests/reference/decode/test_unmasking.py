@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
 
+from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.unmasking import Factor, Leftmost, Rule, Steps, Thresholds, progressive
 
 SURE = np.array([0.3, 0.9, 0.5, 0.7])
@@ -75,11 +76,12 @@ def test_steps_decide_everything_in_so_many_passes(masked: int, steps: int) -> N
     assert shares == [share for share in known if share]
 
 
-@pytest.mark.parametrize("values", [(), (-0.1,), (float("nan"),), (0.5, -1.0)])
+@pytest.mark.parametrize("values", [(), (-0.1,), (float("nan"),), (0.5, -1.0), (1.5,), (True,), (10**400,)])
 def test_thresholds_that_are_refused(values: tuple[float, ...]) -> None:
     assert refusal(lambda: Thresholds(values)).kind == "threshold"
+    assert refusal(lambda: preset("adaptive", *values[-1:] or (2,))).kind == "threshold"
 
 
 def test_other_refusals() -> None:
-    assert [refusal(lambda f=f: Factor(f)).kind for f in (0, -1.0, float("nan"))] == ["threshold"] * 3
+    assert [refusal(lambda f=f: Factor(f)).kind for f in (0, -1.0, float("nan"), True)] == ["threshold"] * 4
     assert [refusal(lambda n=n: Steps(n)).kind for n in (0, -1, 1.5)] == ["steps"] * 3

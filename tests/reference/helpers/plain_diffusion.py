@@ -5,6 +5,7 @@ and defects included, with keys and values in a dictionary by position.
 """
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from tritgold.decode.diffusion_options import Diffusion
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.unmasking import Thresholds
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.kv_cache.base import KvCache
+from tritgold.kv_cache.base import KvCache, Sizes
 from tritgold.model import forward
 
 BLOCK, MASK, CONTEXT = 8, 258, 64  # <eot> stands for a mask
@@ -116,7 +117,7 @@ class Rows(KvCache):
     """Keys and values in a dictionary, by layer and position; a pass sees every position below ``end``."""
 
     def __init__(self) -> None:
-        super().__init__("f32", CONTEXT)
+        super().__init__("f32", Sizes(1, 1, 1), CONTEXT)  # it stores whatever comes
         self.stored: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         self.end = 0
 
@@ -163,23 +164,57 @@ def v2_dual(opened: Checkpoint, prompt: list[int], blocks: int, threshold: float
     return text[len(prompt) :]
 
 
-def v1(opened: Checkpoint, prompt: list[int], blocks: int, threshold: float, dual: bool, shift: bool) -> list[int]:
+# What a rule takes of the masked positions: how sure each is, and how many passes were made over the block before.
+Choice = Callable[[dict[int, float], int], list[int]]
+
+
+def by_threshold(threshold: float) -> Choice:
+    """Fast-dLLM v1's: a probability of the threshold is enough."""
+    return lambda sure, _: accepted(sure, threshold, True)
+
+
+def by_factor(factor: float, accepts_last: bool) -> Choice:
+    """The surest, then each next one as long as it reaches its own threshold; with the defect, the last in any case."""
+
+    def choose(sure: dict[int, float], _: int) -> list[int]:
+        order = sorted(sure, key=lambda at: -sure[at])
+        taken = 1
+        while taken < len(order) and sure[order[taken]] >= 1 - factor / (taken + 2):
+            taken += 1
+        return order[: taken + (accepts_last and taken == len(order) - 1)]
+
+    return choose
+
+
+def by_steps(steps: int) -> Choice:
+    """Equal shares of what is left over the passes that are left."""
+
+    def choose(sure: dict[int, float], step: int) -> list[int]:
+        share = -(-len(sure) // max(1, steps - step))
+        return sorted(sure, key=lambda at: -sure[at])[:share]
+
+    return choose
+
+
+def v1(opened: Checkpoint, prompt: list[int], blocks: int, choose: Choice, dual: bool, shift: bool) -> list[int]:
     """Fast-dLLM v1 with its prefix or dual cache: LLaDA's loop, or with the shift Dream's."""
     n, b = len(prompt), BLOCK
     text, rows = prompt + [MASK] * (blocks * b), Rows()
     for start in range(n, len(text), b):
         tokens, sure = rows.read(opened, text, 0, len(text), CONTEXT)
+        step = 1
         if shift:
             text[start] = tokens[start - 1]
         else:
-            for at in accepted({at: sure[at] for at in range(start, start + b)}, threshold, True):
+            for at in choose({at: sure[at] for at in range(start, start + b)}, 0):
                 text[at] = tokens[at]
         while MASK in text[start : start + b]:
             stop = start + b if dual else len(text)
             tokens, sure = rows.read(opened, text[start:stop], start, len(text), CONTEXT)
             masked = [at for at in range(start, start + b) if text[at] == MASK]
-            for at in accepted({at: sure[at - shift - start] for at in masked}, threshold, True):
+            for at in choose({at: sure[at - shift - start] for at in masked}, step):
                 text[at] = tokens[at - shift - start]
+            step += 1
     return text[n:]
 
 

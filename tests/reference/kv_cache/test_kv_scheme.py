@@ -39,9 +39,9 @@ def test_an_unknown_name_is_answered_with_the_list() -> None:
     [
         ("q8_0", {"group": 3}, "q8_0 has no such option: found group, expected kernel"),
         ("f16", {"bits": 3, "clip": 1}, "f16 has no such option: found bits, clip, expected none"),
-        ("affine", {"clip": "x"}, "affine cannot take this"),
+        ("affine", {"clip": "x"}, "affine clip: is not usable: found 'x'"),
         ("kivi2", {"bits": 4}, "kivi2 has no such option: found bits, expected group, window"),
-        ("fp8_e4m3", {"k_scale": "x"}, "fp8_e4m3 cannot take this"),
+        ("fp8_e4m3", {"k_scale": "x"}, "fp8_e4m3 k_scale: is not usable: found 'x'"),
         ("affine", {"symmetric": "no"}, "affine symmetric: is not usable: found 'no', expected true or false"),
         ("fake_fp8", {"overwrite": 0}, "fake_fp8 overwrite: is not usable: found 0, expected true or false"),
         ("hadamard", {"inner": "q9"}, "no such KV-cache scheme: found 'q9'"),

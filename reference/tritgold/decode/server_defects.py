@@ -11,10 +11,12 @@ from enum import StrEnum
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
-from tritgold.errors import ContextError
+from tritgold.decode.autoregressive import check_budget, possible
+from tritgold.errors import ConfigError, ContextError
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.layers.rotary import rotation_table
 from tritgold.model import forward
+from tritgold.option_values import is_count
 from tritgold.weights import ModelWeights
 
 
@@ -42,17 +44,21 @@ def served(
 
     Raises ContextError, before any compute, for a prompt that cannot be read, for ``max_tokens`` (``max-tokens``),
     ``chunk`` (``chunk``) or ``cached`` (``cached``) out of range, and where the last position might lie outside the
-    context (``context-length``).
+    context (``context-length``); ConfigError (``server-defect``) for a defect that there is not.
     """
-    check_tokens(prompt, config)
+    prompt = check_tokens(prompt, config).tolist()
+    check_budget(max_tokens)
     n = len(prompt)
-    for name, got, usable in (
-        ("max-tokens", max_tokens, max_tokens >= 1),
-        ("chunk", chunk, chunk >= 1),
-        ("cached", cached, 0 <= cached <= n),
+    for name, got, usable, expected in (
+        ("chunk", chunk, is_count(chunk, 1), "1 or more"),
+        ("cached", cached, is_count(cached, 0, n), f"0 to {n}, the tokens of the prompt"),
     ):
         if not usable:
-            raise ContextError("is not usable", kind=name, thing=name, got=got)
+            raise ContextError("is not usable", kind=name, thing=name, got=repr(got), expected=expected)
+    for defect in defects:
+        if defect not in tuple(ServerDefect):
+            expected = ", ".join(ServerDefect)
+            raise ConfigError("no such defect", kind="server-defect", got=repr(defect), expected=expected)
     jumps = ServerDefect.POSITION_JUMPS in defects
     last = n + (2 * max_tokens + n // chunk if jumps else max_tokens)
     if last > config.context:
@@ -86,4 +92,4 @@ def _next(read: list[tuple[int, int]], weights: ModelWeights, config: ModelConfi
         GOLDEN_ARITHMETIC, rotation_table=lambda _, head_dim, theta: rotation_table(positions, head_dim, theta)
     )
     logits = forward([token for _, token in read], weights, config, last_only=True, arithmetic=placed)
-    return int(np.argmax(logits[-1]))
+    return int(np.argmax(possible(logits[-1], config)))

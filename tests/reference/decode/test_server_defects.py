@@ -1,6 +1,7 @@
 """A batch server's greedy decoding: right without its defects, and with each what a plain second writing gives."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from plain_diffusion import small_model
 from refusals import refusal
 
 from tritgold.decode.autoregressive import greedy, reference_logits
-from tritgold.decode.served import ServerDefect, served
+from tritgold.decode.server_defects import ServerDefect, served
 from tritgold.kv_cache.base import KvCache
 from tritgold.model import forward
 
@@ -21,7 +22,7 @@ class Holes(KvCache):
     """Keys in the order in which they were read, at whatever positions: ``length`` is where the next pass stands."""
 
     def __init__(self) -> None:
-        super().__init__("f32", 64)
+        super().__init__("f32", OPENED.config, 64)
         self.stored: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,3 +117,10 @@ def test_it_ends_at_an_end_of_sequence() -> None:
 )
 def test_refusals(kind: str, options: dict[str, int]) -> None:
     assert refusal(lambda: run(**options)).kind == kind
+
+
+def test_defects_that_there_are_not() -> None:
+    unknown: Any = ["nope"], "missing-key"
+    for defects in unknown:
+        error = refusal(lambda defects=defects: served(PROMPT, OPENED.weights, OPENED.config, 2, defects))
+        assert (error.kind, error.expected) == ("server-defect", ", ".join(ServerDefect))

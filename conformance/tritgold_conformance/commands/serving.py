@@ -1,0 +1,138 @@
+"""Several prompts at once, as a batch server reads them: right, by the scheduler; or wrong, with a server's defects."""
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
+from tritgold_conformance.commands.generation import of_scheme
+
+if TYPE_CHECKING:
+    from tritgold.checkpoint import Checkpoint
+    from tritgold.decode.serving_options import Counters, Outcome, Serving
+    from tritgold.tokenizer import Tokenizer
+
+Report = dict[str, Any]
+
+
+def is_batch(prompts: list[list[int]], decoding: Decoding) -> bool:
+    """Whether a batch server is asked for: by several prompts, its sizes, or its defects."""
+    asked = (decoding.max_sequences, decoding.chunk, decoding.radix_cache)
+    return len(prompts) > 1 or asked != (None, None, None) or bool(set(decoding.defect).intersection(SERVER_DEFECTS))
+
+
+def serve_prompts(
+    checkpoint: "Checkpoint",
+    prompts: list[list[int]],
+    tokenizer: "Tokenizer | None",
+    max_tokens: int,
+    backend: str,
+    decoding: Decoding,
+) -> Report:
+    """The texts of all prompts, in their order, and what a report says of them.
+
+    Raises click.UsageError for options that a batch has no place for; else as ``Scheduler`` and ``served`` do, before
+    any compute.
+    """
+    from tritgold.decode.sampling import GREEDY
+    from tritgold.decode.serving_options import Serving
+
+    _check(checkpoint, backend, decoding)
+    scheme, sampling = decoding.kv_scheme(), decoding.sampling()
+    sizes = {name: getattr(decoding, name) for name in ("max_sequences", "chunk", "radix_cache")}
+    serving = Serving(scheme=scheme, **{name: size for name, size in sizes.items() if size is not None})
+    started, counters = time.perf_counter(), None
+    if decoding.defect:
+        outcomes = _wrongly(checkpoint, prompts, max_tokens, decoding, serving)
+    else:
+        outcomes, counters = _rightly(checkpoint, prompts, max_tokens, decoding, serving)
+    texts = [
+        {
+            "prompt_ids": prompt,
+            "ids": outcome.tokens,
+            "text": None if tokenizer is None else tokenizer.decode(outcome.tokens),
+            "reason": outcome.reason,
+            "reused": outcome.reused,
+            "error": None if outcome.error is None else str(outcome.error),
+        }
+        for prompt, outcome in zip(prompts, outcomes, strict=True)
+    ]
+    return {
+        "backend": backend,
+        "decode": "ar",
+        "sampling": asdict(sampling) if sampling != GREEDY else None,
+        "kv_cache": of_scheme(scheme, checkpoint.config),
+        "defects": sorted(set(decoding.defect)),
+        "serving": {name: getattr(serving, name) for name in sizes},
+        "counters": None if counters is None else asdict(counters),
+        "seconds": round(time.perf_counter() - started, 3),
+        "texts": texts,
+    }
+
+
+def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
+    """Refuse what a batch has not."""
+    decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
+    if (way := decoding.way(checkpoint.config)) != "ar":
+        raise click.UsageError(f"several prompts, or a server's options: with --decode ar, a token a pass, not {way}")
+    if backend != "reference":
+        raise click.UsageError(f"--backend {backend} reads one prompt; leave --backend out")
+    if decoding.sparsity:
+        raise click.UsageError("--sparsity: for one prompt, without a server's options")
+    if not decoding.defect:
+        return
+    if decoding.kv_cache or decoding.temperature or decoding.repetition_penalty != 1:
+        raise click.UsageError("--defect of a server: with the exact KV cache and the likeliest token, nothing else")
+    if decoding.max_sequences:
+        raise click.UsageError("--max-sequences: nothing is read together with a server's --defect")
+    needs = [name for name in decoding.defect if name in ("repeated-token", "missing-key")]
+    if needs and decoding.radix_cache is False:
+        raise click.UsageError(f"--defect {', '.join(needs)}: a fault of the radix cache, which is switched off")
+
+
+def _rightly(
+    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: "Serving"
+) -> "tuple[list[Outcome], Counters]":
+    from tritgold.decode.scheduler import Scheduler
+    from tritgold.decode.serving_options import Request
+
+    scheduler = Scheduler(checkpoint.weights, checkpoint.config, serving)
+    numbers = [scheduler.submit(Request(prompt, max_tokens, decoding.sampling())) for prompt in prompts]
+    scheduler.run()
+    return [scheduler.outcomes[number] for number in numbers], scheduler.counters
+
+
+def _wrongly(
+    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: "Serving"
+) -> "list[Outcome]":
+    """One after the other: each finds cached what earlier prompts and their texts begin with.
+
+    Only the last token of an earlier text was never read: ``missing-key`` needs a prompt that begins with all of it.
+    """
+    from tritgold.decode.autoregressive import check_limits
+    from tritgold.decode.server_defects import ServerDefect, served
+    from tritgold.decode.serving_options import Outcome
+
+    config = checkpoint.config
+    for prompt in prompts:
+        check_limits(prompt, config, max_tokens)  # before any of them is read
+    outcomes: list[Outcome] = []
+    earlier: list[list[int]] = []
+    for prompt in prompts:
+        cached = max((_alike(prompt, text) for text in earlier), default=0) if serving.radix_cache else 0
+        defects = set(map(ServerDefect, decoding.defect))
+        if prompt[:cached] not in earlier:
+            defects.discard(ServerDefect.MISSING_KEY)
+        tokens = served(prompt, checkpoint.weights, config, max_tokens, defects, serving.chunk, cached)
+        outcomes.append(Outcome(tokens, "stop" if tokens[-1] in config.eos else "length", cached))
+        earlier.append(prompt + tokens)
+    return outcomes
+
+
+def _alike(one: list[int], other: list[int]) -> int:
+    """How many tokens the two begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
