@@ -9,12 +9,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
+from tritgold_conformance.engines import SECONDS, WAYS
+
+if TYPE_CHECKING:
+    from tritgold_conformance.golden import GoldenRun
 
 
 class Engine(Protocol):
@@ -27,7 +31,11 @@ class Engine(Protocol):
         position 0, by the names of docs/traces.md; any part of them.
     ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0; by the
         roles of docs/judging.md.
+    ``complete(tokens) -> (token, {id: log-probability})``: the token that it would write greedily behind these, and the
+        log-probabilities of the most likely ones; for engines that show no logits.
     ``versions() -> {name: version}``: for the report.
+    ``prepare(golden)``: told once what will be asked, for engines that are asked once. ``timed``: False for those
+        whose tokens/s would say nothing.
 
     None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.
     """
@@ -44,8 +52,17 @@ class Candidate:
 
     def __init__(self, engine: object, spec: str = "") -> None:
         self._engine = engine
-        self.name = str(getattr(engine, "name", type(engine).__name__))
         self.spec = spec or self.name
+
+    @property
+    def name(self) -> str:
+        """What the engine calls itself; a program says so only when it has run."""
+        return str(getattr(self._engine, "name", type(self._engine).__name__))
+
+    @property
+    def timed(self) -> bool:
+        """Whether tokens/s of it mean anything."""
+        return bool(getattr(self._engine, "timed", True))
 
     def has(self, method: str) -> bool:
         """Whether the engine offers a method."""
@@ -54,6 +71,10 @@ class Candidate:
     def versions(self) -> dict[str, str]:
         """What the engine says about itself; empty where it says nothing."""
         return self._call("versions", lambda v: {str(k): str(x) for k, x in dict(v).items()}) or {}
+
+    def prepare(self, golden: "GoldenRun") -> None:
+        """Tell it what the judge will ask."""
+        self._call("prepare", lambda _: None, golden)
 
     def reset(self) -> None:
         """Forget every token."""
@@ -76,6 +97,10 @@ class Candidate:
         # Copies: an engine that writes into its inputs must not change what the next one is judged on.
         given = {role: array.copy() for role, array in inputs.items()}
         return self._call("operation", _arrays, name, given, thing=name)
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
+        """The token it writes behind these, and log-probabilities by id. None where it has none."""
+        return self._call("complete", _next_token, list(tokens))
 
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
         if not self.has(method):
@@ -100,26 +125,37 @@ def contained(what: str, engine: str, kind: str) -> Any:
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}", kind=kind, thing=engine) from error
 
 
-def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int) -> Candidate:
-    """``xla``, ``reference`` or ``module:Class``, opened on a checkpoint.
+def load_engine(
+    spec: str, model: Path, checkpoint: Checkpoint, capacity: int, seconds: float = SECONDS
+) -> Candidate:
+    """What ``--engine`` names (WAYS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
-    Raises EngineError when a class cannot be imported or made, MissingDependencyError when JAX is not there.
+    seconds: how long one run of a program, or one answer of a server, may take. Raises EngineError when an engine
+    cannot be found or made, MissingDependencyError when what it needs is not installed.
     """
     if spec in ("xla", "reference"):
         opener = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
         return Candidate(opener(checkpoint, capacity), spec)
+    if spec in ("transformers", "llama.cpp"):
+        opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
+        return Candidate(opener(checkpoint, model, seconds), spec)
+    if spec.startswith("cmd:"):
+        opener = importlib.import_module("tritgold_conformance.engines.command").open_command
+        return Candidate(opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec)
+    if spec.startswith(("http:", "https:")):
+        opener = importlib.import_module("tritgold_conformance.engines.http_server").open_server
+        return Candidate(opener(spec, checkpoint.config, seconds), spec)
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
-        expected = "xla, reference or module:Class"
-        raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=expected)
+        raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=WAYS)
     if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
         sys.path.insert(0, os.getcwd())
     with contained("making it", f"engine {spec}", "engine-load"):
         engine = getattr(importlib.import_module(module), name)(str(model))
     candidate = Candidate(engine, spec)
-    if not any(candidate.has(method) for method in ("prefill", "trace", "operation")):
-        expected = "prefill(tokens), trace(tokens) or operation(name, inputs)"
+    if not any(candidate.has(method) for method in ("prefill", "trace", "operation", "complete")):
+        expected = "prefill(tokens), trace(tokens), operation(name, inputs) or complete(tokens)"
         raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
     return candidate
 
@@ -127,6 +163,11 @@ def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int) -
 def _floats(value: Any) -> np.ndarray:
     """A copy as float64, from whatever can be read as numbers: bfloat16 too, and tensors of other libraries."""
     return np.array(np.asarray(value), np.float64)
+
+
+def _next_token(value: Any) -> tuple[int, dict[int, float]]:
+    token, logprobs = value
+    return int(token), {int(i): float(x) for i, x in dict(logprobs).items()}
 
 
 def _arrays(value: Any) -> dict[str, np.ndarray]:

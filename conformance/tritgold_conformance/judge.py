@@ -13,7 +13,7 @@ from tritgold_conformance.compare import Comparison
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.free_running import FreeRunning, compare_traces
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.golden import GoldenRun, continued_chunks
 from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
 from tritgold_conformance.notes import logits_note, operations_note, trace_note
 from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
@@ -61,6 +61,8 @@ class _Judgement:
         self.trace: dict[str, np.ndarray] = {}
 
     def report(self, model: str, with_speed: bool, options: tuple[str, ...]) -> Report:
+        self.say("engine")
+        self.engine.prepare(self.golden)
         self.operations()
         self.say("trace")
         self.trace = self.engine.trace(self.golden.tokens)
@@ -148,14 +150,14 @@ class _Judgement:
 
     def continued(self) -> None:
         """A prompt in pieces and then single steps: what every generation does, and neither path above shows."""
-        tokens = self.golden.tokens
-        cut, end = len(tokens) // 3, len(tokens) - len(tokens) // 4
-        if not self.engine.has("prefill") or cut == 0:
+        tokens, chunks = self.golden.tokens, continued_chunks(len(self.golden.tokens))
+        if not self.engine.has("prefill") or not chunks:
             what = "the input is too short to be cut" if self.engine.has("prefill") else "the engine has no prefill()"
             self.levels["continued"] = Level(status="not assessed", note=what)
             return
         self.say("logits of a prompt in pieces")
         self.engine.reset()
+        cut, end = chunks[0], chunks[0] + chunks[1]
         pieces = [self.engine.prefill(tokens[:cut]), self.engine.prefill(tokens[cut:end])]
         rest = tokens[end:]
         if self.engine.has("step"):
@@ -198,6 +200,7 @@ class _Judgement:
         return min(failed, key=lambda c: order.index(c.name.partition(" [")[0]), default=None)
 
     def side(self, engine: Candidate, timed: bool) -> Side:
+        timed = timed and engine.timed
         if timed:
             self.say(f"tokens/s of {engine.name}")
         speed = measure_speed(engine, self.golden.tokens) if timed else None

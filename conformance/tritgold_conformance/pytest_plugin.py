@@ -22,7 +22,7 @@ _REPORTS: pytest.StashKey[list["Report"]] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options."""
     group = parser.getgroup("tritgold", "judging an engine against the golden model")
-    group.addoption("--tritgold-engine", default="xla", help="xla, reference, or module:Class (default: xla)")
+    group.addoption("--tritgold-engine", default="xla", help="as for tritgold check (default: xla)")
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 

@@ -22,13 +22,19 @@ def judge_vectors(golden: GoldenRun, engine: Candidate) -> Iterator[Comparison |
     """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
     reference = ReferenceEngine(golden.checkpoint, capacity=1)
     config, weights = golden.checkpoint.config, golden.checkpoint.weights
-    for operation in operations(config):
+    for operation, label, inputs in vector_inputs(golden):
+        expected = reference.operation(operation.name, inputs)
+        allowed: dict[str, Tolerance] = tolerances(operation, inputs, config, weights)
+        if operation.kind == "quantize":
+            allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
+        yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+
+
+def vector_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
+    """(operation, what the inputs are, inputs by role), in execution order."""
+    for operation in operations(golden.checkpoint.config):
         for label, inputs in _inputs(operation, golden):
-            expected = reference.operation(operation.name, inputs)
-            allowed: dict[str, Tolerance] = tolerances(operation, inputs, config, weights)
-            if operation.kind == "quantize":
-                allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
-            yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+            yield operation, label, inputs
 
 
 def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import common
+from tritgold_conformance.engines import SECONDS, WAYS
 
 if TYPE_CHECKING:
     from tritgold_conformance.compare import Comparison
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), help=f"Seconds for a program: {SECONDS:g}.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 @common.json_option
 def check(
     spec: str,
+    timeout: float | None,
     model: str | None,
     count: int,
     seed: int,
@@ -50,13 +53,13 @@ def check(
     from tritgold_conformance.golden import GoldenRun, judging_tokens
     from tritgold_conformance.judge import judge, judge_alone
 
-    options = reading.words()
+    options = reading.words() if timeout is None else (*reading.words(), "--timeout", f"{timeout:g}")
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens)
-        engine = load_engine(spec, path, checkpoint, len(tokens))
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS)
         if only:
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
         verdict = judge(golden, engine, common.model_name(model), speed, options, say)
