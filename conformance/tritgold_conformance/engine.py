@@ -125,9 +125,7 @@ def contained(what: str, engine: str, kind: str) -> Any:
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}", kind=kind, thing=engine) from error
 
 
-def load_engine(
-    spec: str, model: Path, checkpoint: Checkpoint, capacity: int, seconds: float = SECONDS
-) -> Candidate:
+def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int, seconds: float = SECONDS) -> Candidate:
     """What ``--engine`` names (WAYS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.

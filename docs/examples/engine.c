@@ -272,8 +272,8 @@ static float *session(Node *tokens, Node *chunks) { /* logits at all tokens, rea
 }
 static Tensor *input(Node *request, const char *role) { return get(&given, word(find(request, "inputs"), role)); }
 static float *in(Node *request, const char *role) { return (float *)input(request, role)->data; }
-static void answer(Node *r, const char *role, const char *dtype, size_t a, size_t b, size_t c, size_t dims, void *data) {
-    char text[256]; add(&out, format(text, "operation/%s/%s", word(r, "id"), role), dtype, a, b, c, dims)->data = data;
+static void answer(Node *r, const char *role, const char *dtype, size_t a, size_t b, size_t c, size_t dims, void *p) {
+    char text[256]; add(&out, format(text, "operation/%s/%s", word(r, "id"), role), dtype, a, b, c, dims)->data = p;
 }
 static void operation(Node *r) {
     const char *name = word(r, "operation"), *what = strrchr(name, '.') ? strrchr(name, '.') + 1 : name; char text[256];

@@ -11,6 +11,7 @@ import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.graph import Operation, operations
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.golden import GoldenRun, continued_chunks
 from tritgold_conformance.vectors import vector_inputs
 
@@ -52,12 +53,11 @@ class Asked:
     @classmethod
     def by_judge(cls, golden: GoldenRun) -> "Asked":
         """All that ``judge`` will ask about this run."""
+        if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
+            return cls(sessions=_sessions(golden.tokens), text=golden.tokens)
         asked = [AskedOperation(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
         asked += [AskedOperation(o, inputs) for o, _, inputs in vector_inputs(golden)]
-        tokens, count = golden.tokens, len(golden.tokens)
-        chunks = {"prefill": [count], "continued": continued_chunks(count), "steps": [1] * count}
-        sessions = [Session(name, tokens, lengths) for name, lengths in chunks.items() if lengths]
-        return cls(asked, tokens, sessions, tokens)
+        return cls(asked, golden.tokens, _sessions(golden.tokens), golden.tokens)
 
     def shapes(self, config: ModelConfig) -> Iterator[tuple[str, Shape | None]]:
         """Names and shapes of all that may be answered; None for what the program itself decides the width of."""
@@ -82,6 +82,12 @@ class Asked:
         """How many numbers a complete answer has."""
         widest = len(self.text) * config.vocab
         return sum(widest if shape is None else prod(shape) for _, shape in self.shapes(config))
+
+
+def _sessions(tokens: list[int]) -> list[Session]:
+    count = len(tokens)
+    chunks = {"prefill": [count], "continued": continued_chunks(count), "steps": [1] * count}
+    return [Session(name, tokens, lengths) for name, lengths in chunks.items() if lengths]
 
 
 def output_shapes(operation: Operation, config: ModelConfig, tokens: int) -> dict[str, Shape]:

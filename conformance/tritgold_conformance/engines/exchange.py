@@ -73,7 +73,7 @@ def write_requests(folder: Path, asked: Asked) -> None:
 
 
 def _save(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
 
 
 def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -> Answer:

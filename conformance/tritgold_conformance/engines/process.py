@@ -104,7 +104,7 @@ def _kill_marked(mark: str) -> None:
 
 def folder_size(folder: Path) -> int:
     """Bytes in all files below a folder; links count as themselves. More than MAX_FILES count as endless."""
-    total, files, waiting = 0, 0, [str(folder)]
+    total, files, waiting = 0, 0, [] if folder.is_symlink() else [str(folder)]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
