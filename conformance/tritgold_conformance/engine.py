@@ -35,7 +35,7 @@ class Engine(Protocol):
         log-probabilities of the most likely ones; for engines that show no logits.
     ``versions() -> {name: version}``: for the report.
     ``prepare(golden)``: told once what will be asked, for engines that are asked once. ``timed``: False for those
-        whose tokens/s would say nothing.
+        whose tokens/s would say nothing. ``mode``: the name of its arithmetic, where that is not ``golden``.
 
     None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.
     """
@@ -58,6 +58,11 @@ class Candidate:
     def name(self) -> str:
         """What the engine calls itself; a program says so only when it has run."""
         return str(getattr(self._engine, "name", type(self._engine).__name__))
+
+    @property
+    def mode(self) -> str:
+        """The name of the arithmetic that it means to follow, ``golden`` where it names none."""
+        return str(getattr(self._engine, "mode", "golden"))
 
     @property
     def timed(self) -> bool:

@@ -156,7 +156,8 @@ class _Judgement:
     def prefill(self) -> None:
         self.say("logits of one prefill")
         self.engine.reset()
-        self.judge_path("logits", "prefill", self.engine.prefill(self.golden.tokens), "the engine has no prefill()")
+        lacks = "the engine gave no logits" if self.engine.has("prefill") else "the engine has no prefill()"
+        self.judge_path("logits", "prefill", self.engine.prefill(self.golden.tokens), lacks)
 
     def continued(self) -> None:
         """A prompt in pieces and then single steps: what every generation does, and neither path above shows."""
