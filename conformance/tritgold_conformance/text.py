@@ -63,6 +63,8 @@ class TextVerdict:
             return f"{note}; no log-probabilities were given"
         most = max(position.shown for position in self.positions)
         note += f"; the {most} log-probabilities shown within {max(differences):.1e}"
+        if self.allowed is not None:
+            note += f"; ties too many to search, held to the golden model's own spread of {self.allowed:.1e}"
         return note + (f"; broken ties followed: {len(self.ties)}" if self.ties else "")
 
 

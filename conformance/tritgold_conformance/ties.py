@@ -86,7 +86,7 @@ class _Quantizer:
         name = next(self._names)
         theirs = self._codes.get(name)
         if theirs is not None and not incomparable(codes, theirs):
-            off = np.abs(np.asarray(theirs).astype(np.int64) - codes)
+            off = np.abs(np.asarray(theirs).astype(np.float64) - codes)  # not in int64, which overflows
             near = distance_from_tie(x, scale, codes, np.asarray(theirs))
             if ((off > 1) | ((off == 1) & (near > TIE))).any():
                 self._codes = {}  # a divergence: behind it the engine's codes are no longer ours to follow

@@ -96,6 +96,18 @@ def test_it_is_run_once(golden: GoldenRun, model: Path, monkeypatch: pytest.Monk
     assert len(runs) == 1
 
 
+def test_a_new_input_is_a_new_run(golden: GoldenRun, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite judges several inputs by one engine; none is answered with what was said of another."""
+    from tritgold_conformance.engines import command
+
+    runs = []
+    engine = load_engine(program("right"), model, golden.checkpoint, 9, 60)
+    monkeypatch.setattr(command, "run_program", lambda *a: runs.append(a) or process.run_program(*a))
+    for length in (1, 2, 9):
+        assert judge(GoldenRun.of(golden.checkpoint, golden.tokens[:length]), engine, "small").exit_code == 0
+    assert len(runs) == 3
+
+
 def test_what_was_not_foreseen_is_asked_anew(golden: GoldenRun, model: Path) -> None:
     """Other inputs than the judge's: what a diagnosis wants to know."""
     engine = load_engine(program("right"), model, golden.checkpoint, 9, 60)
@@ -202,6 +214,10 @@ HOSTILE = {
     "rows": ("engine-output", "'logits/prefill' has another shape: found [8, 259], expected [9, 259]"),
     "dtype": ("engine-output", "'logits/prefill' has a dtype of no use: found BOOL"),
     "not asked for": ("engine-output", "'logits/mine' was not asked for"),
+    "no folder": ("engine-output", "wrote no answer.json"),
+    "text twice": ("engine-output", "shows a token twice"),
+    "text shape": ("engine-output", "of one shape"),
+    "text dtype": ("engine-output", "are integers"),
     "unknown role": ("engine-output", "'operation/0/y' was not asked for"),
 }
 
@@ -217,11 +233,19 @@ def test_a_program_that_misbehaves_is_not_judged(golden: GoldenRun, model: Path,
     assert time.monotonic() - start < 30
 
 
-@pytest.mark.parametrize(("mode", "says"), [("nan", "non-finite"), ("wrong", "sign flipped")])
-def test_wrong_numbers_do_not_conform(golden: GoldenRun, model: Path, mode: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "level", "says"),
+    [
+        ("nan", "logits", "non-finite"),
+        ("wrong", "logits", "sign flipped"),
+        ("text not a number", "text", "non-finite"),
+        ("text beyond", "text", "outside the vocabulary"),
+    ],
+)
+def test_wrong_numbers_do_not_conform(golden: GoldenRun, model: Path, mode: str, level: str, says: str) -> None:
     report = judged(golden, model, mode)
     assert report.exit_code == 1
-    assert says in report.levels["logits"].note
+    assert says in report.levels[level].note
     assert report.levels["operations"].status == "passed"
 
 

@@ -56,7 +56,8 @@ class CommandEngine:
         self._read: list[list[int]] = []
 
     def prepare(self, golden: GoldenRun) -> None:
-        """Ask everything that the judge will ask."""
+        """Ask everything that the judge will ask; what was answered before is forgotten."""
+        self._known, self._traces, self._sessions, self._texts = {}, {}, [], []
         self._run(Asked.by_judge(golden))
 
     def versions(self) -> dict[str, str]:
@@ -177,7 +178,10 @@ def _next_tokens(tokens: list[int], given: dict[str, Any], thing: str) -> list[N
     if not shaped or chosen.dtype.kind not in "iu" or (ids.size and ids.dtype.kind not in "iu"):
         what = "text/ids and text/logprobs are [tokens, n], of one shape; ids and text/token are integers"
         raise EngineError(what, kind="engine-output", thing=thing, hint="docs/command-protocol.md")
-    return [
-        (int(token), {int(i): float(v) for i, v in zip(row, logprobs, strict=True) if i >= 0}) if token >= 0 else None
-        for token, row, logprobs in zip(chosen, ids, values, strict=True)
-    ]
+    found: list[Next] = []
+    for token, row, logprobs in zip(chosen, ids, values, strict=True):
+        pairs = [(int(i), float(value)) for i, value in zip(row, logprobs, strict=True) if i >= 0]
+        if len(dict(pairs)) < len(pairs):
+            raise EngineError("text/ids shows a token twice", kind="engine-output", thing=thing)
+        found.append((int(token), dict(pairs)) if token >= 0 else None)
+    return found

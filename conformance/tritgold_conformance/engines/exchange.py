@@ -1,12 +1,12 @@
 """The two folders between the judge and a program: docs/command-protocol.md, as code.
 
-Written with the safetensors package, read back with our own strict reader: what a program wrote is untrusted.
+What a program wrote is untrusted, and read with our own strict reader.
 """
 
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,17 @@ from safetensors.numpy import save_file
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, FormatError
-from tritgold.formats.container import StoredTensor
+from tritgold.formats.container import PlannedTensor, StoredTensor
 from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
-from tritgold.weights import LINEARS, NORMS
+from tritgold.ternary import DenseMatrix, LinearWeight
+from tritgold.weights import LINEARS, NORMS, ModelWeights
 from tritgold_conformance.engines.asked import Asked, Shape
 
 PROTOCOL = "tritgold.command/1"
 OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
+ROWS = 1024  # of a float matrix that are widened at a time
 MAX_ANSWER = 1 << 20  # bytes of answer.json
 NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
@@ -41,19 +44,41 @@ def write_model(folder: Path, checkpoint: Checkpoint, path: Path) -> None:
     """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader."""
     config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": str(path.resolve())}
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    weights = checkpoint.weights
-    arrays = {"embedding": weights.embedding.rows(slice(None)), "final_norm": weights.final_norm}
+    write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
+
+
+def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
+    """Every tensor of the page, one matrix in memory at a time."""
+    yield _matrix("embedding", weights.embedding)
+    yield _gain("final_norm", weights.final_norm)
     if weights.head is not None:
-        arrays["head"] = weights.head.rows(slice(None))
+        yield _matrix("head", weights.head)
     for index, layer in enumerate(weights.layers):
         for name in LINEARS:
-            tensor = layer.linear(name).ternary()
-            arrays[f"layers.{index}.{name}.trits"] = tensor.trits
-            arrays[f"layers.{index}.{name}.scale"] = tensor.scale.reshape(())
+            yield from _linear(f"layers.{index}.{name}", layer.linear(name))
         for name in NORMS:
             if (gain := getattr(layer, name)) is not None:
-                arrays[f"layers.{index}.{name}"] = gain
-    _save(arrays, folder / "model.safetensors")
+                yield _gain(f"layers.{index}.{name}", gain)
+
+
+def _matrix(name: str, matrix: DenseMatrix) -> PlannedTensor:
+    rows, columns = matrix.shape
+    parts = (slice(first, min(first + ROWS, rows)) for first in range(0, rows, ROWS))
+    return PlannedTensor(
+        name, "F32", (rows, columns), 4 * rows * columns, lambda: (matrix.rows(part).tobytes() for part in parts)
+    )
+
+
+def _gain(name: str, gain: np.ndarray) -> PlannedTensor:
+    return PlannedTensor(name, "F32", gain.shape, 4 * gain.size, lambda: [gain.astype("<f4").tobytes()])
+
+
+def _linear(name: str, weight: LinearWeight) -> Iterator[PlannedTensor]:
+    rows, columns = weight.shape
+    yield PlannedTensor(
+        f"{name}.trits", "I8", (rows, columns), rows * columns, lambda: [weight.ternary().trits.tobytes()]
+    )
+    yield PlannedTensor(f"{name}.scale", "F32", (), 4, lambda: [weight.ternary().scale.astype("<f4").tobytes()])
 
 
 def write_requests(folder: Path, asked: Asked) -> None:
@@ -69,11 +94,7 @@ def write_requests(folder: Path, asked: Asked) -> None:
     requests["logits"] = [{"id": s.id, "tokens": s.tokens, "chunks": s.chunks} for s in asked.sessions]
     requests["text"] = {"tokens": asked.text} if asked.text else None
     (folder / "requests.json").write_text(json.dumps(requests, indent=1))
-    _save(arrays, folder / "inputs.safetensors")
-
-
-def _save(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
 
 
 def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -> Answer:

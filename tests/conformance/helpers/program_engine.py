@@ -91,6 +91,16 @@ def computes(mode: str, inputs: Path, outputs: Path) -> None:
             found["logits/mine"] = found[logits]
         case "unknown role":
             found["operation/0/y"] = found["operation/0/x"]
+        case "text twice":
+            found["text/ids"][2, 1] = found["text/ids"][2, 0]
+        case "text shape":
+            found["text/ids"] = found["text/ids"][:, 1:]
+        case "text dtype":
+            found["text/ids"] = found["text/ids"].astype("float32")
+        case "text not a number":
+            found["text/logprobs"][2, 1] = float("nan")
+        case "text beyond":
+            found["text/token"][2] = 2**62
         case "unknown trace name":
             found["trace/layer.0.q"] = found[logits]
         case _:
@@ -174,6 +184,8 @@ def misbehaves(mode: str, outputs: Path) -> bool:
             write(outputs, {})
             (outputs / "outputs.safetensors").unlink()
             (outputs / "outputs.safetensors").symlink_to("/dev/zero")
+        case "no folder":
+            outputs.rmdir()
         case "locked folder":
             (outputs / "inner").mkdir()
             (outputs / "inner" / "file").touch()
