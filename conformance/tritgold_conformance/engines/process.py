@@ -5,7 +5,7 @@ too. That is tidiness, not a sandbox: a program that means harm belongs in a con
 """
 
 import os
-import select
+import selectors
 import shlex
 import signal
 import subprocess
@@ -32,11 +32,12 @@ def run_program(words: list[str], outputs: Path, seconds: float, size: int, scra
     (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). No process of it is left in any case.
     """
     thing = f"engine {shlex.join(words[:-2])}"
-    with _started(words, scratch, thing) as process:
+    with _started(words, scratch, thing) as process, selectors.DefaultSelector() as reading:
         assert process.stdout is not None
+        reading.register(process.stdout, selectors.EVENT_READ)
         deadline, tail, is_open = time.monotonic() + seconds, b"", True
         while True:
-            if is_open and select.select([process.stdout], [], [], POLL)[0]:
+            if is_open and reading.select(POLL):
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 tail, is_open = (tail + chunk)[-TAIL:], bool(chunk)
                 ended = not is_open and process.poll() is not None

@@ -1,7 +1,8 @@
 """A program that speaks the command protocol, right in mode ``right``; the other modes spoil it.
 
-    python program_engine.py MODE INPUTS OUTPUTS
+    python program_engine.py MODE SECONDS INPUTS OUTPUTS
 
+SECONDS: how long the children of some modes sleep, a number by which they are found again.
 Right it is by way of the golden model, opened from the checkpoint that config.json names: what is tested is the judge's
 side. Modes that need no arithmetic start neither NumPy nor tritgold.
 """
@@ -126,10 +127,10 @@ def misbehaves(mode: str, outputs: Path) -> bool:
             pass
         case "children":  # one in its group and one that leaves it; both outlive it, both hold its output open
             for is_session in (False, True):
-                subprocess.Popen(["sleep", "987654"], start_new_session=is_session)
+                subprocess.Popen(["sleep", sys.argv[2]], start_new_session=is_session)
             print("children started", flush=True)
         case "children and hang":
-            subprocess.Popen(["sleep", "987654"], start_new_session=True)
+            subprocess.Popen(["sleep", sys.argv[2]], start_new_session=True)
             time.sleep(1000)
         case "gigabytes":
             with (outputs / "outputs.safetensors").open("wb") as file:
@@ -170,7 +171,7 @@ def misbehaves(mode: str, outputs: Path) -> bool:
             (outputs / "outputs.safetensors").write_bytes(b"\x89PNG" * 9)
         case "link to a file" | "link to the judge's":
             write(outputs, {})
-            elsewhere = Path(sys.argv[2]) / "inputs.safetensors" if "judge" in mode else Path("/etc/passwd")
+            elsewhere = Path(sys.argv[-2]) / "inputs.safetensors" if "judge" in mode else Path("/etc/passwd")
             (outputs / "outputs.safetensors").unlink()
             (outputs / "outputs.safetensors").symlink_to(elsewhere)
         case "link for the folder":
