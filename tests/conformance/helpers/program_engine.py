@@ -125,9 +125,9 @@ def misbehaves(mode: str, outputs: Path) -> bool:
                 os.write(1, b"x" * 65536)
         case "silent":
             pass
-        case "children":  # one in its group and one that leaves it; both outlive it, both hold its output open
-            for is_session in (False, True):
-                subprocess.Popen(["sleep", sys.argv[2]], start_new_session=is_session)
+        case "children":  # that outlive it and hold its output open: one in its group, one that has left it
+            subprocess.Popen(["/bin/sleep", sys.argv[2]], env={})
+            subprocess.Popen(["sleep", sys.argv[2]], start_new_session=True)
             print("children started", flush=True)
         case "children and hang":
             subprocess.Popen(["sleep", sys.argv[2]], start_new_session=True)
