@@ -52,6 +52,13 @@ def test_levels_an_engine_lacks_are_skipped_with_the_reason(tmp_path: Path) -> N
     assert "levels: operations, vectors, trace, steps, text" in done.stdout
 
 
+def test_text_fails_where_another_token_is_written(tmp_path: Path) -> None:
+    done = run_suite("faulty_engines:WritesOtherTokens", tmp_path, "-k", "test_text_agrees and not 150-tokens")
+    assert done.returncode == 1
+    assert "3 failed" in done.stdout
+    assert "writes token" in done.stdout
+
+
 @pytest.mark.parametrize("engine", ["faulty_engines:Crashing", "no_such:Engine"])
 def test_an_engine_that_cannot_be_judged_is_no_pass(engine: str, tmp_path: Path) -> None:
     assert run_suite(engine, tmp_path).returncode == 1

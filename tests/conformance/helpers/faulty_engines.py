@@ -192,6 +192,16 @@ class Crashing(LogitsOnly):
         raise RuntimeError("kernel panic")
 
 
+class WritesOtherTokens(LogitsOnly):
+    """Writes the second likeliest token; its logits are right."""
+
+    name = "writes other tokens"
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        self.reset()
+        return int(np.argsort(self._inner.prefill(tokens)[-1])[-2]), {}
+
+
 class NotANumber(LogitsOnly):
     """Returns NaN from every operation, of the right shapes."""
 
