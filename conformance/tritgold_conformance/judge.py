@@ -83,7 +83,7 @@ class _Judgement:
         self.steps()
         self.next_tokens()
         verdict = _verdict(self.levels)
-        timed = with_speed and verdict == "conforms"
+        timed = with_speed and verdict == "conforms" and self.engine.timed
         first = self.first_divergence()
         return Report(
             verdict=verdict,
@@ -230,7 +230,6 @@ class _Judgement:
         return min(failed, key=lambda c: order.index(c.name.partition(" [")[0]), default=None)
 
     def side(self, engine: Candidate, timed: bool) -> Side:
-        timed = timed and engine.timed
         if timed:
             self.say(f"tokens/s of {engine.name}")
         speed = measure_speed(engine, self.golden.tokens) if timed else None

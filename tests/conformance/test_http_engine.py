@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from click.testing import CliRunner
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.cli import main
 from tritgold_conformance.engine import Candidate, load_engine
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.report import Report
+from tritgold_conformance.ties import distance_from_tie, other_codes
 
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
 COUNT = 9
@@ -377,28 +380,44 @@ def test_two_tokens_as_likely_may_be_exchanged(golden: GoldenRun) -> None:
     assert "(1 near ties)" in report.levels["text"].note
 
 
+def breaks_ties(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every code near a tie goes to the other side, and no other."""
+    codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+    others = other_codes(x, scale, codes)
+    return np.where(distance_from_tie(x, scale, codes, others) < 1e-4, others, codes).astype(np.int8), scale
+
+
+class Broken:
+    """Right, its codes at ties being others; ``shift`` moves its log-probabilities, ``shown`` is how many it shows."""
+
+    def __init__(self, golden: GoldenRun, shown: int, shift: float = 0.0) -> None:
+        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=breaks_ties)
+        engine = GoldenRun.of(golden.checkpoint, golden.tokens, arithmetic)
+        assert not np.array_equal(engine.logits, golden.logits), "this input has codes near a tie"
+        self.rows, self.shown = log_probabilities(engine.logits) + shift, shown
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        row = self.rows[len(tokens) - 1]
+        best = np.argsort(-row).tolist()
+        return best[0], {i: float(row[i]) for i in best[: self.shown]}
+
+
 def test_a_broken_tie_is_followed_from_the_likeliest_tokens_alone(golden: GoldenRun) -> None:
-    """The engine's own codes differ from the golden ones near ties, and nowhere else."""
-    from dataclasses import replace
-
-    from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
-    from tritgold_conformance.ties import distance_from_tie, other_codes
-
-    def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, scale = GOLDEN_ARITHMETIC.quantize(x)
-        others = other_codes(x, scale, codes)
-        return np.where(distance_from_tie(x, scale, codes, others) < 1e-4, others, codes).astype(np.int8), scale
-
-    engine = GoldenRun.of(golden.checkpoint, golden.tokens, replace(GOLDEN_ARITHMETIC, quantize=quantize))
-    assert not np.array_equal(engine.logits, golden.logits), "this input has codes near a tie"
-    rows = log_probabilities(engine.logits)
-
-    class Broken:
-        def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-            row = rows[len(tokens) - 1]
-            best = np.argsort(-row)[:10].tolist()
-            return best[0], {i: float(row[i]) for i in best}
-
-    report = judge(golden, Candidate(Broken()), "small")
+    report = judge(golden, Candidate(Broken(golden, shown=10)), "small")
     assert report.levels["text"].status == "passed", report.levels["text"].note
     assert "broken ties followed" in report.levels["text"].note
+
+
+def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
+    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritgold_conformance.text.SEARCHABLE", 0)
+    report = judge(golden, Candidate(Broken(golden, shown=10)), "small")
+    assert report.levels["text"].status == "passed", report.levels["text"].note
+    assert "held to the golden model's own spread" in report.levels["text"].note
+    report = judge(golden, Candidate(Broken(golden, shown=10, shift=5.0)), "small")
+    assert report.levels["text"].failed == COUNT
+
+
+def test_tokens_alone_may_be_those_behind_broken_ties(golden: GoldenRun) -> None:
+    assert judge(golden, Candidate(Broken(golden, shown=0)), "small").levels["text"].status == "passed"
