@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), help=f"Seconds for a program: {SECONDS:g}.")
+@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
 @click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @common.json_option
 def check(
     spec: str,
-    timeout: float | None,
+    timeout: int | None,
     mode: str | None,
     model: str | None,
     count: int,
@@ -55,7 +55,7 @@ def check(
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge, judge_alone
 
-    limit = () if timeout is None else ("--timeout", f"{timeout:g}")
+    limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
