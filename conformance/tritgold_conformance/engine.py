@@ -6,8 +6,10 @@ An engine gives what it can. A method it lacks makes a level *not assessed*, nev
 import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,11 +49,12 @@ class Candidate:
     """An engine seen by the judge.
 
     Whatever it returns is copied, for it may use its buffers again; whatever it prints goes to stderr; whatever it
-    raises, SystemExit included, becomes an EngineError with the original as its cause.
+    raises, SystemExit included, becomes an EngineError with the original as its cause. seconds: how long one call may
+    take, see ``limited``.
     """
 
-    def __init__(self, engine: object, spec: str = "") -> None:
-        self._engine = engine
+    def __init__(self, engine: object, spec: str = "", seconds: float = 0) -> None:
+        self._engine, self._seconds = engine, seconds
         self.spec = spec or self.name
 
     @property
@@ -110,7 +113,8 @@ class Candidate:
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
         if not self.has(method):
             return None
-        with contained(f"{method} {thing}".strip(), f"engine {self.name}", "engine-failed"):
+        what = f"{method} {thing}".strip()
+        with contained(what, f"engine {self.name}", "engine-failed"), limited(self._seconds):
             try:
                 value = getattr(self._engine, method)(*args)
             except NotImplementedError:
@@ -126,16 +130,46 @@ def contained(what: str, engine: str, kind: str) -> Any:
             yield
     except TritgoldError:
         raise
+    except _LateError as late:
+        raise EngineError(f"{what} {late}", kind="engine-timeout", thing=engine, hint="--timeout allows more") from None
     except (Exception, SystemExit) as error:
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}", kind=kind, thing=engine) from error
+
+
+class _LateError(BaseException):
+    """Nothing that an engine's ``except Exception`` would keep."""
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Interrupt somebody else's Python code after so many seconds; ``contained``, around it, says so. 0: never.
+
+    By a signal, hence in the main thread alone, and not while native code runs that never returns to Python: that is
+    what a program is for (``cmd:``), which can be killed.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not seconds or not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise _LateError(f"took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again each second, should it go on regardless
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int, seconds: float = SECONDS) -> Candidate:
     """What ``--engine`` names (WAYS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
-    seconds: how long one run of a program, or one answer of a server, may take. Raises EngineError when an engine
-    cannot be found or made, MissingDependencyError when what it needs is not installed.
+    seconds: how long one run of a program, one answer of a server or one call of a class may take.
+    Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
     if spec in ("xla", "reference"):
         opener = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
@@ -154,9 +188,9 @@ def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int, s
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=WAYS)
     if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
         sys.path.insert(0, os.getcwd())
-    with contained("making it", f"engine {spec}", "engine-load"):
+    with contained("making it", f"engine {spec}", "engine-load"), limited(seconds):
         engine = getattr(importlib.import_module(module), name)(str(model))
-    candidate = Candidate(engine, spec)
+    candidate = Candidate(engine, spec, seconds)
     if not any(candidate.has(method) for method in ("prefill", "trace", "operation", "complete")):
         expected = "prefill(tokens), trace(tokens), operation(name, inputs) or complete(tokens)"
         raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
