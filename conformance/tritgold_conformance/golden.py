@@ -52,16 +52,6 @@ def named_arithmetic(name: str) -> Arithmetic:
     return found[name]
 
 
-def continued_chunks(count: int) -> list[int]:
-    """How the judge cuts a prompt of ``count`` tokens: two pieces, then single steps. Empty where it is too short.
-
-    >>> continued_chunks(8), continued_chunks(2)
-    ([2, 4, 1, 1], [])
-    """
-    cut, steps = count // 3, count // 4
-    return [cut, count - steps - cut, *[1] * steps] if cut else []
-
-
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:
     """``count`` token ids spread over the vocabulary, the same for the same seed: a linear congruential sequence."""
     state, tokens = seed * 2654435761 % 2**31, []

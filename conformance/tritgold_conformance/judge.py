@@ -14,7 +14,7 @@ from tritgold_conformance.compare import Comparison
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.free_running import FreeRunning, compare_traces
-from tritgold_conformance.golden import GoldenRun, continued_chunks
+from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
 from tritgold_conformance.notes import logits_note, operations_note, trace_note
 from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
@@ -43,6 +43,15 @@ def judge(
     from one operation, which then fails. Speed is measured only where every assessed level passed.
     """
     return _Judgement(golden, engine, say).report(model, with_speed, options)
+
+
+def cuts(tokens: int) -> tuple[int, int]:
+    """Where a prompt in pieces is cut: two prefills up to these, then single steps.
+
+    >>> cuts(40)
+    (13, 30)
+    """
+    return tokens // 3, tokens - tokens // 4
 
 
 def judge_alone(golden: GoldenRun, engine: Candidate, only: str) -> list[Comparison | str]:
@@ -161,14 +170,14 @@ class _Judgement:
 
     def continued(self) -> None:
         """A prompt in pieces and then single steps: what every generation does, and neither path above shows."""
-        tokens, chunks = self.golden.tokens, continued_chunks(len(self.golden.tokens))
-        if not self.engine.has("prefill") or not chunks:
+        tokens = self.golden.tokens
+        cut, end = cuts(len(tokens))
+        if not self.engine.has("prefill") or cut == 0:
             what = "the input is too short to be cut" if self.engine.has("prefill") else "the engine has no prefill()"
             self.levels["continued"] = Level(status="not assessed", note=what)
             return
         self.say("logits of a prompt in pieces")
         self.engine.reset()
-        cut, end = chunks[0], chunks[0] + chunks[1]
         pieces = [self.engine.prefill(tokens[:cut]), self.engine.prefill(tokens[cut:end])]
         rest = tokens[end:]
         if self.engine.has("step"):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tritgold_conformance.engine import load_engine
 from tritgold_conformance.engines import process
 from tritgold_conformance.engines.asked import Asked, output_shapes
 from tritgold_conformance.engines.exchange import write_model, write_requests
-from tritgold_conformance.golden import GoldenRun, continued_chunks, judging_tokens
+from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.report import Report
 
@@ -184,9 +185,11 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 40, 150])
-def test_chunks_are_the_whole_input(count: int) -> None:
-    assert sum(continued_chunks(count)) in (0, count)
-    assert all(n > 0 for n in continued_chunks(count))
+def test_chunks_are_the_whole_input(golden: GoldenRun, count: int) -> None:
+    asked = Asked.by_judge(replace(golden, tokens=[1] * count))
+    assert all(sum(session.chunks) == count and min(session.chunks) > 0 for session in asked.sessions)
+    names = {"prefill", "steps"} | ({"continued"} if count > 2 else set())
+    assert {session.id for session in asked.sessions} == names
 
 
 # ---- programs that do not ------------------------------------------------------------------------------------------

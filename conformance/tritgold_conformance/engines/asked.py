@@ -12,8 +12,9 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.graph import Operation, operations
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
-from tritgold_conformance.golden import GoldenRun, continued_chunks
-from tritgold_conformance.vectors import vector_inputs
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.judge import cuts
+from tritgold_conformance.vectors import telling_inputs
 
 Shape = tuple[int, ...]
 
@@ -56,7 +57,7 @@ class Asked:
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
             return cls(sessions=_sessions(golden.tokens), text=golden.tokens)
         asked = [AskedOperation(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
-        asked += [AskedOperation(o, inputs) for o, _, inputs in vector_inputs(golden)]
+        asked += [AskedOperation(o, inputs) for o, _, inputs in telling_inputs(golden)]
         return cls(asked, golden.tokens, _sessions(golden.tokens), golden.tokens)
 
     def shapes(self, config: ModelConfig) -> Iterator[tuple[str, Shape | None]]:
@@ -86,7 +87,9 @@ class Asked:
 
 def _sessions(tokens: list[int]) -> list[Session]:
     count = len(tokens)
-    chunks = {"prefill": [count], "continued": continued_chunks(count), "steps": [1] * count}
+    cut, end = cuts(count)
+    pieces = [cut, end - cut, *[1] * (count - end)] if cut else []  # too short to be cut
+    chunks = {"prefill": [count], "continued": pieces, "steps": [1] * count}
     return [Session(name, tokens, lengths) for name, lengths in chunks.items() if lengths]
 
 
