@@ -96,7 +96,7 @@ class TieAwareCodes:
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """0 where equal; distance to the tie over the allowed one where off by one; infinity otherwise."""
-        off = np.abs(engine.astype(np.int64) - golden.astype(np.int64))
+        off = np.abs(_f64(engine) - _f64(golden))  # in int64 the distance of -2**63 to a code would come out negative
         # The tie between these two codes, not the nearest one: golden 2 at 2.4999999 may be 3, and never 1.
         from_tie = np.abs(self.scaled - (golden.astype(np.float64) + engine) / 2)
         return np.where(off == 0, 0.0, np.where(off == 1, from_tie / self.distance, np.inf))

@@ -91,7 +91,7 @@ class _Step:
         return self._diverged(array, engine, wrong, f"float32 noise stays below {NOISE} of the token's largest value")
 
     def _codes(self, codes: np.ndarray, engine: np.ndarray) -> Comparison | None:
-        off = np.abs(engine.astype(np.int64) - codes)
+        off = np.abs(engine.astype(np.float64) - codes)  # in int64 that of -2**63 would come out negative
         near = self._distance_from_tie(codes, engine)
         differing = (off > 0) & self.seeing
         wrong = differing & ((off > 1) | (near > TIE))

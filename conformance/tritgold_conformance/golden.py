@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
+from tritgold.errors import EngineError
 from tritgold.graph import Operation, operations
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
 
@@ -41,6 +42,14 @@ class GoldenRun:
         arrays = {**self.trace.arrays, "tokens": np.asarray(self.tokens, np.int64)}
         for operation in operations(self.checkpoint.config):
             yield operation, {role: arrays[name] for role, name in operation.reads.items()}
+
+
+def named_arithmetic(name: str) -> Arithmetic:
+    """One of ARITHMETICS. Raises EngineError where an engine names none of them."""
+    found = {mode.name: arithmetic for mode, arithmetic in ARITHMETICS.items()}
+    if name not in found:
+        raise EngineError("unknown arithmetic", kind="engine-mode", got=repr(name), expected=", ".join(found))
+    return found[name]
 
 
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tritgold.golden import DEFAULT
-from tritgold.modes import GOLDEN
+from tritgold.layers.arithmetic import mode_id
+from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 from tritgold.trace import Trace, versions
 from tritgold_conformance.activation_statistics import side_by_side
 from tritgold_conformance.compare import Comparison
@@ -19,9 +20,11 @@ from tritgold_conformance.notes import logits_note, operations_note, trace_note
 from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
 from tritgold_conformance.teacher_forced import judge_operations
+from tritgold_conformance.text import TextVerdict, judge_text
 from tritgold_conformance.ties import BrokenTie, follow_ties
 from tritgold_conformance.vectors import judge_vectors
 
+_BOUNDS = f"bounds are known for mode {GOLDEN.id} alone"
 Say = Callable[[str], None]
 
 
@@ -42,6 +45,15 @@ def judge(
     return _Judgement(golden, engine, say).report(model, with_speed, options)
 
 
+def cuts(tokens: int) -> tuple[int, int]:
+    """Where a prompt in pieces is cut: two prefills up to these, then single steps.
+
+    >>> cuts(40)
+    (13, 30)
+    """
+    return tokens // 3, tokens - tokens // 4
+
+
 def judge_alone(golden: GoldenRun, engine: Candidate, only: str) -> list[Comparison | str]:
     """One operation on golden inputs: what ``reproduce`` asks for."""
     return list(judge_operations(golden, engine, only))
@@ -58,12 +70,17 @@ class _Judgement:
         self.logits: list[LogitsVerdict] = []
         self.explanations: list[Explained] = []
         self.free: FreeRunning | None = None
+        self.text: TextVerdict | None = None
+        self.mode = mode_id(golden.arithmetic)
         self.trace: dict[str, np.ndarray] = {}
 
     def report(self, model: str, with_speed: bool, options: tuple[str, ...]) -> Report:
+        self.say("engine")
+        self.engine.prepare(self.golden)
         self.operations()
         self.say("trace")
-        self.trace = self.engine.trace(self.golden.tokens)
+        if self.mode != LLAMA_CPP_Q8_K.id:
+            self.trace = self.engine.trace(self.golden.tokens)
         shows_codes = _codes(self.golden.trace) <= self.trace.keys()
         if shows_codes:
             self.follow(())
@@ -73,14 +90,15 @@ class _Judgement:
         self.free_run(strict=shows_codes or not self.logits or self.logits[0].allowed is None)
         self.continued()
         self.steps()
+        self.next_tokens()
         verdict = _verdict(self.levels)
-        timed = with_speed and verdict == "conforms"
+        timed = with_speed and verdict == "conforms" and self.engine.timed
         first = self.first_divergence()
         return Report(
             verdict=verdict,
             engine=self.side(self.engine, timed),
             reference=self.side(Candidate(ReferenceEngine(self.golden.checkpoint, len(self.golden.tokens))), timed),
-            mode=GOLDEN.id,
+            mode=self.mode,
             model=model,
             model_hash=self.golden.trace.model_hash,
             config=self.golden.checkpoint.config.as_dict(),
@@ -93,14 +111,16 @@ class _Judgement:
             ties=[] if self.free is None else self.free.ties,
             noise=self.free.worst if self.free is not None and self.free.compared else None,
             logits=self.logits,
+            text=self.text,
             statistics=side_by_side(self.golden.trace.arrays, self.trace),
             reproduce=self.command(model, options, first),
         )
 
     def operations(self) -> None:
         for level, judged in (("operations", judge_operations), ("vectors", judge_vectors)):
-            if not self.engine.has("operation"):
-                self.levels[level] = Level(status="not assessed", note="the engine has no operation()")
+            if not self.engine.has("operation") or self.mode == LLAMA_CPP_Q8_K.id:
+                lacks = "the engine has no operation()" if not self.engine.has("operation") else _BOUNDS
+                self.levels[level] = Level(status="not assessed", note=lacks)
                 continue
             self.say("operations on golden inputs" if level == "operations" else "operations on telling inputs")
             outcomes = list(judged(self.golden, self.engine))
@@ -126,7 +146,8 @@ class _Judgement:
     def free_run(self, strict: bool) -> None:
         """strict: ties are known. Otherwise nothing behind the first quantiser that hides its codes is judged."""
         if not self.trace:
-            self.levels["trace"] = Level(status="not assessed", note="the engine shows no trace()")
+            lacks = _BOUNDS if self.mode == LLAMA_CPP_Q8_K.id else "the engine shows no trace()"
+            self.levels["trace"] = Level(status="not assessed", note=lacks)
             return
         hidden = next((n for n in self.golden.trace.arrays if n.endswith(".codes") and n not in self.trace), "")
         free = compare_traces(self.followed.arrays, self.trace, len(self.golden.tokens), until="" if strict else hidden)
@@ -144,12 +165,13 @@ class _Judgement:
     def prefill(self) -> None:
         self.say("logits of one prefill")
         self.engine.reset()
-        self.judge_path("logits", "prefill", self.engine.prefill(self.golden.tokens), "the engine has no prefill()")
+        lacks = "the engine gave no logits" if self.engine.has("prefill") else "the engine has no prefill()"
+        self.judge_path("logits", "prefill", self.engine.prefill(self.golden.tokens), lacks)
 
     def continued(self) -> None:
         """A prompt in pieces and then single steps: what every generation does, and neither path above shows."""
         tokens = self.golden.tokens
-        cut, end = len(tokens) // 3, len(tokens) - len(tokens) // 4
+        cut, end = cuts(len(tokens))
         if not self.engine.has("prefill") or cut == 0:
             what = "the input is too short to be cut" if self.engine.has("prefill") else "the engine has no prefill()"
             self.levels["continued"] = Level(status="not assessed", note=what)
@@ -172,6 +194,25 @@ class _Judgement:
         self.engine.reset()
         rows = [_row(self.engine.step(token)) for token in self.golden.tokens]
         self.judge_path("steps", "steps", _stacked(rows), "the engine gave no logits")
+
+    def next_tokens(self) -> None:
+        if not self.engine.has("complete"):
+            self.levels["text"] = Level(status="not assessed", note="the engine has no complete()")
+            return
+        self.say("next tokens")
+        tokens = self.golden.tokens
+        completions = [self.engine.complete(tokens[: n + 1]) for n in range(len(tokens))]
+        if not any(completions):
+            self.levels["text"] = Level(status="not assessed", note="the engine gave no next tokens")
+            return
+        self.text = judge_text(self.golden, completions)
+        self.levels["text"] = Level(
+            status="failed" if self.text.failing else "passed",
+            compared=len(self.text.positions),
+            failed=len(self.text.failing),
+            not_assessed=self.text.absent,
+            note=self.text.note,
+        )
 
     def judge_path(self, level: str, path: str, logits: np.ndarray | None, absent: str) -> None:
         if logits is None:

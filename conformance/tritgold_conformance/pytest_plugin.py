@@ -22,7 +22,8 @@ _REPORTS: pytest.StashKey[list["Report"]] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options."""
     group = parser.getgroup("tritgold", "judging an engine against the golden model")
-    group.addoption("--tritgold-engine", default="xla", help="xla, reference, or module:Class (default: xla)")
+    group.addoption("--tritgold-engine", default="xla", help="as for tritgold check (default: xla)")
+    group.addoption("--tritgold-mode", default=None, help="arithmetic to judge by (default: the engine's own)")
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
@@ -66,7 +67,7 @@ def tritgold_report(
 ) -> "Report":
     """The judgement over an input of each length; speed is not measured in tests."""
     from tritgold_conformance.commands.common import model_name
-    from tritgold_conformance.golden import GoldenRun, judging_tokens
+    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge
 
     config = tritgold_checkpoint.config
@@ -74,7 +75,10 @@ def tritgold_report(
         pytest.skip(f"not assessed: the model has {config.context} positions")
     tokens = judging_tokens(request.param, config.vocab, seed=1)
     name = model_name(request.config.getoption("--tritgold-model"))
-    report = judge(GoldenRun.of(tritgold_checkpoint, tokens), tritgold_engine, name, with_speed=False)
+    mode = request.config.getoption("--tritgold-mode")
+    golden = GoldenRun.of(tritgold_checkpoint, tokens, named_arithmetic(mode or tritgold_engine.mode))
+    options = ("--mode", mode) if mode else ()
+    report = judge(golden, tritgold_engine, name, with_speed=False, options=options)
     request.config.stash[_REPORTS].append(report)
     return report
 

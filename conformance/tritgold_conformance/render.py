@@ -18,6 +18,7 @@ _LEVELS = {
     "logits": "logits of one prefill",
     "continued": "logits of a prompt in pieces",
     "steps": "logits token by token",
+    "text": "next token, likeliest tokens",
 }
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")

@@ -11,10 +11,11 @@ from tritgold_conformance.activation_statistics import Statistics
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.logits import LogitsVerdict
 from tritgold_conformance.speed import Speed
+from tritgold_conformance.text import TextVerdict
 from tritgold_conformance.ties import BrokenTie
 
 SCHEMA = "tritgold.report/1"
-LEVELS = ("operations", "vectors", "trace", "logits", "continued", "steps")
+LEVELS = ("operations", "vectors", "trace", "logits", "continued", "steps", "text")
 Status = Literal["passed", "failed", "not assessed"]
 Verdict = Literal["conforms", "does not conform", "nothing was checked"]
 EXIT_CODES: dict[Verdict, int] = {"conforms": 0, "does not conform": 1, "nothing was checked": 5}
@@ -42,7 +43,7 @@ class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
     levels: ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``trace`` (free-running), ``logits``
-    (one prefill), ``continued`` (a prompt in pieces, then steps), ``steps`` (token by token).
+    (one prefill), ``continued`` (a prompt in pieces, then steps), ``steps`` (token by token), ``text`` (next tokens).
     first_divergence: the first failing comparison in execution order. ties: broken ties of the trace.
     noise: largest float noise of the trace, relative to the token. reproduce: a command to paste.
     """
@@ -64,6 +65,7 @@ class Report(msgspec.Struct, kw_only=True):
     ties: list[BrokenTie]
     noise: float | None
     logits: list[LogitsVerdict]
+    text: TextVerdict | None
     statistics: dict[str, dict[str, Statistics]]
     reproduce: str
 

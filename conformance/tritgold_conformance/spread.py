@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.ties import distance_from_tie, other_codes
@@ -27,7 +27,7 @@ def allowed_by_spread(golden: GoldenRun) -> float:
     """
     worst = 0.0
     for run in range(RUNS):
-        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=_Coin(run))
+        arithmetic = replace(golden.arithmetic, quantize=_Coin(run, golden.arithmetic))
         c = golden.checkpoint
         moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
         worst = max(worst, float(relative_rms(golden.logits, moved).max()))
@@ -42,13 +42,13 @@ def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 class _Coin:
-    """The golden quantiser, in which every second code near a tie goes to the other side."""
+    """The quantiser of an arithmetic, in which every second code near a tie goes to the other side."""
 
-    def __init__(self, run: int) -> None:
-        self._calls = 1000 * run
+    def __init__(self, run: int, arithmetic: Arithmetic) -> None:
+        self._calls, self._quantize = 1000 * run, arithmetic.quantize
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+        codes, scale = self._quantize(x)
         self._calls += 1
         others = other_codes(x, scale, codes)
         near = distance_from_tie(x, scale, codes, others) <= REACH

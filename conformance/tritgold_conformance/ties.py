@@ -86,7 +86,7 @@ class _Quantizer:
         name = next(self._names)
         theirs = self._codes.get(name)
         if theirs is not None and not incomparable(codes, theirs):
-            off = np.abs(np.asarray(theirs).astype(np.int64) - codes)
+            off = np.abs(np.asarray(theirs).astype(np.float64) - codes)  # not in int64, which overflows
             near = distance_from_tie(x, scale, codes, np.asarray(theirs))
             if ((off > 1) | ((off == 1) & (near > TIE))).any():
                 self._codes = {}  # a divergence: behind it the engine's codes are no longer ours to follow
@@ -142,18 +142,20 @@ class Resolved:
     complete: bool = False
 
 
-def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolved:
+def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float, shown: np.ndarray | None = None) -> Resolved:
     """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
 
-    noise: what a row may differ by, relative to its largest golden value. Costs nothing where no row is off, else one
+    noise: what a row may differ by, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
+    the engine gives, where it does not give all. Costs nothing where no row is off, else one
     golden pass, and one more and up to MAX_TRIALS single steps for each position with ties. Gives up at the first
     position that no ties explain; what follows it is compared with the golden logits as they stand.
     """
     resolved = Resolved(golden.logits.copy())
-    search = _Search(golden, engine, resolved)
-    position = first_off(resolved.logits, engine, noise, 0)
+    shown = np.ones(engine.shape, bool) if shown is None else shown
+    search = _Search(golden, engine, resolved, shown)
+    position = first_off(resolved.logits, engine, noise, 0, shown)
     while position is not None and search.explain(position, noise):
-        position = first_off(resolved.logits, engine, noise, position + 1)
+        position = first_off(resolved.logits, engine, noise, position + 1, shown)
     resolved.complete = position is None
     return resolved
 
@@ -161,8 +163,8 @@ def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float) -> Resolve
 class _Search:
     """Golden passes over the same tokens with more and more codes turned the other way."""
 
-    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved) -> None:
-        self.golden, self.engine, self.resolved = golden, engine, resolved
+    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
+        self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
         self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
 
     def explain(self, position: int, noise: float) -> bool:
@@ -183,7 +185,7 @@ class _Search:
             trace = Trace()
             row = self._run(position, position + 1, ties, trace)[0]
             self.cache.truncate(position)
-            if _off(row, self.engine[position]) <= noise:
+            if _off(row, self.engine[position], self.shown[position]) <= noise:
                 self.resolved.ties += ties
                 self.resolved.logits[position:] = self._run(position, len(self.golden.tokens), ties)
                 return True
@@ -218,11 +220,16 @@ class _Search:
         return forward(tokens, c.weights, c.config, self.cache, trace, arithmetic=quantizer.arithmetic())
 
 
-def _off(golden: np.ndarray, engine: np.ndarray) -> float:
-    """Largest |difference| of two rows, relative to the largest golden value."""
-    return float(np.abs(engine.astype(np.float64) - golden).max() / max(float(np.abs(golden).max()), 1e-30))
+def _off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
+    """Largest |difference| of two rows where shown, relative to the largest golden value. 0 where nothing is shown."""
+    difference = np.abs(engine.astype(np.float64) - golden)[shown]
+    return float(difference.max(initial=0.0) / max(float(np.abs(golden).max()), 1e-30))
 
 
-def first_off(golden: np.ndarray, engine: np.ndarray, noise: float, start: int) -> int | None:
-    """The first position at or behind ``start`` whose rows differ by more than noise."""
-    return next((p for p in range(start, len(golden)) if _off(golden[p], engine[p]) > noise), None)
+def first_off(
+    golden: np.ndarray, engine: np.ndarray, noise: float, start: int, shown: np.ndarray | None = None
+) -> int | None:
+    """The first position at or behind ``start`` whose rows differ by more than noise, where shown."""
+    whole = slice(None)
+    rows = range(start, len(golden))
+    return next((p for p in rows if _off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)

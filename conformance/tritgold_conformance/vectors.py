@@ -21,14 +21,25 @@ from tritgold_conformance.tolerance import tolerances
 def judge_vectors(golden: GoldenRun, engine: Candidate) -> Iterator[Comparison | str]:
     """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
     reference = ReferenceEngine(golden.checkpoint, capacity=1)
-    config, weights = golden.checkpoint.config, golden.checkpoint.weights
-    for operation in operations(config):
+    for operation, label, inputs in telling_inputs(golden):
+        expected = reference.operation(operation.name, inputs)
+        allowed = telling_tolerances(golden, operation, inputs)
+        yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+
+
+def telling_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
+    """(operation, what the input is, inputs by role), in execution order."""
+    for operation in operations(golden.checkpoint.config):
         for label, inputs in _inputs(operation, golden):
-            expected = reference.operation(operation.name, inputs)
-            allowed: dict[str, Tolerance] = tolerances(operation, inputs, config, weights)
-            if operation.kind == "quantize":
-                allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
-            yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+            yield operation, label, inputs
+
+
+def telling_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
+    """Output role -> tolerance; the codes are exact, because x * s is."""
+    allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+    if operation.kind == "quantize":
+        allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
+    return allowed
 
 
 def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -102,3 +102,13 @@ def test_a_scale_twenty_percent_off_fails_the_bound_of_its_own_operation() -> No
     outcome = compare("out", golden, golden * np.float32(0.8), Ulp(4, "w"))
     assert not outcome.passed
     assert "constant ratio of 0.8" in outcome.what
+
+
+@pytest.mark.parametrize("far", [-(2**63), 2**63 - 1])
+def test_integers_so_far_off_that_their_distance_overflows_are_wrong(far: int) -> None:
+    codes = np.zeros((2, 3), np.int8)
+    engine = codes.astype(np.int64)
+    engine[1, 2] = far
+    tolerance = TieAwareCodes(np.full((2, 3), 0.5), 1e-3, "a tie")
+    assert not compare("codes", codes, engine, tolerance).passed
+    assert not compare("codes", codes, engine, Exact()).passed

@@ -149,3 +149,14 @@ def test_a_tie_cannot_be_claimed_without_the_input_of_the_quantiser() -> None:
     engine = broken(golden, 2)
     del golden["layers.0.attn_norm"]
     assert compare_traces(golden, engine, TOKENS).divergence is not None
+
+
+def test_a_code_so_far_off_that_the_distance_overflows_diverges() -> None:
+    golden = trace()
+    golden["layers.0.attn_in.codes"][2, 3] = 0
+    engine = copy(golden)
+    engine["layers.0.attn_in.codes"] = engine["layers.0.attn_in.codes"].astype(np.int64)
+    engine["layers.0.attn_in.codes"][2, 3] = -(2**63)
+    outcome = compare_traces(golden, engine, TOKENS)
+    assert outcome.divergence is not None
+    assert outcome.divergence.name == "layers.0.attn_in.codes"

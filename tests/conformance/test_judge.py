@@ -1,6 +1,7 @@
 """The judge on engines whose fault is known, and on engines that misbehave."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,16 @@ def test_nan_fails_every_operation(golden: GoldenRun, model: Path) -> None:
 def test_an_engine_that_crashes_cannot_be_judged(golden: GoldenRun, model: Path) -> None:
     with pytest.raises(EngineError, match="prefill failed: RuntimeError: kernel panic"):
         judged(golden, Crashing(str(model)))
+
+
+@pytest.mark.parametrize("name", ["Hanging", "HangingOperation", "HangingAtTheStart"])
+def test_an_engine_that_hangs_cannot_be_judged(golden: GoldenRun, model: Path, name: str) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(EngineError, match=r"took longer than 0\.2 s") as caught:
+        judge(golden, load_engine(f"faulty_engines:{name}", model, golden.checkpoint, 12, seconds=0.2), "seeded")
+    assert caught.value.kind == "engine-timeout"
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_an_engine_cannot_spoil_the_golden_arrays(golden: GoldenRun, model: Path) -> None:

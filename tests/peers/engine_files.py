@@ -12,11 +12,7 @@ from small_models import as_gguf
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.convert import Options, convert
-from tritgold.formats.container import PlannedTensor
-from tritgold.formats.gguf_file import GgufFile
-from tritgold.formats.gguf_writer import write_gguf
-
-NORMAL, CONTROL = 1, 3  # llama.cpp's token types
+from tritgold_conformance.engines.peers import plain_vocabulary, with_plain_vocabulary
 
 
 def write_engine_file(
@@ -31,29 +27,7 @@ def write_engine_file(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="llama.cpp runs SiLU")  # which pytritium does not, and tests judge
         convert(checkpoint, path, to, options)
-    file = GgufFile(path)
-    kept = {key: value for key, value in file.metadata.items() if not key.startswith("tokenizer.")}
-    tensors = [
-        PlannedTensor(t.name, t.dtype, t.shape, t.data.size, lambda data=t.data: [data.tobytes()])
-        for t in file.tensors.values()
-    ]
-    write_gguf(path, kept | plain_vocabulary(checkpoint), tensors)
-    return path
-
-
-def plain_vocabulary(checkpoint: Checkpoint) -> dict[str, bool | str | list[str] | np.ndarray]:
-    """Plain words for tokens: llama.cpp gives no log-probabilities where a token is part of a character."""
-    config = checkpoint.config
-    special = {config.bos, *config.eos}
-    ids = range(config.vocab)
-    return {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [f"t{i}" for i in ids],
-        "tokenizer.ggml.scores": np.array([-float(i) for i in ids], np.float32),
-        "tokenizer.ggml.token_type": np.array([CONTROL if i in special else NORMAL for i in ids], np.int32),
-        "tokenizer.ggml.add_bos_token": False,
-    }
+    return with_plain_vocabulary(path, checkpoint)
 
 
 def write_unpermuted_file(path: Path, checkpoint: Checkpoint) -> Path:

@@ -3,7 +3,8 @@
     python make_fixtures.py OUTDIR [--case NAME ...] [--offsets FIRST LAST] [--all-rows]
 
 Names and shapes of tensors, packing, configuration, loading, graph and arithmetic are transformers' own; nothing of
-tritgold is imported, so that what comes out is an independent witness. Never in here: any judgement.
+tritgold is imported but the hooks, which compute nothing, so that what comes out is an independent witness. Never in
+here: any judgement.
 
 A case becomes a folder (``NAME``, or ``NAME+3`` for seed offset 3):
 
@@ -23,7 +24,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.integrations.bitnet import (
-    ActQuant,
-    AutoBitLinear,
-    BitLinear,
-    WeightQuant,
-    pack_weights,
-    unpack_weights,
-)
+from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQuant, pack_weights, unpack_weights
 from transformers.utils.quantization_config import BitNetQuantConfig
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
+from peer_program import Recorder
 
 TOKENS = 40
 ROWS = (0, 1, 2, 9, 24, 39)  # rows whose float activations are kept: a checked-in case stays below 200 KB
@@ -156,51 +152,6 @@ def state_of(case: dict[str, Any], config: Any, draw: Draws) -> dict[str, torch.
         else:
             raise SystemExit(f"no rule for {name}")
     return {name: t if t.dtype == torch.uint8 else t.to(torch.bfloat16) for name, t in state.items()}
-
-
-class Recorder:
-    """Forward hooks on every linear, norm, layer and on the embedding."""
-
-    def __init__(self, model: torch.nn.Module, rows: torch.Tensor) -> None:
-        self.rows = rows
-        self.arrays: dict[str, torch.Tensor] = {}
-        for name, module in model.named_modules():
-            if isinstance(module, BitLinear | AutoBitLinear):
-                module.register_forward_hook(self.linear(name))
-            elif type(module).__name__.endswith(("RMSNorm", "DecoderLayer", "Embedding")) and "rotary" not in name:
-                module.register_forward_hook(self.output(name))
-
-    def output(self, name: str) -> Callable[..., None]:
-        def hook(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            self.arrays[f"{name}.output"] = output[0, self.rows].clone()
-
-        return hook
-
-    def linear(self, name: str) -> Callable[..., None]:
-        """Codes and scale too, once for linears that share an input (q, k, v; gate, up)."""
-        parent, _, kind = name.rpartition(".")
-        first = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}.get(kind, kind)
-
-        def hook(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            self.output(name)(module, arguments, output)
-            codes, scale = activation_codes(module, arguments[0][0])
-            for what, array in (("codes", codes), ("scale", scale)):
-                stored = self.arrays.setdefault(f"{parent}.{first}.{what}", array)
-                assert torch.equal(stored, array), f"{name} and {first} quantise the same input differently"
-
-        return hook
-
-
-def activation_codes(module: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """int8 codes [tokens, in] and scale [tokens], by the class' own quantiser."""
-    if isinstance(module, BitLinear):
-        codes, scale = module.activation_quant(x)
-        return codes, scale[:, 0]
-    # ActQuant returns codes / scale: its formula gives both, and its result proves that they are the ones it used.
-    scale = 127 / x.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
-    codes = (x * scale).round().clamp(-128, 127)
-    assert torch.equal(codes / scale, ActQuant.apply(x))
-    return codes.to(torch.int8), scale[:, 0]
 
 
 def trits_of(module: torch.nn.Module) -> torch.Tensor:

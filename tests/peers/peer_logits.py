@@ -5,25 +5,19 @@
 The prompt is encoded by the checkpoint's own tokenizer files. OUT: tokens, logits [tokens, vocab], generated.
 """
 
-import os
 import sys
 from pathlib import Path
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch loads: the quantisers are wrapped in torch.compile
-os.environ["HF_HUB_OFFLINE"] = "1"
-
-import torch
-from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
+from peer_program import open_transformers
 
 
 def main(checkpoint: str, prompt: str, new_tokens: str, out: str) -> None:
-    torch.set_num_threads(1)
-    model, problems = AutoModelForCausalLM.from_pretrained(
-        checkpoint, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
-    )
-    assert not any(problems.values()), problems
-    model.to(torch.float32).eval()  # embedding and norms of an offline checkpoint stay bf16 otherwise
+    model = open_transformers(checkpoint)
+    import torch  # behind it: it says how torch is to load
+    from safetensors.torch import save_file
+    from transformers import AutoTokenizer
+
     tokens = AutoTokenizer.from_pretrained(checkpoint)(prompt, return_tensors="pt").input_ids
     with torch.no_grad():
         logits = model(tokens).logits[0]

@@ -1,6 +1,5 @@
 """peer.safetensors, read and renamed: transformers' module names become tritgold's trace names."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,23 +7,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from tritgold.trace_names import TRACE_NAMES
+from tritgold_conformance.engines.transformers_names import is_recorded, our_name
 
-
-def _peer_names() -> dict[str, str]:
-    """transformers' name -> ours, for the outputs of modules and what a quantiser makes of their inputs."""
-    names = {}
-    for ours, theirs in TRACE_NAMES.items():
-        module, _, side = theirs.hf.partition(" ")
-        what = ours.rpartition(".")[2]
-        if what in ("codes", "scale"):
-            names[f"{module}.{what}"] = ours
-        elif side == "output" and what not in ("probs", "logits"):  # not the hooks' to record
-            names[f"{module}.output"] = ours
-    return names
-
-
-_OURS = _peer_names()
 _WHOLE = (".codes", ".scale")
 
 
@@ -42,11 +26,7 @@ class Peer:
         """Raises KeyError for an array that the table does not know."""
         arrays = load_file(path)
         heads = {name: arrays.pop(name) for name in ("tokens", "logits", "rows")}
-        renamed = {}
-        for name, array in arrays.items():
-            pattern, layer = _pattern(name)
-            renamed[_OURS[pattern].replace("{n}", layer)] = array
-        return cls(**heads, arrays=renamed)
+        return cls(**heads, arrays={our_name(name): array for name, array in arrays.items()})
 
     @property
     def whole(self) -> dict[str, np.ndarray]:
@@ -60,11 +40,5 @@ class Peer:
 
 
 def recorded(names: Iterable[str]) -> list[str]:
-    """Those of our trace names that a peer records."""
-    return [name for name in names if _pattern(name)[0] in _OURS.values()]
-
-
-def _pattern(name: str) -> tuple[str, str]:
-    """``layers.12.x`` -> (``layers.{n}.x``, ``12``)."""
-    found = re.search(r"(?<=layers\.)\d+", name)
-    return (name, "") if found is None else (name[: found.start()] + "{n}" + name[found.end() :], found[0])
+    """Those of our trace names that a peer records beside its logits."""
+    return [name for name in names if is_recorded(name) and name != "logits"]

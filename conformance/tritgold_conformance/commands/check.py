@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import common
+from tritgold_conformance.engines import MODES, SECONDS, WAYS
 
 if TYPE_CHECKING:
     from tritgold_conformance.compare import Comparison
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
+@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
+@click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 @common.json_option
 def check(
     spec: str,
+    timeout: int | None,
+    mode: str | None,
     model: str | None,
     count: int,
     seed: int,
@@ -47,16 +52,19 @@ def check(
         common.print_json(report.json_schema())
         return
     from tritgold_conformance.engine import load_engine
-    from tritgold_conformance.golden import GoldenRun, judging_tokens
+    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge, judge_alone
 
-    options = reading.words()
+    limit = () if timeout is None else ("--timeout", str(timeout))
+    options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS)
+        if only and (mode or engine.mode) != MODES[0]:
+            raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
         say("golden model")
-        golden = GoldenRun.of(checkpoint, tokens)
-        engine = load_engine(spec, path, checkpoint, len(tokens))
+        golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         if only:
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
         verdict = judge(golden, engine, common.model_name(model), speed, options, say)

@@ -62,6 +62,12 @@ def test_logits_agree(tritgold_report: Report, path: str) -> None:
     assert tritgold_report.levels[path].status == "passed", tritgold_report.levels[path].note
 
 
+def test_text_agrees(tritgold_report: Report) -> None:
+    """Behind every prefix the golden token is written, and the log-probabilities shown are the golden ones."""
+    require(tritgold_report, "text")
+    assert tritgold_report.levels["text"].status == "passed", tritgold_report.levels["text"].note
+
+
 def test_something_was_checked(tritgold_report: Report) -> None:
     """An engine that gives nothing must not look like one that passed."""
     assert tritgold_report.verdict != "nothing was checked"

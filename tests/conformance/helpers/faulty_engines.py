@@ -3,6 +3,8 @@
 A fault is either another configuration, other weights, or one replaced operation; there is no copy of the model.
 """
 
+import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +192,44 @@ class Crashing(LogitsOnly):
 
     def prefill(self, tokens: list[int]) -> np.ndarray:
         raise RuntimeError("kernel panic")
+
+
+class Hanging(LogitsOnly):
+    """Never comes back, whatever it is interrupted by."""
+
+    name = "hanging"
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+
+
+class HangingOperation(LogitsOnly):
+    """The same in an operation, where any exception of its own would be a failure of that operation alone."""
+
+    name = "hanging operation"
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        while True:
+            time.sleep(0.01)
+
+
+class HangingAtTheStart:
+    """Is never made."""
+
+    def __init__(self, model: str) -> None:
+        time.sleep(1000)
+
+
+class WritesOtherTokens(LogitsOnly):
+    """Writes the second likeliest token; its logits are right."""
+
+    name = "writes other tokens"
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        self.reset()
+        return int(np.argsort(self._inner.prefill(tokens)[-1])[-2]), {}
 
 
 class NotANumber(LogitsOnly):

@@ -1,0 +1,157 @@
+"""The two folders between the judge and a program: docs/command-protocol.md, as code.
+
+What a program wrote is untrusted, and read with our own strict reader.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.errors import EngineError, FormatError
+from tritgold.formats.container import PlannedTensor, StoredTensor
+from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.formats.safetensors_writer import write_safetensors
+from tritgold.formats.untrusted_text import parse_json, printable, read_text
+from tritgold.ternary import DenseMatrix, LinearWeight
+from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold_conformance.engines.asked import Asked, Shape
+
+PROTOCOL = "tritgold.command/1"
+OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
+ROWS = 1024  # of a float matrix that are widened at a time
+MAX_ANSWER = 1 << 20  # bytes of answer.json
+NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program wrote. name, versions: what it says of itself, empty where it says nothing."""
+
+    arrays: dict[str, np.ndarray]
+    name: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def write_model(folder: Path, checkpoint: Checkpoint, path: Path) -> None:
+    """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader."""
+    config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": str(path.resolve())}
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
+
+
+def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
+    """Every tensor of the page, one matrix in memory at a time."""
+    yield _matrix("embedding", weights.embedding)
+    yield _gain("final_norm", weights.final_norm)
+    if weights.head is not None:
+        yield _matrix("head", weights.head)
+    for index, layer in enumerate(weights.layers):
+        for name in LINEARS:
+            yield from _linear(f"layers.{index}.{name}", layer.linear(name))
+        for name in NORMS:
+            if (gain := getattr(layer, name)) is not None:
+                yield _gain(f"layers.{index}.{name}", gain)
+
+
+def _matrix(name: str, matrix: DenseMatrix) -> PlannedTensor:
+    rows, columns = matrix.shape
+    parts = (slice(first, min(first + ROWS, rows)) for first in range(0, rows, ROWS))
+    return PlannedTensor(
+        name, "F32", (rows, columns), 4 * rows * columns, lambda: (matrix.rows(part).tobytes() for part in parts)
+    )
+
+
+def _gain(name: str, gain: np.ndarray) -> PlannedTensor:
+    return PlannedTensor(name, "F32", gain.shape, 4 * gain.size, lambda: [gain.astype("<f4").tobytes()])
+
+
+def _linear(name: str, weight: LinearWeight) -> Iterator[PlannedTensor]:
+    rows, columns = weight.shape
+    yield PlannedTensor(
+        f"{name}.trits", "I8", (rows, columns), rows * columns, lambda: [weight.ternary().trits.tobytes()]
+    )
+    yield PlannedTensor(f"{name}.scale", "F32", (), 4, lambda: [weight.ternary().scale.astype("<f4").tobytes()])
+
+
+def write_requests(folder: Path, asked: Asked) -> None:
+    """requests.json and inputs.safetensors. Inputs that are one golden array are stored once."""
+    arrays: dict[str, np.ndarray] = {}
+    requested = []
+    for number, one in enumerate(asked.operations):
+        names = {role: one.shared.get(role, f"operation/{number}/{role}") for role in one.inputs}
+        arrays |= {names[role]: array for role, array in one.inputs.items()}
+        requested.append({"id": str(number), "operation": one.operation.name, "inputs": names})
+    requests: dict[str, Any] = {"protocol": PROTOCOL, "operations": requested}
+    requests["trace"] = {"tokens": asked.trace} if asked.trace else None
+    requests["logits"] = [{"id": s.id, "tokens": s.tokens, "chunks": s.chunks} for s in asked.sessions]
+    requests["text"] = {"tokens": asked.text} if asked.text else None
+    (folder / "requests.json").write_text(json.dumps(requests, indent=1))
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
+
+
+def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -> Answer:
+    """What a program wrote, its arrays copied out of the folder.
+
+    allowed: names and shapes. Raises EngineError, kind ``engine-output``, for a file that is missing, no plain file,
+    damaged or of another protocol, and for an array that was not asked for, of another shape or without numbers.
+    """
+    try:
+        header = parse_json(read_text(_plain(folder, ANSWER, thing), MAX_ANSWER))
+    except (OSError, ValueError) as error:
+        raise _refused(f"{ANSWER} cannot be read: {printable(error)}", thing) from None
+    except FormatError as error:
+        raise _refused(f"{ANSWER}: {error.message}", thing) from None
+    if not isinstance(header, dict) or header.get("protocol") != PROTOCOL:
+        got = header.get("protocol") if isinstance(header, dict) else type(header).__name__
+        raise _refused(f"{ANSWER} is of another protocol", thing, printable(repr(got)), PROTOCOL)
+    versions = header.get("versions", {})
+    if not isinstance(versions, dict):
+        raise _refused(f"{ANSWER}: versions is no object", thing, type(versions).__name__, "an object")
+    try:
+        stored = SafetensorsFile(_plain(folder, OUTPUTS, thing)).tensors
+    except FormatError as error:  # its text names a folder that is gone when it is read
+        where = f"{error.thing}: " if error.thing else ""
+        raise _refused(f"{OUTPUTS}: {where}{error.message}", thing, error.got, error.expected) from None
+    arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
+    said = {printable(key): printable(value) for key, value in list(versions.items())[:20]}
+    return Answer(arrays, printable(header.get("name") or ""), said)
+
+
+def _array(tensor: StoredTensor, allowed: Mapping[str, Shape | None], thing: str) -> np.ndarray:
+    name = f"{OUTPUTS}: {printable(repr(tensor.name))}"
+    if tensor.name not in allowed and not tensor.name.startswith("trace/"):
+        raise _refused(f"{name} was not asked for", thing)
+    shape = allowed.get(tensor.name)
+    if shape is not None and tensor.shape != shape:
+        raise _refused(f"{name} has another shape", thing, list(tensor.shape), list(shape))
+    if tensor.dtype in ("F16", "BF16"):
+        return tensor.floats()
+    if tensor.dtype not in NUMBERS:
+        raise _refused(f"{name} has a dtype of no use", thing, tensor.dtype, ", ".join([*NUMBERS, "F16", "BF16"]))
+    return tensor.data.copy().view(NUMBERS[tensor.dtype]).reshape(tensor.shape)
+
+
+def _plain(folder: Path, name: str, thing: str) -> Path:
+    """The path of a file in the folder, no link, pipe or device: these could lead out of it, or never end."""
+    for path, is_right, what in ((folder, stat.S_ISDIR, "folder"), (folder / name, stat.S_ISREG, "file")):
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            raise _refused(f"it ended without an error and wrote no {name}", thing) from None
+        if not is_right(mode):
+            raise _refused(f"{name if what == 'file' else 'the output folder'} is no plain {what}", thing)
+    return folder / name
+
+
+def _refused(message: str, thing: str, got: object = None, expected: object = None) -> EngineError:
+    return EngineError(
+        message, kind="engine-output", thing=thing, got=got, expected=expected, hint="docs/command-protocol.md"
+    )

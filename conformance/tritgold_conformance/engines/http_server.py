@@ -1,0 +1,200 @@
+"""A server as an engine: ``--engine http://HOST:PORT``, OpenAI-style completions with log-probabilities.
+
+One request a prefix of the input: the prompt as token ids, one token to be written, greedily. What it shows are the
+likeliest tokens alone, so the levels above are not assessed. http to the host that was named; no redirects, no proxies.
+"""
+
+import http.client
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tritgold.config import ModelConfig
+from tritgold.errors import EngineError
+from tritgold.formats.untrusted_text import parse_json, printable
+
+SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
+ENTRY = 500  # bytes of an answer for each of them, more than any server writes
+SPARE = 1 << 20
+FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N]"
+
+
+class HttpEngine:
+    """A completion server. seconds: for one answer, from connecting to its last byte."""
+
+    name = "http"
+    timed = False  # its own clock would have to be believed
+
+    def __init__(self, host: str, port: int, path: str, model: str, shown: int, seconds: float, vocab: int) -> None:
+        self._host, self._port, self._path, self._model = host, port, path, model
+        self._shown, self._seconds, self._vocab = min(shown, vocab), seconds, vocab
+        self._thing = f"engine http://{host}:{port}"
+        self._server = ""
+
+    def versions(self) -> dict[str, str]:
+        """What the server calls itself."""
+        said = {"server": self._server, "model": self._model}
+        return {key: value for key, value in said.items() if value}
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
+        """The token written behind these, and the log-probabilities shown. None where the server shows none.
+
+        llama.cpp shows none where the token is a part of a character. Raises EngineError for anything that is no
+        completion.
+        """
+        body = {"prompt": tokens, "max_tokens": 1, "temperature": 0, "logprobs": self._shown, "stream": False}
+        body["return_tokens_as_token_ids"] = True  # vLLM's; others pass over it
+        if self._model:
+            body["model"] = self._model
+        answer = self._ask("POST", "/completions", json.dumps(body).encode())
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            raise self._refused("the answer holds no choices", got=printable(repr(answer), 200))
+        try:
+            return _next_token(choices[0].get("logprobs"))
+        except _UnreadableError as error:
+            raise self._refused(str(error), got=printable(repr(choices[0].get("logprobs")), 200)) from None
+
+    def find_model(self) -> None:
+        """Take the first model that the server lists, where none was named; some servers insist on a name."""
+        if self._model:
+            return
+        try:
+            listed = self._ask("GET", "/models", None)
+            self._model = printable(str(listed["data"][0]["id"]))
+        except (EngineError, LookupError, TypeError):
+            self._model = ""  # it lists none; whether it completes is seen next
+
+    def _ask(self, method: str, what: str, body: bytes | None) -> Any:
+        """The JSON of one answer, within the time and size that it may take."""
+        limit = SPARE + ENTRY * self._shown
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._seconds)
+        late = threading.Event()
+        try:
+            connection.connect()
+            with _deadline(connection.sock, self._seconds, late):
+                connection.request(method, self._path + what, body, {"Content-Type": "application/json"})
+                with connection.getresponse() as response:
+                    self._server = printable(response.getheader("Server") or "")
+                    raw, status = response.read(limit + 1), response.status
+        except (OSError, http.client.HTTPException) as error:
+            if late.is_set() or isinstance(error, TimeoutError):
+                raise self._late() from None
+            what = f"gives no answer: {type(error).__name__}: {printable(error)}"
+            raise EngineError(what, kind="engine-http", thing=self._thing) from None
+        finally:
+            connection.close()
+        if late.is_set():
+            raise self._late()
+        if len(raw) > limit:
+            raise EngineError("answers too much", kind="engine-output-size", thing=self._thing, expected=limit)
+        if status != 200:
+            text = printable(raw[:300].decode(errors="replace"))
+            raise EngineError(
+                f"answers {method} {what} with status {status}: {text}", kind="engine-http", thing=self._thing
+            )
+        try:
+            return parse_json(raw.decode())
+        except ValueError as error:
+            raise self._refused(f"the answer is no JSON: {printable(error)}") from None
+
+    def _late(self) -> EngineError:
+        what = f"took longer than {self._seconds:g} s"
+        return EngineError(what, kind="engine-timeout", thing=self._thing, hint="--timeout allows more")
+
+    def _refused(self, message: str, got: object = None) -> EngineError:
+        return EngineError(message, kind="engine-output", thing=self._thing, got=got, hint="docs/judging.md#a-server")
+
+
+def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
+    """The engine behind ``http://HOST:PORT``; ``?model=NAME&logprobs=N`` say more.
+
+    Raises EngineError for another URL, and where nothing answers there.
+    """
+    try:
+        parts = urlsplit(url)
+        options = parse_qs(parts.query, strict_parsing=bool(parts.query))
+        port, shown = parts.port or 80, int(options.pop("logprobs", [str(SHOWN)])[0])
+        model = options.pop("model", [""])[0]
+    except ValueError:
+        parts, options, port, shown, model = urlsplit("x:"), {}, 0, 0, ""
+    if parts.scheme != "http" or not parts.hostname or parts.username is not None or options or shown < 1:
+        raise EngineError("is no server", kind="engine-unknown", thing=f"engine {url}", expected=FORM)
+    path = parts.path.rstrip("/")
+    path = path if path.endswith("/v1") else path + "/v1"
+    engine = HttpEngine(parts.hostname, port, path, model, shown, seconds, config.vocab)
+    engine.find_model()
+    return engine
+
+
+class _UnreadableError(Exception):
+    """The answer's log-probabilities are of no form that we know."""
+
+
+def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
+    """Two forms: ``content``, a list with ids (llama.cpp), and the older one of parallel lists (vLLM).
+
+    >>> _next_token({"tokens": ["token_id:7"], "top_logprobs": [{"token_id:7": -0.5, "token_id:3": -2.0}]})
+    (7, {7: -0.5, 3: -2.0})
+    """
+    if logprobs is None:
+        return None
+    try:
+        if "content" in logprobs:
+            if not logprobs["content"]:  # it wrote nothing: an end of the sequence
+                return None
+            (written,) = logprobs["content"]
+            pairs = [(_whole(entry["id"]), entry["logprob"]) for entry in written["top_logprobs"]]
+            token = _whole(written["id"])
+        else:
+            (text,) = logprobs["tokens"]
+            shown = (logprobs.get("top_logprobs") or [{}])[0]
+            pairs, token = [(_id_of(name), value) for name, value in shown.items()], _id_of(text)
+        found = {number: float(value) for number, value in pairs if type(value) in (int, float)}
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise _UnreadableError(f"the log-probabilities are of an unknown form ({printable(error)})") from None
+    if len(found) < len(pairs):
+        raise _UnreadableError("a token is shown twice, or without a number")
+    return token, found
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError("a token without an id")
+    return value
+
+
+def _id_of(text: str) -> int:
+    """``token_id:7`` -> 7. Texts cannot be told apart where two tokens have the same."""
+    found = re.fullmatch(r"token_id:(\d{1,9})", text)
+    if found is None:
+        raise _UnreadableError("tokens are named by their text; ids are needed (return_tokens_as_token_ids)")
+    return int(found[1])
+
+
+@contextmanager
+def _deadline(connected: socket.socket, seconds: float, late: threading.Event) -> Iterator[None]:
+    """Hang up after so many seconds, and say that it was late.
+
+    The socket's own time-out begins anew with each byte: a server that sends one a minute would never end.
+    """
+
+    def hang_up() -> None:
+        late.set()
+        with suppress(OSError):  # it has hung up itself
+            connected.shutdown(socket.SHUT_RDWR)
+
+    watch = threading.Timer(seconds, hang_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+        watch.join()
+        connected.close()

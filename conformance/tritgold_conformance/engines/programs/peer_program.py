@@ -1,0 +1,214 @@
+"""transformers and llama.cpp (xllamacpp) as programs of docs/command-protocol.md; runs in the peers' environment.
+
+    python peer_program.py transformers|llama.cpp INPUTS OUTPUTS
+
+Both open the checkpoint that config.json names, with their own readers. transformers: logits and activations, in
+float32 with eager attention; its trace bears its own module names (``transformers_names`` translates them).
+llama.cpp: log-probabilities of the whole vocabulary behind each prefix, from its own server; it never shows logits.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+PROTOCOL = "tritgold.command/1"
+
+
+def main(peer: str, inputs: Path, outputs: Path) -> None:
+    """Answer the requests of one run."""
+    from safetensors.numpy import save_file
+
+    config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
+    answer = {"transformers": transformers_answers, "llama.cpp": llama_cpp_answers}[peer]
+    arrays, versions = answer(config["checkpoint"], requests)
+    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, outputs / "outputs.safetensors")
+    header = {"protocol": PROTOCOL, "name": peer, "versions": versions}
+    (outputs / "answer.json").write_text(json.dumps(header))
+
+
+# ---- transformers ----------------------------------------------------------------------------------------------------
+
+
+def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arrays, dict[str, str]]:
+    """Logits of every session, and the trace."""
+    model = open_transformers(checkpoint)
+    import torch
+    import transformers
+
+    found = {}
+    with torch.no_grad():
+        if requests.get("trace"):
+            tokens = torch.tensor(requests["trace"]["tokens"])
+            recorder = Recorder(model, torch.arange(len(tokens)))
+            logits = model(tokens[None]).logits[0]
+            found = {f"trace/{name}": array.numpy() for name, array in recorder.arrays.items()}
+            found["trace/lm_head.output"] = logits.numpy()
+            recorder.remove()
+        for session in requests.get("logits") or []:
+            found[f"logits/{session['id']}"] = _session(model, session["tokens"], session["chunks"])
+    return found, {module.__name__: module.__version__ for module in (transformers, torch)}
+
+
+def open_transformers(checkpoint: str) -> Any:
+    """The model in float32, one thread. Ends the program where a weight is missing or left over."""
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch loads: the quantisers are wrapped in torch.compile
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    model, problems = transformers.AutoModelForCausalLM.from_pretrained(
+        checkpoint, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    if any(problems.values()):
+        sys.exit(f"transformers does not find or does not use some weights: {problems}")
+    # Its offline deserialiser leaves embedding and norms bf16 beside float32 linears; widening is exact.
+    return model.to(torch.float32).eval()
+
+
+def _session(model: Any, tokens: list[int], chunks: list[int]) -> np.ndarray:
+    """Logits [tokens, vocab], read through its own cache."""
+    import torch
+
+    rows, cache, start = [], None, 0
+    for length in chunks:
+        out = model(torch.tensor([tokens[start : start + length]]), past_key_values=cache, use_cache=True)
+        rows.append(out.logits[0].numpy())
+        cache, start = out.past_key_values, start + length
+    return np.concatenate(rows)
+
+
+class Recorder:
+    """Forward hooks on every linear, norm, layer and on the embedding.
+
+    arrays: ``<module>.output`` float32, the given rows of it; ``<linear>.codes`` int8 and ``.scale`` float32 of its
+    input, all rows, once for linears that share an input (q, k, v; gate, up).
+    """
+
+    def __init__(self, model: Any, rows: Any) -> None:
+        from transformers.integrations.bitnet import AutoBitLinear, BitLinear
+
+        self.rows = rows
+        self.arrays: dict[str, Any] = {}
+        self._hooks = []
+        for name, module in model.named_modules():
+            if isinstance(module, BitLinear | AutoBitLinear):
+                self._hooks.append(module.register_forward_hook(self.linear(name)))
+            elif type(module).__name__.endswith(("RMSNorm", "DecoderLayer", "Embedding")) and "rotary" not in name:
+                self._hooks.append(module.register_forward_hook(self.output(name)))
+
+    def remove(self) -> None:
+        """Take the hooks off again."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def output(self, name: str) -> Callable[..., None]:
+        """A hook that keeps the output."""
+
+        def hook(module: Any, arguments: tuple[Any, ...], output: Any) -> None:
+            self.arrays[f"{name}.output"] = output[0, self.rows].clone()
+
+        return hook
+
+    def linear(self, name: str) -> Callable[..., None]:
+        """A hook that keeps the output, and codes and scale of the input."""
+        import torch
+
+        parent, _, kind = name.rpartition(".")
+        first = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}.get(kind, kind)
+
+        def hook(module: Any, arguments: tuple[Any, ...], output: Any) -> None:
+            self.output(name)(module, arguments, output)
+            codes, scale = activation_codes(module, arguments[0][0])
+            for what, array in (("codes", codes), ("scale", scale)):
+                stored = self.arrays.setdefault(f"{parent}.{first}.{what}", array)
+                assert torch.equal(stored, array), f"{name} and {first} quantise the same input differently"
+
+        return hook
+
+
+def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
+    """int8 codes [tokens, in] and scale [tokens], by the class' own quantiser."""
+    import torch
+    from transformers.integrations.bitnet import ActQuant, BitLinear
+
+    if isinstance(module, BitLinear):
+        codes, scale = module.activation_quant(x)
+        return codes, scale[:, 0]
+    # ActQuant returns codes / scale: its formula gives both, and its result proves that they are the ones it used.
+    scale = 127 / x.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
+    codes = (x * scale).round().clamp(-128, 127)
+    assert torch.equal(codes / scale, ActQuant.apply(x))
+    return codes.to(torch.int8), scale[:, 0]
+
+
+# ---- llama.cpp -------------------------------------------------------------------------------------------------------
+
+
+def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, dict[str, str]]:
+    """The next token behind each prefix, and log-probabilities of the whole vocabulary."""
+    from importlib.metadata import version
+
+    said = {"xllamacpp": version("xllamacpp")}
+    tokens = (requests.get("text") or {}).get("tokens")
+    if not tokens:
+        return {}, said
+    try:
+        server = open_server(model, context=max(512, len(tokens) + 8))
+    except RuntimeError as error:
+        sys.exit(f"llama.cpp refuses the file: {error}")
+    # Each prefix finds the one before it in the cache: the ids are read once, one at a time.
+    rows = [logprobs_behind(server, tokens[: n + 1]) for n in range(len(tokens))]
+    best = np.array([-1 if row is None else int(np.argmax(row)) for row in rows])
+    width = max((len(row) for row in rows if row is not None), default=0)
+    logprobs = np.stack([np.zeros(width) if row is None else row for row in rows])
+    ids = np.tile(np.arange(width), (len(tokens), 1))
+    return {"text/token": best, "text/ids": ids, "text/logprobs": logprobs}, said
+
+
+def open_server(model: str, context: int = 512) -> Any:
+    """llama.cpp's server on a GGUF file; also on a free port of this machine. RuntimeError where it refuses the file.
+
+    KV cache in float32 and no flash attention: the defaults round K and V to float16.
+    """
+    import xllamacpp as xl
+
+    params = xl.CommonParams()
+    params.model.path = model
+    params.n_ctx, params.n_parallel, params.warmup, params.verbosity, params.port = context, 1, False, 0, 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return xl.Server(params)
+
+
+def logprobs_behind(server: Any, ids: list[int]) -> np.ndarray | None:
+    """float64 [vocab]: log-softmax of the raw logits, whatever the sampler then bans.
+
+    None where the token that it would write is a part of a character: then it shows none.
+    """
+    content = complete(server, ids, max_tokens=1, logprobs=1 << 20, ignore_eos=True)
+    if content is None:
+        return None
+    (token,) = content
+    entries = sorted((entry["id"], entry["logprob"]) for entry in token["top_logprobs"])
+    assert [token for token, _ in entries] == list(range(len(entries))), "some of the vocabulary is missing"
+    return np.array([value for _, value in entries], np.float64)
+
+
+def complete(server: Any, ids: list[int], **options: object) -> list[dict[str, Any]] | None:
+    """One entry a generated token, greedily. None where the server shows no log-probabilities."""
+    answer = server.handle_completions({"prompt": ids, "temperature": 0, "cache_prompt": True, **options})
+    shown = answer["choices"][0]["logprobs"]
+    return None if shown is None else list(shown["content"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,153 @@
+"""The text level: which token an engine would write at each position, and the few log-probabilities it shows.
+
+What an HTTP server gives. Weaker than logits: what the most likely tokens do not show is not judged. Each prefix of the
+input is asked for alone, so a wrong token does not lead the next answer astray.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.logits import LOGIT_NOISE, SEARCHABLE
+from tritgold_conformance.spread import allowed_by_spread
+from tritgold_conformance.ties import TIE, BrokenTie, first_off, near_ties, resolve_ties
+
+# A server computes a probability in float32 and reports its logarithm: below e**-87 it is subnormal, then 0.
+FLOOR = -80.0
+Completion = tuple[int, dict[int, float]]
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """One position. token: golden, engine. near_tie: they differ, between tokens that float noise may exchange.
+
+    shown: log-probabilities compared; max_abs: the largest |difference| of them, nats, with broken ties followed; None
+    where none was shown. problem: why it fails, empty where it passes.
+    """
+
+    position: int
+    token: tuple[int, int]
+    near_tie: bool
+    shown: int
+    max_abs: float | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class TextVerdict:
+    """All positions that the engine answered. ties: those that explain it. allowed: as in ``LogitsVerdict``."""
+
+    positions: list[TextPosition]
+    absent: int = 0
+    ties: list[BrokenTie] = field(default_factory=list)
+    allowed: float | None = None
+
+    @property
+    def failing(self) -> list[TextPosition]:
+        """In order."""
+        return [position for position in self.positions if position.problem]
+
+    @property
+    def note(self) -> str:
+        """The level's figures in one line."""
+        if self.failing:
+            first = self.failing[0]
+            return f"{len(self.failing)} of {len(self.positions)} positions, first {first.position}: {first.problem}"
+        near = sum(position.near_tie for position in self.positions)
+        same = sum(position.token[0] == position.token[1] for position in self.positions)
+        note = f"greedy token equal at {same} of {len(self.positions)}" + (f" ({near} near ties)" if near else "")
+        differences = [position.max_abs for position in self.positions if position.max_abs is not None]
+        if not differences:
+            return f"{note}; no log-probabilities were given"
+        most = max(position.shown for position in self.positions)
+        note += f"; the {most} log-probabilities shown within {max(differences):.1e}"
+        if self.allowed is not None:
+            note += f"; ties too many to search, held to the golden model's own spread of {self.allowed:.1e}"
+        return note + (f"; broken ties followed: {len(self.ties)}" if self.ties else "")
+
+
+def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> TextVerdict:
+    """Judge what the engine would write behind each prefix of the golden tokens; None: it gave nothing there.
+
+    Log-probabilities are held to the noise of float32, rounding ties followed as for logits. A token other than the
+    golden one passes where the two are closer than the noise could move them. A token that the engine leaves out of
+    its list although it is more likely than the last one in it fails.
+    """
+    golden = _in_log_probabilities(golden)
+    shape = golden.logits.shape
+    shown, given = np.zeros(shape, bool), np.zeros(shape)
+    broken: dict[int, str] = {}
+    for position, completion in enumerate(completions):
+        token, logprobs = completion or (0, {})
+        outside = [i for i in (token, *logprobs) if not 0 <= i < shape[1]]
+        if outside or not np.isfinite(list(logprobs.values())).all():
+            why = f"token {outside[0]} is outside the vocabulary" if outside else "non-finite log-probabilities"
+            broken[position] = why
+            continue
+        ids = list(logprobs)
+        shown[position, ids], given[position, ids] = True, np.maximum(list(logprobs.values()), FLOOR)
+    rows, ties, allowed = _explained(golden, given, shown, search=not broken)
+    if allowed is None and not shown.any():
+        differ = any(c is not None and c[0] != int(np.argmax(rows[t])) for t, c in enumerate(completions))
+        allowed = allowed_by_spread(golden) if differ else None
+    verdict = TextVerdict([], sum(c is None for c in completions), ties, allowed)
+    for position, completion in enumerate(completions):
+        if completion is not None:
+            judged = _position(position, rows[position], completion[0], given[position], shown[position], allowed)
+            if position in broken:
+                judged = replace(judged, problem=broken[position])
+            verdict.positions.append(judged)
+    return verdict
+
+
+def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
+    """The same run, log-probabilities in the place of its logits, also where it is run again to follow ties."""
+    head = golden.arithmetic.logits
+
+    def log_probabilities(x: np.ndarray, weights: object) -> np.ndarray:
+        return _log_softmax(head(x, weights))
+
+    arrays = {**golden.trace.arrays, "logits": _log_softmax(golden.logits)}
+    arithmetic = replace(golden.arithmetic, logits=log_probabilities)
+    return replace(golden, trace=replace(golden.trace, arrays=arrays), arithmetic=arithmetic)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64 [tokens, vocab], not below FLOOR."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)), FLOOR)
+
+
+def _explained(
+    golden: GoldenRun, given: np.ndarray, shown: np.ndarray, search: bool
+) -> tuple[np.ndarray, list[BrokenTie], float | None]:
+    """Golden rows behind the ties that explain what is shown; or what broken ties may move a row by, if too many."""
+    off = first_off(golden.logits, given, LOGIT_NOISE, 0, shown)
+    if off is None or not search:
+        return golden.logits, [], None
+    if sum(int((places[:, 0] == off).sum()) for _, places, _ in near_ties(golden, golden.trace, TIE)) > SEARCHABLE:
+        return golden.logits, [], allowed_by_spread(golden)
+    resolved = resolve_ties(golden, given, LOGIT_NOISE, shown)
+    return resolved.logits, resolved.ties, None
+
+
+def _position(
+    t: int, golden: np.ndarray, token: int, given: np.ndarray, shown: np.ndarray, allowed: float | None
+) -> TextPosition:
+    best, largest = int(np.argmax(golden)), float(np.abs(golden).max())
+    noise = largest * (LOGIT_NOISE if allowed is None else max(allowed, LOGIT_NOISE))
+    worst = float(np.abs(given - golden)[shown].max()) if shown.any() else None
+    problem, near_tie = "", False
+    if worst is not None and worst > noise:
+        at = int(np.argmax(np.where(shown, np.abs(given - golden), -1)))
+        problem = f"log-probability of token {at} is {given[at]:.6g}, golden {golden[at]:.6g}"
+    elif shown.any() and (hidden := np.flatnonzero(~shown & (golden > given[shown].min() + 2 * noise))).size:
+        at = int(hidden[np.argmax(golden[hidden])])
+        problem = f"token {at} is not shown, though its log-probability {golden[at]:.6g} is among the highest"
+    elif 0 <= token < golden.size and token != best:
+        near_tie = bool(golden[best] - golden[token] <= 2 * noise)
+        gap = golden[best] - golden[token]
+        problem = "" if near_tie else f"writes token {token} for {best}, which is {gap:.2g} nats likelier"
+    return TextPosition(t, (best, token), near_tie, int(shown.sum()), worst, problem)

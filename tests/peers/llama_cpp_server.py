@@ -1,0 +1,17 @@
+"""llama.cpp's HTTP server on a GGUF file (xllamacpp), on a free port of this machine; runs in the peers' environment.
+
+    python tests/peers/llama_cpp_server.py MODEL.gguf
+
+Prints its address, and ends when its standard input does. Opened as ``--engine llama.cpp`` opens it.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
+from peer_program import open_server
+
+if __name__ == "__main__":
+    server = open_server(sys.argv[1])
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
