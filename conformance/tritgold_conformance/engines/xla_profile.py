@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from tritgold_xla.choice import choose
-from tritgold_xla.formulations import FORMULATIONS
 
 from tritgold_xla import attention, head, kv_cache, layers
 from tritgold_xla.bit_linear import apply_scales, quantize
+from tritgold_xla.choice import choose
 from tritgold_xla.flags import jit
+from tritgold_xla.formulations import FORMULATIONS
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
