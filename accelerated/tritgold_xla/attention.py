@@ -48,6 +48,8 @@ def attend(
     layer: Int32[jax.Array, ""],
     length: Int32[jax.Array, ""],
     ends: Int32[jax.Array, " tokens"],
+    kv_heads: int,
+    sequence: Int32[jax.Array, ""] | int = 0,
 ) -> Float32[jax.Array, "tokens width"]:
     """Both steps above over the first ``length`` positions of one layer, PART of them at a time.
 
@@ -55,7 +57,6 @@ def attend(
     has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
     """
     tokens, heads, head_dim = q.shape
-    kv_heads = cache.keys.shape[1]
     grouped = _grouped(q, kv_heads)
     rows = grouped.shape[1]
     seen = _repeated(ends, rows // tokens)
@@ -63,7 +64,7 @@ def attend(
     def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         largest, total, mixed = so_far
         first = index * PART
-        keys, values = kv_cache.read(cache, scheme, layer, first, PART, length)
+        keys, values = kv_cache.read(cache, scheme, layer, first, PART, length, kv_heads, sequence)
         visible = first + lax.iota(jnp.int32, PART) < seen
         scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
         larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))

@@ -115,14 +115,9 @@ def _fill(
             asked = masked & inside
             rows = sub_block * p.sub_block - 1 + lax.iota(jnp.int32, p.sub_block)
             rows = jnp.where(commit, size - 1, rows)  # the last token says how the text goes on
-        _, x, cache, finite, _, _ = hidden_states(
-            parameters,
-            f.cache,
-            tokens,
-            begin,
-            jnp.minimum(block.stop, block.room) - begin,
-            config=config,
-            options=options,
+        count = jnp.minimum(block.stop, block.room) - begin
+        x, cache, finite, _, _ = hidden_states(
+            parameters, f.cache, tokens, begin, count, zero, config=config, options=options
         )
         wanted = jnp.take(x, jnp.clip(rows, 0, tokens.shape[0] - 1), axis=0)
         tokens_of, sure_of = _predicted(head.logits(wanted, parameters.head), p.mask)

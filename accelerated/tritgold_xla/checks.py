@@ -30,6 +30,13 @@ def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
     return ids.astype(np.int32)
 
 
+def check_sequences(sequences: int) -> int:
+    """The number of sequences of a cache, or a ContextError."""
+    if type(sequences) is not int or sequences < 1:
+        raise ContextError("cannot be", kind="batch", thing="sequences", got=sequences, expected="1 or more")
+    return sequences
+
+
 def check_memory(needed: int) -> None:
     """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where nobody says how much is."""
     meminfo = Path("/proc/meminfo")

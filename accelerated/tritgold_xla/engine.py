@@ -7,14 +7,14 @@ import jax
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
-from tritgold.errors import EngineError
+from tritgold.errors import ContextError, EngineError
 from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.block_program import Block, Filled, fill
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
-from tritgold_xla.checks import check_capacity, check_memory, check_room, non_finite
+from tritgold_xla.checks import check_capacity, check_memory, check_room, check_sequences, non_finite
 from tritgold_xla.choice import library_dots
 from tritgold_xla.diffusion_options import BlockProgram
 from tritgold_xla.flags import MODE, cpu_device
@@ -36,7 +36,9 @@ class XlaEngine:
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
     formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each.
-    progress: called after each tensor that is packed, with how many are done and of how many.
+    sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
+    first, or of the one that is named. progress: called after each tensor that is packed, with how many are done and of
+    how many.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, or where memory is short (``memory``, before
@@ -52,24 +54,26 @@ class XlaEngine:
         capacity: int | None = None,
         kv_cache: str = "f32",
         formulation: str | None = None,
+        sequences: int = 1,
         progress: Progress | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config)
         self._options = Options(kv_scheme(kv_cache).name, _everywhere(formulation))
         self._device = cpu_device()
-        check_memory(parameter_bytes(config, screen=False) + cache_bytes(config, self.capacity, kv_cache))
+        self.sequences = check_sequences(sequences)
+        check_memory(parameter_bytes(config, screen=False) + cache_bytes(config, self.capacity, kv_cache, sequences))
         library_dots()  # asked now, for it compiles a program of its own
         self._parameters = load_parameters(config, weights, self.capacity, self._device, progress=progress)
         self._operations = {operation.name: operation for operation in operations(config)}
-        self._cache = self._new_cache()
-        self._length = 0
+        self._cache = self._new_cache(sequences)
+        self._lengths = [0] * sequences
         self.screened = self.unscreened = 0
 
     @property
     def length(self) -> int:
-        """Positions that the cache holds."""
-        return self._length
+        """Positions that the cache holds of the first sequence."""
+        return self._lengths[0]
 
     def versions(self) -> dict[str, str]:
         """What results may depend on: the versions of JAX and of its compiler, and the device."""
@@ -81,22 +85,44 @@ class XlaEngine:
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self._length = 0  # what the cache still holds is behind its length and never read
+        self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
         return np.concatenate(self._append(tokens, "all", "all"))
 
-    def read(self, tokens: Sequence[int], block: int | None = None) -> np.ndarray:
+    def read(self, tokens: Sequence[int], block: int | None = None, sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at the last one, float32 [vocab]; the head is computed for it alone.
 
         block: tokens see their own block of so many positions whole; then chunks must end where blocks end.
         """
-        return self._append(tokens, "none", "last", block)[-1]
+        return self._append(tokens, "none", "last", block, sequence)[-1]
 
     def step(self, token: int) -> np.ndarray:
         """Append one token. Returns the logits for the next one, float32 [vocab]."""
         return self._append([token], "none", "last")[-1]
+
+    def step_all(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append one token to each sequence. Returns the logits for the next ones, float32 [sequences, vocab]."""
+        if len(tokens) != self.sequences:
+            raise ContextError(
+                "one token for each sequence", kind="batch", got=f"{len(tokens)} tokens", expected=self.sequences
+            )
+        ids = np.concatenate(
+            [
+                check_room(check_tokens([token], self.config, past), past, self.capacity)
+                for token, past in zip(tokens, self._lengths, strict=True)
+            ]
+        )
+        options = self._options._replace(batched=True)
+        starts, places = np.array(self._lengths, np.int32), (np.int32(ids.size), np.int32(0))
+        chunk = model.forward(
+            self._parameters, self._cache, ids, starts, *places, config=self.config, options=options, ending="all"
+        )
+        self._cache = chunk.cache
+        self._refuse_non_finite(chunk, ids.size, "all")
+        self._lengths = [length + 1 for length in self._lengths]
+        return np.array(chunk.result)
 
     def greedy(self, tokens: Sequence[int]) -> int:
         """Append the tokens. Returns the most likely next one: that of the largest logit, of equal ones the lowest id.
@@ -128,9 +154,9 @@ class XlaEngine:
         """
         ids = check_room(check_tokens(tokens, self.config), 0, self.capacity)
         trace = Trace(tokens=ids.tolist(), mode=MODE.id, engine=self.name, versions=self.versions())
-        cache = self._new_cache()
+        cache = self._new_cache(1)
         for part in chunks(ids.size, _TRACED_CHUNK):
-            chunk = self._run(ids[part], cache, part.start, "all", traced=True)
+            chunk = self._run(ids[part], cache, (part.start, 0), "all", traced=True)
             cache = chunk.cache
             self._refuse_non_finite(chunk, part.stop - part.start, "all")
             self._record(trace, chunk, part)
@@ -146,37 +172,41 @@ class XlaEngine:
         at = Model(self.config, self._parameters, self.capacity, dict(self._options.formulations))
         return run_operation(at, self._operations[name], inputs)
 
-    def _new_cache(self) -> KvCache:
-        return kv_cache.new_cache(self.config, self.capacity, self._device, self._options.scheme)
+    def _new_cache(self, sequences: int) -> KvCache:
+        return kv_cache.new_cache(self.config, self.capacity, self._device, self._options.scheme, sequences)
 
     def _append(
-        self, tokens: Sequence[int], ending: Ending, last: Ending, block: int | None = None
+        self, tokens: Sequence[int], ending: Ending, last: Ending, block: int | None = None, sequence: int = 0
     ) -> list[np.ndarray]:
         """The results of the chunks; last: the ending of the last of them. All or nothing."""
-        ids = check_room(check_tokens(tokens, self.config, self._length), self._length, self.capacity)
+        if not 0 <= sequence < self.sequences:
+            raise ContextError("no such sequence", kind="batch", got=sequence, expected=f"below {self.sequences}")
+        past = self._lengths[sequence]
+        ids = check_room(check_tokens(tokens, self.config, past), past, self.capacity)
         results = []
         for part in chunks(ids.size):
             count, wanted = part.stop - part.start, last if part.stop == ids.size else ending
-            chunk = self._run(ids[part], self._cache, self._length + part.start, wanted, block=block)
+            at = past + part.start, sequence
+            chunk = self._run(ids[part], self._cache, at, wanted, block=block)
             self._cache = chunk.cache  # before anything is refused: the old one has been donated
             self._refuse_non_finite(chunk, count, wanted)
             result = np.array(chunk.result)
             results.append(result[:count] if wanted == "all" else result)
-        self._length += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
+        self._lengths[sequence] += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
         return results
 
     def _run(
         self,
         ids: np.ndarray,
         cache: KvCache,
-        start: int,
+        at: tuple[int, int],
         ending: Ending,
         traced: bool = False,
         block: int | None = None,
     ) -> model.Chunk:
-        """One chunk. The cache given is used up."""
+        """One chunk; at: position and sequence. The cache given is used up."""
         count, padded = ids.size, pad(ids, bucket(ids.size))
-        place = np.int32(start), np.int32(count)
+        place = np.int32(at[0]), np.int32(count), np.int32(at[1])
         options = self._options._replace(block=block)
         static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
         return model.forward(self._parameters, cache, padded, *place, **static)

@@ -1,5 +1,7 @@
 """The KV cache on the device: room for ``capacity`` positions of every layer, allocated once and written in place.
 
+Several sequences stand side by side along the heads: the first has heads 0 to kv_heads - 1, the next the next.
+
 How many positions are filled is the engine's knowledge, not the cache's. Whatever stands behind them is never read.
 """
 
@@ -18,7 +20,7 @@ PART = 256
 
 
 class KvCache(NamedTuple):
-    """Keys (after RoPE) and values, [layers, kv_heads, positions, head_dim] in the scheme's type, and their scales.
+    """Keys (after RoPE), values and their scales, [layers, sequences * kv_heads, positions, head_dim or scales].
 
     positions: the capacity and a chunk more, up to a multiple of PART, so that a padded chunk and a part of PART
     positions always fit: ``dynamic_update_slice`` would move them down over rows that are in use.
@@ -44,16 +46,18 @@ def positions(capacity: int) -> int:
     return -(-(capacity + CHUNKS[-1]) // PART) * PART
 
 
-def cache_bytes(config: ModelConfig, capacity: int, scheme: str) -> int:
+def cache_bytes(config: ModelConfig, capacity: int, scheme: str, sequences: int = 1) -> int:
     """Bytes of a whole cache."""
     row = kv_scheme(scheme).row_bytes(config.head_dim)
-    return 2 * config.layers * config.kv_heads * positions(capacity) * row
+    return 2 * config.layers * sequences * config.kv_heads * positions(capacity) * row
 
 
-def new_cache(config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32") -> KvCache:
+def new_cache(
+    config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32", sequences: int = 1
+) -> KvCache:
     """An empty cache. Buffers of their own, because the cache is donated and one buffer cannot be given away twice."""
     kind = kv_scheme(scheme)
-    shape = (config.layers, config.kv_heads, positions(capacity))
+    shape = (config.layers, sequences * config.kv_heads, positions(capacity))
 
     def side() -> tuple[jax.Array, jax.Array]:
         stored = jnp.zeros((*shape, config.head_dim), kind.dtype, device=device)
@@ -63,12 +67,20 @@ def new_cache(config: ModelConfig, capacity: int, device: jax.Device, scheme: st
     return KvCache(keys, values, key_scales, value_scales)
 
 
-def append(cache: KvCache, scheme: str, layer: jax.Array, start: jax.Array, k: jax.Array, v: jax.Array) -> KvCache:
+def append(
+    cache: KvCache,
+    scheme: str,
+    layer: jax.Array,
+    start: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    sequence: jax.Array | int = 0,
+) -> KvCache:
     """The cache with k and v, float32 [tokens, kv_heads, head_dim], from position ``start`` on of one layer.
 
     Padding of the chunk is written too, behind what will be the length; the next chunk writes over it.
     """
-    kind, at = kv_scheme(scheme), (layer, 0, start, 0)
+    kind, at = kv_scheme(scheme), (layer, sequence * k.shape[1], start, 0)
 
     def put(stored: jax.Array, scales: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         new, new_scales = kind.store(rows.transpose(1, 0, 2))
@@ -81,7 +93,14 @@ def append(cache: KvCache, scheme: str, layer: jax.Array, start: jax.Array, k: j
 
 
 def read(
-    cache: KvCache, scheme: str, layer: jax.Array, first: jax.Array, size: int, length: jax.Array
+    cache: KvCache,
+    scheme: str,
+    layer: jax.Array,
+    first: jax.Array,
+    size: int,
+    length: jax.Array,
+    kv_heads: int,
+    sequence: jax.Array | int = 0,
 ) -> tuple[jax.Array, jax.Array]:
     """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
 
@@ -92,8 +111,8 @@ def read(
 
     def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
         def part(array: jax.Array) -> jax.Array:
-            size_of = (1, array.shape[1], size, array.shape[3])
-            return lax.dynamic_slice(array, (layer, 0, first, 0), size_of)[0]
+            size_of = (1, kv_heads, size, array.shape[3])
+            return lax.dynamic_slice(array, (layer, sequence * kv_heads, first, 0), size_of)[0]
 
         return jnp.where(filled, kind.load(part(stored), part(scales)), jnp.float32(0))
 

@@ -30,12 +30,14 @@ class Options(NamedTuple):
     """What a program is compiled for, beside its shapes.
 
     scheme: of the KV cache. formulations: the names that override ``choose``, by the name of a linear. block: None for
-    causal attention; else tokens see their own block of so many positions whole.
+    causal attention; else tokens see their own block of so many positions whole. batched: the tokens are the next ones
+    of as many sequences.
     """
 
     scheme: str = "f32"
     formulations: tuple[tuple[str, str], ...] = ()
     block: int | None = None
+    batched: bool = False
 
 
 class Chunk(NamedTuple):
@@ -56,12 +58,13 @@ class Chunk(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the chunk stands: position of its first token, tokens that are no padding, positions behind it.
+    """Where the chunk stands: its sequence, the position of each token, tokens that are no padding, positions filled.
 
     ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
     """
 
-    start: jax.Array
+    sequence: jax.Array
+    positions: jax.Array
     tokens: jax.Array
     length: jax.Array
     ends: jax.Array
@@ -75,22 +78,22 @@ def _forward(
     tokens: jax.Array,
     start: jax.Array,
     count: jax.Array,
+    sequence: jax.Array,
     *,
     config: ModelConfig,
     options: Options,
     ending: Ending,
     traced: bool = False,
 ) -> Chunk:
-    """Run a padded chunk behind the first ``start`` positions of the cache.
+    """Run a padded chunk behind the first ``start`` positions of a sequence; or, batched, the next token of each.
 
-    tokens: int32 [tokens], of which the first ``count`` are real. start, count: int32 []; start + count must not
-    exceed the capacity. config, options, ending, traced: static. The cache is donated: only the returned one may be
-    used again.
+    tokens: int32 [tokens], of which the first ``count`` are real. start, count, sequence: int32 []; start + count must
+    not exceed the capacity. Batched, start is int32 [tokens], for each sequence, and nothing is padding. config,
+    options, ending, traced: static. The cache is donated: only the returned one may be used again.
     """
-    embedded, x, cache, finite, outer, inner = hidden_states(
-        parameters, cache, tokens, start, count, config=config, options=options, traced=traced
+    x, cache, finite, outer, inner = hidden_states(
+        parameters, cache, tokens, start, count, sequence, config=config, options=options, traced=traced
     )
-    del embedded
     return Chunk(_ended(parameters, x, count, ending), cache, finite, outer, inner)
 
 
@@ -103,20 +106,23 @@ def hidden_states(
     tokens: jax.Array,
     start: jax.Array,
     count: jax.Array,
+    sequence: jax.Array,
     *,
     config: ModelConfig,
     options: Options,
     traced: bool = False,
-) -> tuple[jax.Array, jax.Array, KvCache, jax.Array, Arrays, Arrays]:
-    """(embedding, final norm, cache, finite, outer, inner): everything of a pass but the head."""
-    positions = start + lax.iota(jnp.int32, tokens.shape[0])
+) -> tuple[jax.Array, KvCache, jax.Array, Arrays, Arrays]:
+    """(final norm, cache, finite, outer, inner): everything of a pass but the head."""
+    positions = start if options.batched else start + lax.iota(jnp.int32, tokens.shape[0])
     sin, cos = (jnp.take(table, positions, axis=0, mode="clip") for table in (parameters.sin, parameters.cos))
     length = start + count
-    if options.block is None:
+    if options.batched:
+        ends = positions + 1
+    elif options.block is None:
         ends = jnp.minimum(positions + 1, length)
     else:
         ends = jnp.minimum((positions // options.block + 1) * options.block, length)
-    place = _Place(start, count, length, ends, sin, cos)
+    place = _Place(sequence, positions, count, length, ends, sin, cos)
 
     def step(
         carry: tuple[jax.Array, KvCache], index: jax.Array
@@ -131,7 +137,7 @@ def hidden_states(
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
     x = layers.rms_norm(x, parameters.final_norm, config.norm_eps)
     outer = {"embedding": embedded, "final_norm": x} if traced else {}
-    return embedded, x, cache, finite, outer, inner
+    return x, cache, finite, outer, inner
 
 
 def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: Ending) -> jax.Array:
@@ -190,13 +196,18 @@ def _layer(
     q = record("q_rope", layers.rotate(q.reshape(tokens, c.heads, c.head_dim), place.sin, place.cos))
     k = record("k_rope", layers.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
     v = v.reshape(tokens, c.kv_heads, c.head_dim)
-    cache = kv_cache.append(cache, options.scheme, index, place.start, k, v)
-    if traced:
-        keys, values = kv_cache.read(cache, options.scheme, index, jnp.int32(0), cache.positions, place.length)
-        probs = record("probs", attention.softmax_weights(q, keys, place.ends))
-        a = attention.mix_values(probs, values)
+    if options.batched:
+        cache, a = _attend_each(options.scheme, place, index, q, k, v, cache)
     else:
-        a = attention.attend(q, cache, options.scheme, index, place.length, place.ends)
+        cache = kv_cache.append(cache, options.scheme, index, place.positions[0], k, v, place.sequence)
+        at = options.scheme, index
+        if traced:
+            whole = jnp.int32(0), cache.positions
+            keys, values = kv_cache.read(cache, *at, *whole, place.length, c.kv_heads, place.sequence)
+            probs = record("probs", attention.softmax_weights(q, keys, place.ends))
+            a = attention.mix_values(probs, values)
+        else:
+            a = attention.attend(q, cache, *at, place.length, place.ends, c.kv_heads, place.sequence)
     a = record("attn_mix", a)
     if c.sub_norms:
         a = norm("attn_sub_norm", a)
@@ -211,3 +222,20 @@ def _layer(
     (down,) = linears("down_in", f, "down")
     x = record("ffn_residual", layers.add(x, down))
     return x, cache, jnp.stack(finite), arrays
+
+
+def _attend_each(
+    scheme: str, place: _Place, index: jax.Array, q: jax.Array, k: jax.Array, v: jax.Array, cache: KvCache
+) -> tuple[KvCache, jax.Array]:
+    """The next token of each sequence, one after the other: each has a length of its own."""
+    tokens, heads, head_dim = q.shape
+
+    def one(sequence: jax.Array, so_far: tuple[KvCache, jax.Array]) -> tuple[KvCache, jax.Array]:
+        cache, mixed = so_far
+        here = [lax.dynamic_slice_in_dim(rows, sequence, 1) for rows in (q, k, v)]
+        end = lax.dynamic_slice_in_dim(place.ends, sequence, 1)
+        cache = kv_cache.append(cache, scheme, index, end[0] - 1, here[1], here[2], sequence)
+        a = attention.attend(here[0], cache, scheme, index, end[0], end, k.shape[1], sequence)
+        return cache, lax.dynamic_update_slice_in_dim(mixed, a, sequence, axis=0)
+
+    return lax.fori_loop(0, tokens, one, (cache, jnp.zeros((tokens, heads * head_dim), jnp.float32)))

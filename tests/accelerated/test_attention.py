@@ -13,7 +13,7 @@ U = 2.0**-24
 
 _softmax = jit(attention.softmax_weights)
 _mix = jit(attention.mix_values)
-_attend = jit(attention.attend, static=("scheme",))
+_attend = jit(attention.attend, static=("scheme", "kv_heads"))
 SHAPES = [(4, 1, 10), (3, 3, 64)]  # heads, kv_heads, head_dim
 
 
@@ -39,7 +39,9 @@ def attended(q, k, v, start, ends, scheme="f32"):
     cache = jit(kv_cache.append, static=("scheme",))(
         cache, scheme=scheme, layer=np.int32(1), start=np.int32(0), k=k, v=v
     )
-    return np.asarray(_attend(q, cache, scheme=scheme, layer=np.int32(1), length=np.int32(len(k)), ends=ends))
+    return np.asarray(
+        _attend(q, cache, scheme=scheme, layer=np.int32(1), length=np.int32(len(k)), ends=ends, kv_heads=k.shape[1])
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -16,7 +16,7 @@ from tritgold_xla.flags import jit
 from tritgold_xla.kv_schemes import SCHEMES, kv_scheme
 
 _append = jit(kv_cache.append, static=("scheme",))
-_read = jit(kv_cache.read, static=("scheme", "size"))
+_read = jit(kv_cache.read, static=("scheme", "size", "kv_heads"))
 NARROW = [name for name in SCHEMES if name != "f32"]
 
 
@@ -53,7 +53,7 @@ def test_positions_leave_room_for_a_padded_chunk():
 def test_what_stands_behind_the_length_is_never_read(scheme):
     cache = full_cache(scheme)
     cache.keys[2, :, 9:], cache.values[2, :, 9:] = np.nan, np.nan
-    read = _read(cache, scheme=scheme, layer=np.int32(2), first=np.int32(4), size=16, length=np.int32(9))
+    read = _read(cache, scheme=scheme, layer=np.int32(2), first=np.int32(4), size=16, length=np.int32(9), kv_heads=1)
     for got, rows in zip(read, (cache.keys, cache.values), strict=True):
         assert got.shape == (LLAMA.kv_heads, 16, LLAMA.head_dim)
         np.testing.assert_array_equal(got[:, :5], rows[2, :, 4:9].astype(np.float32))

@@ -116,7 +116,7 @@ def _again(x: jax.Array, result: jax.Array) -> jax.Array:
 
 def _attention(engine: "XlaEngine", context: int) -> list[Part]:
     """Storing a token, and attention over all positions so far: one layer after the other."""
-    c, cache, scheme = engine.config, engine._new_cache(), engine._options.scheme
+    c, cache, scheme = engine.config, engine._new_cache(1), engine._options.scheme
     start, length = jnp.int32(context), jnp.int32(context + 1)
     new = jnp.ones((1, c.kv_heads, c.head_dim), jnp.float32)
 
@@ -124,7 +124,7 @@ def _attention(engine: "XlaEngine", context: int) -> list[Part]:
         x, stored = carry
         stored = kv_cache.append(stored, scheme, layer, start, new, new)
         query = x.reshape(1, c.heads, c.head_dim)
-        return attention.attend(query, stored, scheme, layer, length, length[None]), stored
+        return attention.attend(query, stored, scheme, layer, length, length[None], c.kv_heads), stored
 
     def steps(x: jax.Array, stored: Any) -> Any:
         return lax.scan(lambda carry, layer: (step(carry, layer), None), (x, stored), jnp.arange(c.layers))[0]

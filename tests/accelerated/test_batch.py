@@ -1,0 +1,60 @@
+"""Several sequences in one cache: each is what it would be alone."""
+
+import numpy as np
+import pytest
+from engine_cases import LLAMA, make_weights
+
+from tritgold.errors import ContextError
+from tritgold_xla import XlaEngine
+
+U = 2.0**-24
+PROMPTS = ([1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 13], [14, 15])
+
+
+@pytest.fixture(scope="module")
+def engines():
+    weights = make_weights(LLAMA)
+    return XlaEngine(LLAMA, weights), XlaEngine(LLAMA, weights, sequences=len(PROMPTS))
+
+
+def test_a_batch_is_its_sequences_alone(engines):
+    # No tie is broken on the way: what is left is the rounding of sums that depend on the number of tokens.
+    alone, batch = engines
+    batch.reset()
+    for sequence, prompt in enumerate(PROMPTS):
+        batch.read(prompt, sequence=sequence)
+    steps = np.stack([batch.step_all([20 + step, 30, 40 + step, 50]) for step in range(3)])
+    assert steps.shape == (3, len(PROMPTS), LLAMA.vocab)
+    for sequence, prompt in enumerate(PROMPTS):
+        alone.reset()
+        alone.read(prompt)
+        for step in range(3):
+            expected = alone.step([20 + step, 30, 40 + step, 50][sequence])
+            assert np.abs(steps[step, sequence] - expected).max() < 50 * U * np.abs(expected).max()
+
+
+def test_the_order_of_the_sequences_is_of_no_account(engines):
+    _, batch = engines
+    rows = []
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        batch.reset()
+        for place, sequence in enumerate(order):
+            batch.read(PROMPTS[sequence], sequence=place)
+        logits = batch.step_all([60 + sequence for sequence in order])
+        rows.append(logits[np.argsort(order)])
+    np.testing.assert_allclose(rows[0], rows[1], rtol=0, atol=50 * U * np.abs(rows[0]).max())
+
+
+def test_refusals(engines):
+    _, batch = engines
+    batch.reset()
+    with pytest.raises(ContextError, match="batch"):
+        batch.step_all([1, 2])
+    with pytest.raises(ContextError, match="batch"):
+        batch.read([1], sequence=4)
+    with pytest.raises(ContextError, match="token-id"):
+        batch.step_all([1, 2, 3, 101])
+    assert batch._lengths == [0, 0, 0, 0]
+    for sequences in (0, -1, 1.5):
+        with pytest.raises(ContextError, match="batch"):
+            XlaEngine(LLAMA, make_weights(LLAMA), sequences=sequences)
