@@ -1,5 +1,6 @@
 """XlaEngine: a model on XLA-CPU with its KV cache, behind the few methods that a judge or a decoder calls."""
 
+import copy
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -69,6 +70,20 @@ class XlaEngine:
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
         self.screened = self.unscreened = 0
+
+    def beside(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
+        """Another engine on the same weights, with a cache of its own for so many sequences.
+
+        capacity: positions of each; at most this engine's, which is the default.
+        """
+        room = self.capacity if capacity is None else min(capacity, self.capacity)
+        other = copy.copy(self)
+        other.capacity, other.sequences = check_capacity(room, self.config), check_sequences(sequences)
+        check_memory(cache_bytes(self.config, room, self._options.scheme, sequences))
+        other._cache = other._new_cache(sequences)
+        other._lengths = [0] * sequences
+        other.screened = other.unscreened = 0
+        return other
 
     @property
     def length(self) -> int:

@@ -14,7 +14,8 @@ PROMPTS = ([1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 13], [14, 15])
 @pytest.fixture(scope="module")
 def engines():
     weights = make_weights(LLAMA)
-    return XlaEngine(LLAMA, weights), XlaEngine(LLAMA, weights, sequences=len(PROMPTS))
+    alone = XlaEngine(LLAMA, weights, capacity=40)
+    return alone, alone.beside(sequences=len(PROMPTS))
 
 
 def test_a_batch_is_its_sequences_alone(engines):
@@ -43,6 +44,18 @@ def test_the_order_of_the_sequences_is_of_no_account(engines):
         logits = batch.step_all([60 + sequence for sequence in order])
         rows.append(logits[np.argsort(order)])
     np.testing.assert_allclose(rows[0], rows[1], rtol=0, atol=50 * U * np.abs(rows[0]).max())
+
+
+def test_an_engine_beside_another_shares_its_weights_and_nothing_else(engines):
+    alone, batch = engines
+    alone.reset()
+    alone.read(PROMPTS[0])
+    batch.reset()
+    batch.read(PROMPTS[2], sequence=1)
+    assert (alone.length, batch.length, batch._lengths[1]) == (3, 0, 9)
+    assert alone.step(9).shape == (LLAMA.vocab,)
+    assert alone._parameters is batch._parameters
+    assert alone.beside(2, capacity=99).capacity == alone.capacity
 
 
 def test_refusals(engines):

@@ -18,10 +18,13 @@ Case = dict[str, Any]
 
 
 class Rows:
-    """The rows of one engine. capacity: positions that it was opened with."""
+    """The rows of one engine. capacity: positions that it was opened with. diffuse: its block diffusion, as
+    ``engines.xla.diffuse``, or None.
+    """
 
-    def __init__(self, engine: Any, vocab: int, capacity: int) -> None:
-        self._engine, self._vocab, self._capacity = engine, vocab, capacity
+    def __init__(self, engine: Any, vocab: int, capacity: int, diffuse: Any = None) -> None:
+        self._engine, self._vocab, self._capacity, self._diffuse = engine, vocab, capacity, diffuse
+        self._batched: Any = None
         self._used = 0  # positions that the engine holds
         self._token = 0
         self._case: tuple[str, str] | None = None
@@ -29,7 +32,7 @@ class Rows:
     def measure(self, row: str, case: Case) -> dict[str, Any]:
         """One round: ``seconds`` of each unit; ``first``, seconds of the first call, in the round that made ready."""
         method = {"prefill": self._prefill, "first-token": self._first_token, "decode": self._decode}.get(row)
-        method = self._greedy if row == "greedy" else method
+        method = {"greedy": self._greedy, "batch": self._batch, "block-diffusion": self._blocks}.get(row, method)
         if method is None:
             raise not_offered(row)
         named = (row, repr(sorted(case.items())))
@@ -44,6 +47,11 @@ class Rows:
         """Everything compiled and touched; seconds of the first unit."""
         if row in ("decode", "greedy"):
             self._fill(case["context"])
+            return float(method({**case, "steps": 1})[0])
+        if row == "batch":
+            self._batched = None  # the cache before: its memory first
+            self._batched = self._need("beside")(case["sequences"], capacity=case["context"] + case["steps"] + 1)
+            self._fill_batch(case)
             return float(method({**case, "steps": 1})[0])
         return float(method(case)[0])
 
@@ -108,6 +116,33 @@ class Rows:
             seconds.append(time.perf_counter() - begin)
         self._used += case["steps"]
         return seconds
+
+    def _fill_batch(self, case: Case) -> None:
+        self._batched.reset()
+        tokens = judging_tokens(case["context"], self._vocab, seed=2)
+        for sequence in range(case["sequences"]):
+            self._batched.read(tokens, sequence=sequence)
+
+    def _batch(self, case: Case) -> list[float]:
+        """Steps of all sequences, each with a token of its own."""
+        if self._batched.length + case["steps"] > self._batched.capacity:
+            self._fill_batch(case)
+        tokens = judging_tokens(case["sequences"], self._vocab, seed=3)
+        seconds = []
+        for _ in range(case["steps"]):
+            begin = time.perf_counter()
+            self._batched.step_all(tokens)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def _blocks(self, case: Case) -> list[float]:
+        """A whole text behind a prompt of half a block."""
+        if self._diffuse is None:
+            raise not_offered("block diffusion")
+        prompt = judging_tokens(16, self._vocab - 1, seed=2)
+        begin = time.perf_counter()
+        self._diffuse(self._engine, prompt, case["tokens"], case)
+        return [time.perf_counter() - begin]
 
 
 def greedy_step(engine: Any) -> Callable[[int], int]:

@@ -16,6 +16,10 @@ KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
 # What a peer measures for a row of ours. It has no screened head, so ``greedy`` is its plain decoding.
 OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "first-token": "first-token"}
 
+# Of block diffusion: tokens of a text, and the ways that have a threshold.
+BLOCK_TOKENS = 64
+PRESETS = ("fast-dllm-v2", "iterative", "adaptive")
+
 Case = dict[str, Any]
 
 
@@ -23,7 +27,8 @@ Case = dict[str, Any]
 class Plan:
     """threads: counts, each measured in processes of its own. contexts: positions already in the KV cache. tokens:
     lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
-    bandwidth_size: bytes of the buffer that is read.
+    kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
+    is one of block diffusion. bandwidth_size: bytes of the buffer that is read.
     """
 
     rows: tuple[str, ...]
@@ -36,6 +41,9 @@ class Plan:
     peers: tuple[str, ...] = ()
     profile: bool = False
     kv_caches: tuple[str, ...] = KV_CACHES
+    kv_cache: str | None = None
+    sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    blocks: bool = False
     bandwidth_size: int = 512 << 20
 
     def __post_init__(self) -> None:
@@ -77,6 +85,16 @@ class Plan:
             case "kv":
                 contexts = self.contexts or (512, 2048)
                 return [{"kv": kv, "context": c, "steps": self.steps} for kv in self.kv_caches for c in contexts]
+            case "batch":
+                context = (self.contexts or (16,))[0]
+                return [{"sequences": n, "context": context, "steps": self.steps} for n in self.sequences]
+            case "block-diffusion" if self.blocks:
+                ways = [("iterative", "1")]  # a token a pass: what the others are to be compared with
+                ways += [(preset, t) for preset in PRESETS for t in ("0.9", "0.5", "0.3")]
+                ways.append(("greedy", "0"))
+                return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in ways]
+            case "block-diffusion":
+                return [{"block": 32, "passes": n, "tokens": BLOCK_TOKENS} for n in (4, 8, 16)]
         return [{}]
 
     def capacity(self) -> int:
@@ -85,6 +103,9 @@ class Plan:
         for row in self.model_rows:
             for case in self.cases(row):
                 rounds = min(self.runs, 4)
+                if row == "block-diffusion":
+                    ends.append(2 * case["tokens"])
+                    continue
                 ends.append(case["tokens"] if "tokens" in case else case.get("context", 0) + rounds * self.steps + 1)
         return -(-max(ends) // 64) * 64
 

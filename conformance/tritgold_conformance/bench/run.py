@@ -99,13 +99,13 @@ class _OneCount:
                         _fill(one, peer)
 
     def groups(self) -> dict[str | None, list[tuple[str, Case]]]:
-        """Rows and cases by KV cache: the engine's own first, None, then those of the row ``kv``."""
+        """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""
         groups: dict[str | None, list[tuple[str, Case]]] = {}
         if self.plan.profile or set(self.plan.model_rows) - {"kv"}:
-            groups[None] = []
+            groups[self.plan.kv_cache] = []
         for row in self.plan.model_rows:
             for case in self.plan.cases(row):
-                groups.setdefault(case.get("kv"), []).append((row, case))
+                groups.setdefault(case.get("kv", self.plan.kv_cache), []).append((row, case))
         return groups
 
     def judge(self, model: Model, kv_caches: list[str | None]) -> dict[str | None, Any]:
@@ -192,7 +192,7 @@ class _OneCount:
                 self.start(model, engine)
             else:
                 self.rounds(ours, model.config, row, case)
-        if kv_cache is None and self.plan.profile:
+        if kv_cache == self.plan.kv_cache and self.plan.profile:
             self.profile(ours, model.config)
         _fill(engine, ours)
 
@@ -216,7 +216,7 @@ class _OneCount:
         for name, rounds in seconds.items():
             timing = Timing.of([s for r in rounds for s in r])
             result = row_of_a_model(row, name, self.threads, config, case, timing)
-            if "context" in case:
+            if "context" in case and row != "batch":
                 sizes = self.sizes if name == self.plan.engine else None
                 result.moved = bytes_of_a_step(name, row, config, case, self.plan.runs, sizes)
                 result.share = None if result.moved is None else result.moved / timing.median / self.roof
@@ -231,7 +231,9 @@ class _OneCount:
         with tempfile.TemporaryDirectory(prefix="tritgold-bench-") as cache:
             for what in ("cold", "warm"):
                 with engine_process(self.plan.engine, self.threads, cache) as child:
-                    said = child.ask("open", path=str(model.path), capacity=self.plan.capacity(), kv_cache=None)
+                    said = child.ask(
+                        "open", path=str(model.path), capacity=self.plan.capacity(), kv_cache=self.plan.kv_cache
+                    )
                 case: Case = {"cache": what}
                 setattr(engine, what, said["first"])
                 timing = Timing.of([said["load"] + (said["first"] or 0)])

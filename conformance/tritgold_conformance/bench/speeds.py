@@ -8,15 +8,21 @@ from tritgold_conformance.bench.plan import Case
 from tritgold_conformance.bench.results import Result
 from tritgold_conformance.bench.timing import Timing
 
+_UNITS = {"batch": "step", "block-diffusion": "text"}
+
 
 def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, case: Case, timing: Timing) -> Result:
-    """A row without bytes. A prompt is one unit of ``tokens`` tokens, of which the head sees the last alone."""
-    tokens = case.get("tokens", 1)
-    macs = tokens * room.ternary_weights(config) + room.head_weights(config)
+    """A row without bytes. A prompt is one unit of ``tokens`` tokens, of which the head sees the last alone; a step of
+    a batch one of as many as there are sequences; a text of block diffusion takes more passes than its tokens say.
+    """
+    tokens: int = case.get("tokens") or case.get("sequences", 1)
+    heads = case.get("sequences", 1)
+    macs = tokens * room.ternary_weights(config) + heads * room.head_weights(config)
+    blocks = row == "block-diffusion"
     return Result(
         row=row, engine=engine, threads=threads, case=case, status="measured", units=tokens, timing=timing,
-        unit="token" if "context" in case else "prompt", per_second=tokens / timing.median,
-        gmacs=macs / timing.median / 1e9,
+        unit=_UNITS.get(row, "token" if "context" in case else "prompt"), per_second=tokens / timing.median,
+        gmacs=None if blocks else macs / timing.median / 1e9,
     )  # fmt: skip
 
 

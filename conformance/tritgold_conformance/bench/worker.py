@@ -77,7 +77,8 @@ class Bench:
             engine.reset()
             engine.step(0)
             first = time.perf_counter() - begin
-        self._engine, self._rows = engine, Rows(engine, checkpoint.config.vocab, capacity)
+        diffuse = self._adapter("xla").diffuse if self._spec == "xla" else None
+        self._engine, self._rows = engine, Rows(engine, checkpoint.config.vocab, capacity, diffuse)
         sizes = self._adapter("xla").sizes(engine) if self._spec == "xla" else {}
         return {"load": load, "first": first, "sizes": sizes}
 

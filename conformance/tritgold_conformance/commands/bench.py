@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 @click.option(
     "--shape", type=click.Choice(NAMES), help=f"A named model or matrix; {GOLDEN} (kjv-ar) if nothing is named."
 )
-@click.option("--model", type=click.Path(exists=True, path_type=Path), help="A checkpoint, instead of --shape.")
+@click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
 @click.option("--rows", type=Words(ROWS), help=f"Of {', '.join(ROWS)}.")
 @click.option("--threads", type=Counts(), default="1", show_default=True, help="Thread counts, as 1,2.")
@@ -81,13 +83,15 @@ class Counts(click.ParamType[tuple[int, ...]]):
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
 @click.option("--layers", type=click.IntRange(1), help="Cut a named model to so many layers.")
 @click.option("--kv", "kv_caches", type=Words(KV_CACHES), default=",".join(KV_CACHES), help="Caches of the row kv.")
+@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="Of all other rows; xla: bf16, two bytes as its peers.")
+@click.option("--sequences", type=Counts(), help="Of the row batch; 1,2,4,8,16,32,64 where nothing is given.")
 @click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine too, in turn.")
 @click.option("--profile", is_flag=True, help="Each operation of a decode step alone.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="A file for all figures.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
     shape: str | None,
-    model: Path | None,
+    model: str | None,
     engine: str,
     rows: tuple[str, ...] | None,
     threads: tuple[int, ...],
@@ -97,6 +101,8 @@ def bench(
     runs: int,
     layers: int | None,
     kv_caches: tuple[str, ...],
+    kv_cache: str | None,
+    sequences: tuple[int, ...] | None,
     peers: tuple[str, ...],
     profile: bool,
     json_file: Path | None,
@@ -127,11 +133,14 @@ def bench(
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
-    with common.errors(False), common.progress() as say:
+    if kv_cache is None and engine == "xla":
+        kv_cache = "bf16"
+    with common.errors(False), common.progress() as say, ExitStack() as stack:
+        file = None if model is None else stack.enter_context(common.model_path(model))
         report = _measured(
-            None if model is not None else shape or GOLDEN, model, layers, say, rows=rows, threads=threads,
+            None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
             contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
-            profile=profile, kv_caches=kv_caches,
+            profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, **({"sequences": sequences} if sequences else {}),
         )  # fmt: skip
         if json_file is not None:
             _write(json_file, report)
@@ -161,6 +170,8 @@ def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any
         model = model_of(shape, file, layers, say)
         sizes = [model.config.linear_shape(name) for name in ("gate", "down")]
         matrices = list(dict.fromkeys(sizes))
+    if model is not None:
+        plan = replace(plan, blocks=model.config.mask is not None)
     found = run(plan, model, matrices, say)
     machine = environment()
     return Report(

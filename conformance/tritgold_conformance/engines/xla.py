@@ -76,3 +76,21 @@ def settings() -> dict[str, str]:
     found = {name: os.environ[name] for name in SETTINGS if name in os.environ}
     cache = jax.config.jax_compilation_cache_dir
     return found | ({} if cache is None else {"JAX_COMPILATION_CACHE_DIR": str(cache)})
+
+
+def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
+    """(tokens, forward passes) of block diffusion; case: a preset and a threshold, or a number of ``passes`` a block.
+
+    With ``passes`` the model need not be one of block diffusion: its last id stands for the mask, each pass decides a
+    token, and what is left after the last is filled.
+    """
+    from tritgold_xla.block_diffusion import block_diffusion
+    from tritgold_xla.diffusion_options import BlockOptions, preset
+
+    if "passes" in case:
+        mask = engine.config.vocab - 1
+        options = BlockOptions(True, (1.0,), block=case["block"], max_passes=case["passes"], mask=mask)
+    else:
+        options = preset(case["preset"], float(case["threshold"]))
+    done = block_diffusion(engine, prompt, tokens, options)
+    return done.tokens, len(done.passes)
