@@ -5,6 +5,7 @@ themselves whole. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -56,16 +57,47 @@ def attend(
     The loop's length is known at run time only, so the cost follows the positions in use, in one program. Each part
     has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
     """
-    tokens, heads, head_dim = q.shape
+    tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
-    rows = grouped.shape[1]
-    seen = _repeated(ends, rows // tokens)
+    seen = _repeated(ends, grouped.shape[1] // tokens)
+
+    def read(first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return kv_cache.read(cache, scheme, layer, first, PART, length, kv_heads, sequence)
+
+    return _ungrouped(_in_parts(grouped, seen, length, read), heads, tokens)
+
+
+def attend_each(
+    q: Float32[jax.Array, "sequences heads head_dim"],
+    cache: KvCache,
+    scheme: str,
+    layer: Int32[jax.Array, ""],
+    ends: Int32[jax.Array, " sequences"],
+    kv_heads: int,
+) -> Float32[jax.Array, "sequences width"]:
+    """One token of each sequence, which sees the first ``ends`` positions of its own: as ``attend``, all at once."""
+    sequences, _, head_dim = q.shape
+    lengths = jnp.repeat(ends, kv_heads)
+
+    def read(first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return kv_cache.read(cache, scheme, layer, first, PART, lengths, sequences * kv_heads)
+
+    grouped = q.reshape(sequences * kv_heads, -1, head_dim)
+    return _in_parts(grouped, lengths[:, None, None], ends.max(), read).reshape(sequences, -1)
+
+
+def _in_parts(
+    grouped: jax.Array,
+    seen: jax.Array,
+    length: jax.Array,
+    read: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
+) -> jax.Array:
+    """Attention of [heads, rows, head_dim] queries; seen: the positions of each, broadcast to [heads, rows, 1]."""
 
     def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         largest, total, mixed = so_far
-        first = index * PART
-        keys, values = kv_cache.read(cache, scheme, layer, first, PART, length, kv_heads, sequence)
-        visible = first + lax.iota(jnp.int32, PART) < seen
+        keys, values = read(index * PART)
+        visible = index * PART + lax.iota(jnp.int32, PART) < seen
         scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
         larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
         powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
@@ -73,13 +105,10 @@ def attend(
         return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
     # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
-    empty = (
-        jnp.full((kv_heads, rows, 1), -jnp.inf),
-        jnp.zeros((kv_heads, rows, 1)),
-        jnp.zeros((kv_heads, rows, head_dim)),
-    )
+    shape = *grouped.shape[:2], 1
+    empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
     _, total, mixed = lax.fori_loop(0, (length + PART - 1) // PART, part, empty)
-    return _ungrouped(divide(mixed, total), heads, tokens)
+    return divide(mixed, total)
 
 
 def _grouped(q: jax.Array, kv_heads: int) -> jax.Array:

@@ -104,10 +104,11 @@ def read(
 ) -> tuple[jax.Array, jax.Array]:
     """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
 
-    Zero from ``length`` on, because a weight of exactly 0 does not hide the NaN that a refused prompt left behind.
+    Zero from ``length`` on, one for all heads or int32 [kv_heads], because a weight of exactly 0 does not hide the NaN
+    that a refused prompt left behind.
     """
     kind = kv_scheme(scheme)
-    filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
+    filled = (first + lax.iota(jnp.int32, size) < jnp.reshape(length, (-1, 1)))[:, :, None]
 
     def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
         def part(array: jax.Array) -> jax.Array:
@@ -117,3 +118,20 @@ def read(
         return jnp.where(filled, kind.load(part(stored), part(scales)), jnp.float32(0))
 
     return one(cache.keys, cache.key_scales), one(cache.values, cache.value_scales)
+
+
+def append_each(
+    cache: KvCache, scheme: str, layer: jax.Array, positions: jax.Array, k: jax.Array, v: jax.Array
+) -> KvCache:
+    """The cache with k and v, float32 [sequences, kv_heads, head_dim], one row a sequence at its own position."""
+    kind, (sequences, kv_heads, head_dim) = kv_scheme(scheme), k.shape
+    heads, at = lax.iota(jnp.int32, sequences * kv_heads), jnp.repeat(positions, kv_heads)
+
+    def put(stored: jax.Array, scales: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        new, new_scales = kind.store(rows.reshape(sequences * kv_heads, head_dim))
+        stored = stored.at[layer, heads, at].set(new)
+        return stored, scales.at[layer, heads, at].set(new_scales) if kind.scales else scales
+
+    keys, key_scales = put(cache.keys, cache.key_scales, k)
+    values, value_scales = put(cache.values, cache.value_scales, v)
+    return KvCache(keys, values, key_scales, value_scales)

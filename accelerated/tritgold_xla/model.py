@@ -197,7 +197,8 @@ def _layer(
     k = record("k_rope", layers.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
     v = v.reshape(tokens, c.kv_heads, c.head_dim)
     if options.batched:
-        cache, a = _attend_each(options.scheme, place, index, q, k, v, cache)
+        cache = kv_cache.append_each(cache, options.scheme, index, place.positions, k, v)
+        a = attention.attend_each(q, cache, options.scheme, index, place.ends, c.kv_heads)
     else:
         cache = kv_cache.append(cache, options.scheme, index, place.positions[0], k, v, place.sequence)
         at = options.scheme, index
@@ -222,20 +223,3 @@ def _layer(
     (down,) = linears("down_in", f, "down")
     x = record("ffn_residual", layers.add(x, down))
     return x, cache, jnp.stack(finite), arrays
-
-
-def _attend_each(
-    scheme: str, place: _Place, index: jax.Array, q: jax.Array, k: jax.Array, v: jax.Array, cache: KvCache
-) -> tuple[KvCache, jax.Array]:
-    """The next token of each sequence, one after the other: each has a length of its own."""
-    tokens, heads, head_dim = q.shape
-
-    def one(sequence: jax.Array, so_far: tuple[KvCache, jax.Array]) -> tuple[KvCache, jax.Array]:
-        cache, mixed = so_far
-        here = [lax.dynamic_slice_in_dim(rows, sequence, 1) for rows in (q, k, v)]
-        end = lax.dynamic_slice_in_dim(place.ends, sequence, 1)
-        cache = kv_cache.append(cache, scheme, index, end[0] - 1, here[1], here[2], sequence)
-        a = attention.attend(here[0], cache, scheme, index, end[0], end, k.shape[1], sequence)
-        return cache, lax.dynamic_update_slice_in_dim(mixed, a, sequence, axis=0)
-
-    return lax.fori_loop(0, tokens, one, (cache, jnp.zeros((tokens, heads * head_dim), jnp.float32)))
