@@ -101,8 +101,9 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
 
     Every row is scored by its coarse copy. By Cauchy and Schwarz its logit is within |x| slack + |what x lost| norm of
     that score; a float32 sum of n products is within 8 sqrt(n) 2^-24 |x| norm but for a chance below 1e-10 (Higham and
-    Mary, "A new approach to probabilistic rounding error analysis", 2019; the bound without chance is n 2^-24). Rows that could still be the largest are scored
-    exactly; where they are too many, or two are closer than those sums can tell apart, the whole head is used.
+    Mary, "A new approach to probabilistic rounding error analysis", 2019; the bound without chance is n 2^-24). Rows
+    that could still be the largest are scored exactly; where they are too many, or two are closer than those sums can
+    tell apart, the whole head is used.
     """
     vocab, hidden = head.shape
     codes, steps = [], []
