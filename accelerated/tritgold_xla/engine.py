@@ -11,7 +11,7 @@ from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError, EngineError
 from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
-from tritgold.weights import ModelWeights
+from tritgold.weights import LINEARS, ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.block_program import Block, Filled, fill
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
@@ -257,4 +257,4 @@ def _everywhere(formulation: str | None) -> tuple[tuple[str, str], ...]:
             got=repr(formulation),
             expected=", ".join(FORMULATIONS),
         )
-    return tuple((name, formulation) for name in model.LINEARS)
+    return tuple((name, formulation) for name in LINEARS)

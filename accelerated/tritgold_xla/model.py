@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
-from tritgold.weights import LINEARS
 from tritgold_xla import attention, head, kv_cache, layers
 from tritgold_xla.bit_linear import bit_linears, quantize
 from tritgold_xla.flags import jit
@@ -21,7 +20,6 @@ from tritgold_xla.parameters import LayerParameters, Parameters
 QUANTIZED = ("attn_in", "o_in", "ffn_in", "down_in")
 
 Arrays = dict[str, jax.Array]
-__all__ = ["LINEARS", "QUANTIZED", "Chunk", "Ending", "Options", "forward", "hidden_states"]
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
 Ending = Literal["all", "last", "greedy", "none"]
 
