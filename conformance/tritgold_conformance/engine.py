@@ -27,6 +27,8 @@ class Engine(Protocol):
         position 0, by the names of docs/traces.md; any part of them.
     ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0; by the
         roles of docs/judging.md.
+    ``statistics(tokens) -> {name: {"mean": ..., "std": ..., "rms": ..., "min": ..., "max": ..., "zeros": ...}}``: of the
+        same activations, for an engine that shows no more; any part of them.
     ``versions() -> {name: version}``: for the report.
 
     None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.
@@ -70,6 +72,10 @@ class Candidate:
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
         """Activations of a fresh prefill, by name; empty where it shows none."""
         return self._call("trace", _arrays, list(tokens)) or {}
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        """Statistics of the activations of a fresh prefill, by name; empty where it gives none."""
+        return self._call("statistics", _moments, list(tokens)) or {}
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """One operation. None where the engine does not have it."""
@@ -127,6 +133,10 @@ def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int) -
 def _floats(value: Any) -> np.ndarray:
     """A copy as float64, from whatever can be read as numbers: bfloat16 too, and tensors of other libraries."""
     return np.array(np.asarray(value), np.float64)
+
+
+def _moments(value: Any) -> dict[str, dict[str, float]]:
+    return {str(name): {str(k): float(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
 
 
 def _arrays(value: Any) -> dict[str, np.ndarray]:

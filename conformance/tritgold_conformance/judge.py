@@ -42,6 +42,15 @@ def judge(
     return _Judgement(golden, engine, say).report(model, with_speed, options)
 
 
+def cuts(tokens: int) -> tuple[int, int]:
+    """Where a prompt in pieces is cut: two prefills up to these, then single steps.
+
+    >>> cuts(40)
+    (13, 30)
+    """
+    return tokens // 3, tokens - tokens // 4
+
+
 def judge_alone(golden: GoldenRun, engine: Candidate, only: str) -> list[Comparison | str]:
     """One operation on golden inputs: what ``reproduce`` asks for."""
     return list(judge_operations(golden, engine, only))
@@ -149,7 +158,7 @@ class _Judgement:
     def continued(self) -> None:
         """A prompt in pieces and then single steps: what every generation does, and neither path above shows."""
         tokens = self.golden.tokens
-        cut, end = len(tokens) // 3, len(tokens) - len(tokens) // 4
+        cut, end = cuts(len(tokens))
         if not self.engine.has("prefill") or cut == 0:
             what = "the input is too short to be cut" if self.engine.has("prefill") else "the engine has no prefill()"
             self.levels["continued"] = Level(status="not assessed", note=what)

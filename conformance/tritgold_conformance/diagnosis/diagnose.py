@@ -1,0 +1,234 @@
+"""diagnose: what an engine gave -> which faults it has, from the surest level it gives to the weakest."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
+from tritgold_conformance.diagnosis.distance import relative
+from tritgold_conformance.diagnosis.evidence import Evidence, collect
+from tritgold_conformance.diagnosis.local import Local
+from tritgold_conformance.diagnosis.patterns import divergence
+from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
+from tritgold_conformance.diagnosis.whole import PATHS, Measure, measure, predicted_logits, summary
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
+from tritgold_conformance.spread import allowed_by_spread
+
+Say = Callable[[str], None]
+# Statistics of an array differ by less where nothing but broken ties lies between two models, in the geometric mean
+# and for a single array; measured on kjv-ar over 100 runs with float noise (tests/conformance/diagnosis).
+STATISTICS_MATCH, STATISTICS_WORST = 1e-4, 3e-2
+CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain
+
+
+def diagnose(
+    golden: GoldenRun,
+    engine: Candidate,
+    model: str,
+    level: str | None = None,
+    faults: Iterable[Fault] | None = None,
+    unseen: bool = True,
+    say: Say = lambda _: None,
+) -> Diagnosis:
+    """Ask an engine for what it has and diagnose it.
+
+    level: the surest to be used (``operations``, ``trace``, ``statistics``, ``logits``); None: whatever it gives.
+    unseen: say which faults this run could not have shown; costs a pass for each fault.
+    """
+    evidence = collect(golden, engine, say)
+    if level is not None:
+        evidence = evidence.limited(level)
+    return diagnose_evidence(evidence, engine.name, model, faults, unseen, say)
+
+
+def diagnose_evidence(
+    evidence: Evidence,
+    engine: str,
+    model: str,
+    faults: Iterable[Fault] | None = None,
+    unseen: bool = False,
+    say: Say = lambda _: None,
+) -> Diagnosis:
+    """The same from what was collected before. faults: the library, or another one."""
+    library = list(FAULTS.values() if faults is None else faults)
+    local = Local(evidence)
+    say("candidates, operation by operation")
+    found = search_operations(local, library) if local.sources else Found(local.base)
+    if not found.unexplained:
+        _whole_runs(evidence, found, library, say)
+    could_not, no_place = (None, None)
+    if unseen:
+        say("faults that this run could not have shown")
+        could_not, no_place = _unseen(local, library)
+    return Diagnosis(
+        verdict=_verdict(evidence, found),
+        engine=engine,
+        model=model,
+        model_hash=evidence.golden.trace.model_hash,
+        tokens=evidence.golden.tokens,
+        levels=evidence.levels,
+        first_divergence=found.first,
+        faults=found.faults,
+        unexplained=found.unexplained,
+        ranking=found.ranking,
+        could_not_see=could_not,
+        no_place=no_place,
+    )
+
+
+def _verdict(evidence: Evidence, found: Found) -> Verdict:
+    if not evidence.levels:
+        return "nothing was checked"
+    if found.unexplained:
+        return "named in part" if found.faults else "none of the known faults"
+    return "named" if found.faults else "nothing to explain"
+
+
+def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], say: Say) -> None:
+    """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
+    levels = ["statistics"] if evidence.statistics and not evidence.trace else []
+    for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
+        say(f"whole runs: {level}")
+        judge = _Level(evidence, level)
+        while not judge.passes(found):
+            if len(found.faults) + len(found.unexplained) >= MOST or not judge.explain(found, library):
+                here = judge.divergence(found.subject)
+                found.first = found.first or here
+                found.unexplained.append(here)
+                return
+
+
+class _Level:
+    """One kind of whole run."""
+
+    def __init__(self, evidence: Evidence, level: str) -> None:
+        self.evidence, self.level = evidence, level
+        self.measure: Measure = measure(evidence, level)
+        self._allowed: float | None = None
+
+    def passes(self, found: Found) -> bool:
+        """Whether the golden model with the faults found so far says what the engine says."""
+        if self.level != "statistics" and not found.faults:
+            golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
+            return judge_logits(self.level, golden, theirs).passed
+        return self.near(self.measure(found.subject), None)
+
+    def near(self, r: np.ndarray, base: np.ndarray | None) -> bool:
+        """Whether distances are those of equal models; base: what they must be much smaller than."""
+        if not r.size or not np.isfinite(r).all():
+            return bool(r.size and base is None and False)
+        if base is not None and summary(r) > CLOSER * summary(base):
+            return False
+        if self.level == "statistics":
+            return summary(r) <= STATISTICS_MATCH and float(r.max()) <= STATISTICS_WORST
+        if float(r.max()) <= LOGIT_NOISE:
+            return True
+        if self._allowed is None:
+            self._allowed = allowed_by_spread(self.evidence.golden)
+        return float(np.sqrt(np.mean(r * r))) <= self._allowed
+
+    def explain(self, found: Found, library: list[Fault]) -> bool:
+        """Add the fault, or the two, that explain the level."""
+        base = self.measure(found.subject)
+        tried = list(self._tried(found.subject, library))
+        tried.sort(key=lambda t: summary(t[2]))
+        if found.first is None:
+            found.first = self.divergence(found.subject)
+        if not found.ranking:
+            found.ranking = [
+                Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base)) for f, _, r in tried[:SHOWN]
+            ]
+        best = tried[0] if tried else None
+        if best is not None and self.near(best[2], base):
+            found.faults.append(self._named(best[0], best[2], tried, base))
+            found.subject = best[1]
+            return True
+        for first, subject, r in [t for t in tried if np.isfinite(summary(t[2]))][:PAIRED]:
+            second = min(self._tried(subject, library), key=lambda t: summary(t[2]), default=None)
+            if second is not None and self.near(second[2], base) and second[0] is not first:
+                found.faults += [
+                    self._named(first, r, [], base), self._named(second[0], second[2], [], r),
+                ]  # fmt: skip
+                found.subject = second[1]
+                return True
+        return False
+
+    def _tried(self, subject: Subject, library: list[Fault]) -> list[tuple[Fault, Subject, np.ndarray]]:
+        candidates = ((fault, fault.apply(subject)) for fault in library)
+        possible = [(fault, made) for fault, made in candidates if made is not None and self._says_the_prefill(made)]
+        return [(fault, made, self.measure(made)) for fault, made in possible]
+
+    def _says_the_prefill(self, subject: Subject) -> bool:
+        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that."""
+        if self.level not in ("continued", "steps") or self.evidence.logits is None:
+            return True
+        return self.near(measure(self.evidence, "logits")(subject), None)
+
+    def _named(
+        self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Subject, np.ndarray]], base: np.ndarray
+    ) -> Named:
+        same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
+        others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
+        at = "logits" if self.level in PATHS else next(iter(self.evidence.statistics), "")
+        return Named(
+            fault=fault.name, summary=fault.summary, level=self.level, at=at, distance=_number(summary(r)) or 0.0,
+            golden=_number(summary(base)) or -1.0, same=same,
+            next_best=next(((n, d) for n, d in others if np.isfinite(d)), None),
+        )  # fmt: skip
+
+    def divergence(self, subject: Subject) -> Divergence:
+        """Where the level first leaves the subject: a name, or a position of the logits."""
+        from tritgold_conformance.compare import Comparison
+
+        r = self.measure(subject)
+        if self.level != "statistics":
+            verdict = judge_logits(self.level, self.evidence.golden, getattr(self.evidence, self.level), search=False)
+            failing = np.flatnonzero(~(r <= LOGIT_NOISE))
+            comparison = Comparison("logits", "fails", compared=len(r), differing=len(failing), what=verdict.problem)
+            position = int(failing[0]) if failing.size else None
+            what = verdict.problem or "logits differ"
+            return Divergence(
+                name="logits", level=self.level, operation="logits", layer=None, position=position, channel=None,
+                comparison=comparison, what=what,
+            )  # fmt: skip
+        names = list(self.evidence.statistics)
+        off = np.flatnonzero(~(r <= STATISTICS_MATCH))
+        name = names[int(off[0])] if off.size else names[0]
+        what = f"statistics off by {r[off[0]]:.2g} of the array's rms" if off.size else ""
+        comparison = Comparison(name, "fails", compared=1, what=what)
+        found = divergence("statistics", subject, comparison, np.zeros(1), np.zeros(1), None)
+        found.position = found.channel = None
+        return found
+
+
+PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
+
+
+def _unseen(local: Local, library: list[Fault]) -> tuple[list[str], list[str]]:
+    """(faults that would not have been seen, faults that the model has no place for)."""
+    could_not, no_place = [], []
+    evidence = local.evidence
+    paths = [p for p in PATHS if getattr(evidence, p) is not None]
+    golden = {p: predicted_logits(local.base, evidence.golden.tokens, p) for p in paths}
+    for fault in library:
+        subject = fault.apply(local.base)
+        if subject is None:
+            no_place.append(fault.name)
+        elif not local.moves(subject) and not any(_moved(subject, evidence, p, golden[p]) for p in paths):
+            could_not.append(fault.name)
+    return could_not, no_place
+
+
+def _moved(subject: Subject, evidence: Evidence, path: str, golden: np.ndarray | None) -> bool:
+    ours = predicted_logits(subject, evidence.golden.tokens, path)
+    if ours is None or golden is None:
+        return ours is not golden
+    return bool((relative(ours, golden) > LOGIT_NOISE).any())
+
+
+def _number(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None
