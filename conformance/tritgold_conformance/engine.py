@@ -83,6 +83,10 @@ class Candidate:
         given = {role: array.copy() for role, array in inputs.items()}
         return self._call("operation", _arrays, name, given, thing=name)
 
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""
+        return self._call(method, _plain, *arguments)
+
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
         if not self.has(method):
             return None
@@ -133,6 +137,12 @@ def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int) -
 def _floats(value: Any) -> np.ndarray:
     """A copy as float64, from whatever can be read as numbers: bfloat16 too, and tensors of other libraries."""
     return np.array(np.asarray(value), np.float64)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    return list(value) if isinstance(value, list | tuple) else np.array(value)
 
 
 def _moments(value: Any) -> dict[str, dict[str, float]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
+from tritgold_conformance.diagnosis.asked import search_answers
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.evidence import Evidence, collect
 from tritgold_conformance.diagnosis.local import Local
@@ -14,6 +15,7 @@ from tritgold_conformance.diagnosis.whole import PATHS, Measure, measure, predic
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.spread import allowed_by_spread
@@ -60,6 +62,9 @@ def diagnose_evidence(
     found = search_operations(local, library) if local.sources else Found(local.base)
     if not found.unexplained:
         _whole_runs(evidence, found, library, say)
+    if not found.unexplained and evidence.answers:
+        say("answers")
+        search_answers(evidence, found, library)
     could_not, no_place = (None, None)
     if unseen:
         say("faults that this run could not have shown")
@@ -214,11 +219,16 @@ def _unseen(local: Local, library: list[Fault]) -> tuple[list[str], list[str]]:
     evidence = local.evidence
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     golden = {p: predicted_logits(local.base, evidence.golden.tokens, p) for p in paths}
+    right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
     for fault in library:
         subject = fault.apply(local.base)
         if subject is None:
             no_place.append(fault.name)
-        elif not local.moves(subject) and not any(_moved(subject, evidence, p, golden[p]) for p in paths):
+        elif not (
+            local.moves(subject)
+            or any(_moved(subject, evidence, p, golden[p]) for p in paths)
+            or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
+        ):
             could_not.append(fault.name)
     return could_not, no_place
 

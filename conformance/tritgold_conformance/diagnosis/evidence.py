@@ -8,6 +8,8 @@ import numpy as np
 from tritgold.errors import EngineError
 from tritgold_conformance.activation_statistics import statistics
 from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, questions
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
 from tritgold_conformance.vectors import telling_inputs
@@ -24,7 +26,7 @@ class Evidence:
 
     operations: trace name -> output, of each operation on golden inputs. vectors: ``name [label]`` -> output, on telling
     inputs. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
-    [tokens, vocab], of one prefill, of a prompt in pieces, token by token.
+    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. answers: to questions of bytes and text.
     """
 
     golden: GoldenRun
@@ -35,11 +37,12 @@ class Evidence:
     logits: np.ndarray | None = None
     continued: np.ndarray | None = None
     steps: np.ndarray | None = None
+    answers: list[tuple[Question, Answer]] = field(default_factory=list)
 
     @property
     def levels(self) -> list[str]:
         """Those with something in them."""
-        names = ("operations", "vectors", "trace", "statistics", "logits", "continued", "steps")
+        names = ("operations", "vectors", "trace", "statistics", "logits", "continued", "steps", "answers")
         return [name for name in names if getattr(self, name) is not None and len(getattr(self, name))]
 
     def limited(self, level: str) -> "Evidence":
@@ -79,6 +82,12 @@ def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = l
     if engine.has("step"):
         engine.reset()
         found.steps = _stacked([engine.step(token) for token in golden.tokens])
+    if any(engine.has(method) for method in METHODS):
+        say("answers of the engine")
+        subject = Subject(golden.checkpoint)
+        prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
+        asked = ((q, answer(engine, q)) for q in questions(subject, prompt) if engine.has(q.method))
+        found.answers = [(q, a) for q, a in asked if a is not None]
     return found
 
 

@@ -10,14 +10,16 @@ from tritgold_conformance.faults import (
     accumulator,
     activation,
     attention,
+    decode,
     graph,
     kv_cache,
     packing,
     scale,
+    tokenizer,
 )
 from tritgold_conformance.faults.fault import Fault
 
-_MODULES = (packing, scale, activation, accumulator, graph, attention, kv_cache)
+_MODULES = (packing, scale, activation, accumulator, graph, attention, kv_cache, decode, tokenizer)
 FAULTS: dict[str, Fault] = {fault.name: fault for module in _MODULES for fault in module.FAULTS}
 
 

@@ -6,7 +6,9 @@ from tritgold.errors import NonFiniteError
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.faults import generating, tokenizer
 from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.generating import Options
 from tritgold_conformance.faults.packing import FORMATS
 
 
@@ -35,3 +37,27 @@ class FaultyEngine(ReferenceEngine):
         """
         found = self.subject.unpack(name, data, shape) if self.subject.unpack else None
         return FORMATS[name].unpack(data, shape).dense() if found is None else found
+
+    def generate(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
+        """Tokens, one after the other; see ``generating.generate``."""
+        return generating.generate(self.subject, prompt, max_tokens, options)
+
+    def diffuse(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
+        """Tokens by block diffusion; see ``generating.diffuse``."""
+        return generating.diffuse(self.subject, prompt, max_tokens, options)
+
+    def serve(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
+        """Tokens as a batch server gives them; see ``generating.serve``."""
+        return generating.serve(self.subject, prompt, max_tokens, options)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, by the tokenizer of ``tokenizer.witness_tokenizer``."""
+        return tokenizer.encode(self.subject, text)
+
+    def chat(self, message: str) -> list[int]:
+        """Ids of a message in its template."""
+        return tokenizer.chat(self.subject, message)
+
+    def stream(self, ids: list[int]) -> list[str]:
+        """The pieces of text of a growing list of ids."""
+        return tokenizer.stream(self.subject, ids)

@@ -85,12 +85,19 @@ def _float_scales() -> Checkpoint:
     return replace(made, weights=replace(made.weights, layers=layers))
 
 
+def _diffusing() -> Checkpoint:
+    """A mask, blocks of 8, and an end of sequence that comes."""
+    made = _seeded(Shape(seed=8, hidden=64, inter=96, layers=2, heads=2, kv_heads=1, context=128))()
+    return replace(made, config=replace(made.config, mask=258, block=8))
+
+
 MODELS: dict[str, Callable[[], Checkpoint]] = {
     "kjv-ar": lambda: open_checkpoint(trained_model("kjv-ar")),
     "kjv-dlm": lambda: open_checkpoint(trained_model("kjv-dlm")),
     "seeded": _seeded(Shape(seed=7, hidden=128, inter=256, layers=2, heads=4, kv_heads=2, context=64)),
     "odd": _seeded(Shape(seed=3, hidden=120, inter=204, layers=2, heads=6, kv_heads=3, context=64)),
     "deep": _seeded(Shape(seed=4, hidden=32, inter=32, layers=12, heads=2, kv_heads=1, context=64)),
+    "diffusing": _diffusing,
     "llama": _llama,
     "float-scales": _float_scales,
 }
