@@ -27,7 +27,7 @@ def allowed_by_spread(golden: GoldenRun) -> float:
     """
     worst = 0.0
     for run in range(RUNS):
-        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=_Coin(run))
+        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=Coin(run))
         c = golden.checkpoint
         moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
         worst = max(worst, float(relative_rms(golden.logits, moved).max()))
@@ -41,7 +41,7 @@ def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.sqrt((difference * difference).mean(axis=1)) / np.maximum(size, np.finfo(np.float32).tiny)
 
 
-class _Coin:
+class Coin:
     """The golden quantiser, in which every second code near a tie goes to the other side."""
 
     def __init__(self, run: int) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from tritgold.errors import TritgoldError
+from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
 from tritgold_conformance.diagnosis.asked import search_answers
 from tritgold_conformance.diagnosis.distance import relative
@@ -11,7 +13,7 @@ from tritgold_conformance.diagnosis.evidence import Evidence, collect
 from tritgold_conformance.diagnosis.local import Local
 from tritgold_conformance.diagnosis.patterns import divergence
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
-from tritgold_conformance.diagnosis.whole import PATHS, Measure, measure, predicted_logits, summary
+from tritgold_conformance.diagnosis.whole import PATHS, Measure, Predictions, statistics_allowed, summary
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
@@ -21,10 +23,8 @@ from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.spread import allowed_by_spread
 
 Say = Callable[[str], None]
-# Statistics of an array differ by less where nothing but broken ties lies between two models, in the geometric mean
-# and for a single array; measured on kjv-ar over 100 runs with float noise (tests/conformance/diagnosis).
-STATISTICS_MATCH, STATISTICS_WORST = 1e-4, 3e-2
-CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain
+CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
+FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 
 def diagnose(
@@ -54,21 +54,25 @@ def diagnose_evidence(
     faults: Iterable[Fault] | None = None,
     unseen: bool = False,
     say: Say = lambda _: None,
+    predictions: Predictions | None = None,
 ) -> Diagnosis:
-    """The same from what was collected before. faults: the library, or another one."""
+    """The same from what was collected before. faults: the library, or another one. predictions: of other engines on
+    the same model and input, to be gone on with.
+    """
+    predictions = predictions or Predictions(evidence.golden.tokens)
     library = list(FAULTS.values() if faults is None else faults)
     local = Local(evidence)
     say("candidates, operation by operation")
     found = search_operations(local, library) if local.sources else Found(local.base)
     if not found.unexplained:
-        _whole_runs(evidence, found, library, say)
+        _whole_runs(evidence, found, library, predictions, say)
     if not found.unexplained and evidence.answers:
         say("answers")
         search_answers(evidence, found, library)
     could_not, no_place = (None, None)
     if unseen:
         say("faults that this run could not have shown")
-        could_not, no_place = _unseen(local, library)
+        could_not, no_place = _unseen(local, library, predictions)
     return Diagnosis(
         verdict=_verdict(evidence, found),
         engine=engine,
@@ -93,12 +97,14 @@ def _verdict(evidence: Evidence, found: Found) -> Verdict:
     return "named" if found.faults else "nothing to explain"
 
 
-def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], say: Say) -> None:
+def _whole_runs(
+    evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say
+) -> None:
     """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
         say(f"whole runs: {level}")
-        judge = _Level(evidence, level)
+        judge = _Level(evidence, level, predictions)
         while not judge.passes(found):
             if len(found.faults) + len(found.unexplained) >= MOST or not judge.explain(found, library):
                 here = judge.divergence(found.subject)
@@ -110,10 +116,11 @@ def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], say: Say
 class _Level:
     """One kind of whole run."""
 
-    def __init__(self, evidence: Evidence, level: str) -> None:
+    def __init__(self, evidence: Evidence, level: str, predictions: Predictions) -> None:
         self.evidence, self.level = evidence, level
-        self.measure: Measure = measure(evidence, level)
-        self._allowed: float | None = None
+        self.measure: Measure = predictions.measure(evidence, level)
+        self.prefill: Measure = predictions.measure(evidence, "logits")
+        self._allowed: np.ndarray | None = None
 
     def passes(self, found: Found) -> bool:
         """Whether the golden model with the faults found so far says what the engine says."""
@@ -123,37 +130,64 @@ class _Level:
         return self.near(self.measure(found.subject), None)
 
     def near(self, r: np.ndarray, base: np.ndarray | None) -> bool:
-        """Whether distances are those of equal models; base: what they must be much smaller than."""
+        """Whether distances are those of equal models, up to ties; base: what they must be much smaller than."""
         if not r.size or not np.isfinite(r).all():
-            return bool(r.size and base is None and False)
-        if base is not None and summary(r) > CLOSER * summary(base):
             return False
         if self.level == "statistics":
-            return summary(r) <= STATISTICS_MATCH and float(r.max()) <= STATISTICS_WORST
+            return bool((r <= self.allowed()).all())
         if float(r.max()) <= LOGIT_NOISE:
             return True
+        if base is not None and summary(r) > CLOSER * summary(base):
+            return False
+        return self._within_spread(r)
+
+    def allowed(self) -> np.ndarray:
+        """Of the statistics, by name; or one number, of the logits' root mean square over positions."""
         if self._allowed is None:
-            self._allowed = allowed_by_spread(self.evidence.golden)
-        return float(np.sqrt(np.mean(r * r))) <= self._allowed
+            golden = self.evidence.golden
+            self._allowed = (
+                statistics_allowed(self.evidence) if self.level == "statistics" else np.array([allowed_by_spread(golden)])
+            )
+        return self._allowed
+
+    def _within_spread(self, r: np.ndarray) -> bool:
+        return bool(np.sqrt(np.mean(r * r)) <= self.allowed()[0])
+
+    def rank(self, r: np.ndarray) -> float:
+        """One number for a candidate: for statistics in units of what is allowed, which is little where no tie lies."""
+        return summary(1e-3 * np.maximum(r / self.allowed(), 1e-3)) if self.level == "statistics" else summary(r)
+
+    def follows(self, subject: Subject, r: np.ndarray) -> bool:
+        """Whether broken ties are all that lies between a candidate and the engine's prefill: they are searched for."""
+        if self.level != "logits" or not np.isfinite(r).all() or not self._within_spread(r):
+            return False
+        golden = self.evidence.golden
+        try:
+            run = GoldenRun.of(subject.checkpoint, golden.tokens, subject.arithmetic)
+        except TritgoldError:
+            return False
+        verdict = judge_logits("logits", run, self.evidence.logits)
+        return verdict.passed and verdict.allowed is None
 
     def explain(self, found: Found, library: list[Fault]) -> bool:
         """Add the fault, or the two, that explain the level."""
         base = self.measure(found.subject)
         tried = list(self._tried(found.subject, library))
-        tried.sort(key=lambda t: summary(t[2]))
+        tried.sort(key=lambda t: self.rank(t[2]))
         if found.first is None:
             found.first = self.divergence(found.subject)
         if not found.ranking:
             found.ranking = [
                 Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base)) for f, _, r in tried[:SHOWN]
             ]
-        best = tried[0] if tried else None
-        if best is not None and self.near(best[2], base):
+        best = next((t for t in tried[:1] if self.near(t[2], base)), None)
+        best = best or next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2])), None)
+        if best is not None:
             found.faults.append(self._named(best[0], best[2], tried, base))
             found.subject = best[1]
             return True
         for first, subject, r in [t for t in tried if np.isfinite(summary(t[2]))][:PAIRED]:
-            second = min(self._tried(subject, library), key=lambda t: summary(t[2]), default=None)
+            second = min(self._tried(subject, library), key=lambda t: self.rank(t[2]), default=None)
             if second is not None and self.near(second[2], base) and second[0] is not first:
                 found.faults += [
                     self._named(first, r, [], base), self._named(second[0], second[2], [], r),
@@ -171,7 +205,7 @@ class _Level:
         """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that."""
         if self.level not in ("continued", "steps") or self.evidence.logits is None:
             return True
-        return self.near(measure(self.evidence, "logits")(subject), None)
+        return self.near(self.prefill(subject), None)
 
     def _named(
         self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Subject, np.ndarray]], base: np.ndarray
@@ -187,8 +221,6 @@ class _Level:
 
     def divergence(self, subject: Subject) -> Divergence:
         """Where the level first leaves the subject: a name, or a position of the logits."""
-        from tritgold_conformance.compare import Comparison
-
         r = self.measure(subject)
         if self.level != "statistics":
             verdict = judge_logits(self.level, self.evidence.golden, getattr(self.evidence, self.level), search=False)
@@ -201,7 +233,7 @@ class _Level:
                 comparison=comparison, what=what,
             )  # fmt: skip
         names = list(self.evidence.statistics)
-        off = np.flatnonzero(~(r <= STATISTICS_MATCH))
+        off = np.flatnonzero(~(r <= self.allowed()))
         name = names[int(off[0])] if off.size else names[0]
         what = f"statistics off by {r[off[0]]:.2g} of the array's rms" if off.size else ""
         comparison = Comparison(name, "fails", compared=1, what=what)
@@ -213,12 +245,12 @@ class _Level:
 PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
 
 
-def _unseen(local: Local, library: list[Fault]) -> tuple[list[str], list[str]]:
+def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tuple[list[str], list[str]]:
     """(faults that would not have been seen, faults that the model has no place for)."""
     could_not, no_place = [], []
     evidence = local.evidence
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
-    golden = {p: predicted_logits(local.base, evidence.golden.tokens, p) for p in paths}
+    golden = {p: predictions.logits(local.base, p) for p in paths}
     right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
     for fault in library:
         subject = fault.apply(local.base)
@@ -226,16 +258,15 @@ def _unseen(local: Local, library: list[Fault]) -> tuple[list[str], list[str]]:
             no_place.append(fault.name)
         elif not (
             local.moves(subject)
-            or any(_moved(subject, evidence, p, golden[p]) for p in paths)
+            or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
             or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
         ):
             could_not.append(fault.name)
     return could_not, no_place
 
 
-def _moved(subject: Subject, evidence: Evidence, path: str, golden: np.ndarray | None) -> bool:
-    ours = predicted_logits(subject, evidence.golden.tokens, path)
-    if ours is None or golden is None:
+def _moved(ours: np.ndarray | None, golden: np.ndarray | None) -> bool:
+    if ours is None or golden is None or ours.shape != golden.shape:
         return ours is not golden
     return bool((relative(ours, golden) > LOGIT_NOISE).any())
 

@@ -9,7 +9,7 @@ from tritgold.errors import EngineError
 from tritgold_conformance.activation_statistics import statistics
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults.fault import Subject
-from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, questions
+from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, answer_of, questions, stable
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
 from tritgold_conformance.vectors import telling_inputs
@@ -86,8 +86,8 @@ def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = l
         say("answers of the engine")
         subject = Subject(golden.checkpoint)
         prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
-        asked = ((q, answer(engine, q)) for q in questions(subject, prompt) if engine.has(q.method))
-        found.answers = [(q, a) for q, a in asked if a is not None]
+        fair = (q for q in questions(subject, prompt) if engine.has(q.method) and stable(subject, q, answer_of(subject, q)))
+        found.answers = [(q, a) for q in fair if (a := answer(engine, q)) is not None]
     return found
 
 

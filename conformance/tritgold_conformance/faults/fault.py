@@ -37,7 +37,7 @@ class Subject:
     """A model to be run: what a fault takes and what it gives back.
 
     new_cache: makes the KV cache of a sequence. unpack: how packed bytes are read; None, or None from it: rightly.
-    decoding, text: the switches of ``decode`` and of ``tokenizer`` that are on.
+    decoding, text: the switches of ``decode`` and of ``tokenizer`` that are on. names: of the faults it has, in order.
     """
 
     checkpoint: Checkpoint
@@ -46,6 +46,7 @@ class Subject:
     unpack: Unpack | None = None
     decoding: Mapping[str, Any] = field(default_factory=dict)
     text: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
     @property
     def config(self) -> ModelConfig:
@@ -88,7 +89,8 @@ class Fault:
 
     def apply(self, subject: Subject) -> Subject | None:
         """The subject with this fault; None where it has no place for it."""
-        return self.change(subject)
+        changed = self.change(subject)
+        return None if changed is None else replace(changed, names=(*subject.names, self.name))
 
 
 INVISIBLE: dict[str, str] = {

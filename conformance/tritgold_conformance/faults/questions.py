@@ -18,6 +18,7 @@ from tritgold_conformance.faults import tokenizer
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.generating import diffuse, generate
+from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.faults.witnesses import file_cases
 
 METHODS = ("unpack", "generate", "serve", "diffuse", "encode", "chat", "stream")
@@ -62,6 +63,11 @@ def same(a: Answer, b: Answer) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
     return list(a) == list(b)
+
+
+def stable(golden: Subject, question: Question, right: Answer) -> bool:
+    """Whether a right engine with float noise gives the same answer: only then may one be held to it."""
+    return all(same(answer_of(noisy(golden, seed, times=4.0), question), right) for seed in (1, 2))
 
 
 def questions(golden: Subject, prompt: list[int]) -> list[Question]:
