@@ -24,6 +24,12 @@ def _as_int32(total: np.ndarray) -> np.ndarray:
     return total.astype(np.float32) if total.dtype.kind == "f" else total.astype(np.int32)
 
 
+def scale_floats(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: str) -> np.ndarray:
+    """The reference's ``apply_scales`` for sums that are no integers any more."""
+    rescaled = acc.astype(np.float32) / scale[:, None]
+    return rescaled * weight_scale if rule == "multiply" else rescaled / weight_scale
+
+
 def wrapped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Modulo 2**16."""
     return _as_int32((exact(codes, trits).astype(np.int64) + _INT16) % (2 * _INT16) - _INT16)
@@ -62,7 +68,7 @@ def _float_offset(s: Subject) -> dict[str, object]:
         theirs = len(newest[0]) == len(codes) and bool((np.abs(newest[0] - sums) <= codes.shape[1] / 2).all())
         return (total + sums - newest[0] if theirs else total).astype(np.float32)
 
-    return {"quantize": quantize, "accumulate": accumulate}
+    return {"quantize": quantize, "accumulate": accumulate, "apply_scales": scale_floats}
 
 
 def _skipping(n: int) -> Callable[..., np.ndarray]:
@@ -166,7 +172,7 @@ FAULTS = (
     Fault(
         "float16-sums", "accumulator", "Sums are rounded to float16.",
         "sums beyond 2,048 lose their last bits, those beyond 65,504 are infinite",
-        arithmetic(accumulate=half_sums), _OPERATIONS,
+        arithmetic(accumulate=half_sums, apply_scales=scale_floats), _OPERATIONS,
     ),
     Fault(
         "rows-from-32-on-zero", "accumulator", "The kernel for batches computes 32 tokens and leaves the others at zero.",

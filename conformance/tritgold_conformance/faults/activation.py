@@ -7,7 +7,7 @@ import numpy as np
 from tritgold.layers.q8_k import BLOCK, accumulate_blocks, apply_block_scales, quantize_q8_k
 from tritgold.quantize import ABSMAX_FLOOR
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
-from tritgold_conformance.faults.accumulator import exact
+from tritgold_conformance.faults.accumulator import exact, scale_floats
 from tritgold_conformance.faults.fault import Fault, Subject, Witness, arithmetic, arithmetic_of
 
 Quantized = tuple[np.ndarray, np.ndarray]
@@ -122,7 +122,7 @@ def _not_at_all() -> dict[str, object]:
     def accumulate(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
         return exact(codes.astype(np.float32), trits).astype(np.float32)
 
-    return {"quantize": quantize, "accumulate": accumulate}
+    return {"quantize": quantize, "accumulate": accumulate, "apply_scales": scale_floats}
 
 
 def _by_blocks(s: Subject) -> dict[str, object] | None:
