@@ -27,8 +27,8 @@ class Engine(Protocol):
         position 0, by the names of docs/traces.md; any part of them.
     ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0; by the
         roles of docs/judging.md.
-    ``statistics(tokens) -> {name: {"mean": ..., "std": ..., "rms": ..., "min": ..., "max": ..., "zeros": ...}}``: of the
-        same activations, for an engine that shows no more; any part of them.
+    ``statistics(tokens) -> {name: {"mean": ...}}``: mean, std, rms, min, max and zeros of the same activations, for an
+        engine that shows no more; any part of them.
     ``versions() -> {name: version}``: for the report.
 
     None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.

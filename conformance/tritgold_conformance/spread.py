@@ -48,6 +48,7 @@ class Coin:
         self._calls = 1000 * run
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
         codes, scale = GOLDEN_ARITHMETIC.quantize(x)
         self._calls += 1
         others = other_codes(x, scale, codes)

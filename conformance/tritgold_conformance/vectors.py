@@ -35,9 +35,7 @@ def telling_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str
             yield operation, label, inputs
 
 
-def telling_tolerances(
-    golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]
-) -> dict[str, Tolerance]:
+def telling_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
     """Output role -> tolerance; the codes are exact, because x * s is."""
     allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
     if operation.kind == "quantize":

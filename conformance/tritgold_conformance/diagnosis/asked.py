@@ -73,7 +73,8 @@ def _divergence(subject: Subject, asked: Asked) -> Divergence:
     position = _first(ours, theirs)
     what = f"{_shown(theirs, position)}, expected {_shown(ours, position)}"
     return Divergence(
-        name=question.label, level=question.level, operation=question.method, layer=None, position=position, channel=None,
+        name=question.label, level=question.level, operation=question.method, layer=None,
+        position=position, channel=None,
         comparison=Comparison(question.label, "fails", compared=1, what=what), what=what,
     )  # fmt: skip
 

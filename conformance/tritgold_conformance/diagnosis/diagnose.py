@@ -13,10 +13,20 @@ from tritgold_conformance.diagnosis.evidence import Evidence, collect
 from tritgold_conformance.diagnosis.local import Local
 from tritgold_conformance.diagnosis.patterns import divergence
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
-from tritgold_conformance.diagnosis.whole import PATHS, Measure, Predictions, statistics_allowed, summary
+from tritgold_conformance.diagnosis.whole import (
+    FACTOR,
+    FLOOR,
+    PATHS,
+    Measure,
+    Predictions,
+    moments_distance,
+    statistics_allowed,
+    summary,
+)
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
@@ -24,6 +34,7 @@ from tritgold_conformance.spread import allowed_by_spread
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
+APART = 0.3  # and by at least so much, when they are
 FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 
@@ -97,9 +108,7 @@ def _verdict(evidence: Evidence, found: Found) -> Verdict:
     return "named" if found.faults else "nothing to explain"
 
 
-def _whole_runs(
-    evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say
-) -> None:
+def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
     """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
@@ -117,7 +126,7 @@ class _Level:
     """One kind of whole run."""
 
     def __init__(self, evidence: Evidence, level: str, predictions: Predictions) -> None:
-        self.evidence, self.level = evidence, level
+        self.evidence, self.level, self.predictions = evidence, level, predictions
         self.measure: Measure = predictions.measure(evidence, level)
         self.prefill: Measure = predictions.measure(evidence, "logits")
         self._allowed: np.ndarray | None = None
@@ -146,7 +155,9 @@ class _Level:
         if self._allowed is None:
             golden = self.evidence.golden
             self._allowed = (
-                statistics_allowed(self.evidence) if self.level == "statistics" else np.array([allowed_by_spread(golden)])
+                statistics_allowed(self.evidence)
+                if self.level == "statistics"
+                else np.array([allowed_by_spread(golden)])
             )
         return self._allowed
 
@@ -157,17 +168,39 @@ class _Level:
         """One number for a candidate: for statistics in units of what is allowed, which is little where no tie lies."""
         return summary(1e-3 * np.maximum(r / self.allowed(), 1e-3)) if self.level == "statistics" else summary(r)
 
-    def follows(self, subject: Subject, r: np.ndarray) -> bool:
-        """Whether broken ties are all that lies between a candidate and the engine's prefill: they are searched for."""
-        if self.level != "logits" or not np.isfinite(r).all() or not self._within_spread(r):
+    def follows(self, subject: Subject, r: np.ndarray, base: np.ndarray) -> bool:
+        """Whether broken ties are all that lies between a near candidate and the engine.
+
+        They are searched for, as they are for the golden model; or the engine is no farther than float noise moves the
+        candidate itself, whose codes may break elsewhere: those that are cut off do so at whole numbers.
+        """
+        if not np.isfinite(r).all() or summary(r) > APART * summary(base):
             return False
-        golden = self.evidence.golden
+        own = [self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in (1, 2)]
+        if self.level == "statistics":
+            return bool((r <= FACTOR * np.max(own, axis=0) + FLOOR).all())
+        if np.sqrt(np.mean(r * r)) <= 2 * max(float(np.sqrt(np.mean(o * o))) for o in own):
+            return True
+        if self.level != "logits" or not self._within_spread(r):
+            return False
         try:
-            run = GoldenRun.of(subject.checkpoint, golden.tokens, subject.arithmetic)
+            run = GoldenRun.of(subject.checkpoint, self.evidence.golden.tokens, subject.arithmetic)
         except TritgoldError:
             return False
         verdict = judge_logits("logits", run, self.evidence.logits)
         return verdict.passed and verdict.allowed is None
+
+    def measure_between(self, a: Subject, b: Subject) -> np.ndarray:
+        """How far two subjects are apart, as ``measure`` has it."""
+        if self.level == "statistics":
+            first, second = self.predictions.statistics(a), self.predictions.statistics(b)
+            return np.array(
+                [moments_distance(first.get(n), second[n]) if n in second else np.inf for n in self.evidence.statistics]
+            )
+        ours, theirs = (self.predictions.logits(s, self.level) for s in (a, b))
+        if ours is None or theirs is None:
+            return np.zeros(len(self.evidence.golden.tokens))
+        return relative(ours, theirs)
 
     def explain(self, found: Found, library: list[Fault]) -> bool:
         """Add the fault, or the two, that explain the level."""
@@ -178,10 +211,11 @@ class _Level:
             found.first = self.divergence(found.subject)
         if not found.ranking:
             found.ranking = [
-                Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base)) for f, _, r in tried[:SHOWN]
+                Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base))
+                for f, _, r in tried[:SHOWN]
             ]
         best = next((t for t in tried[:1] if self.near(t[2], base)), None)
-        best = best or next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2])), None)
+        best = best or next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2], base)), None)
         if best is not None:
             found.faults.append(self._named(best[0], best[2], tried, base))
             found.subject = best[1]

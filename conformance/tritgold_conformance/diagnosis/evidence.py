@@ -24,8 +24,8 @@ LEVELS = ("operations", "trace", "statistics", "logits")  # what a diagnosis may
 class Evidence:
     """What there is, by level; empty or None where the engine does not give it.
 
-    operations: trace name -> output, of each operation on golden inputs. vectors: ``name [label]`` -> output, on telling
-    inputs. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
+    operations: trace name -> output, of each operation on golden inputs. vectors: ``name [label]`` -> output, on
+    telling inputs. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
     [tokens, vocab], of one prefill, of a prompt in pieces, token by token. answers: to questions of bytes and text.
     """
 
@@ -86,7 +86,9 @@ def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = l
         say("answers of the engine")
         subject = Subject(golden.checkpoint)
         prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
-        fair = (q for q in questions(subject, prompt) if engine.has(q.method) and stable(subject, q, answer_of(subject, q)))
+        fair = (
+            q for q in questions(subject, prompt) if engine.has(q.method) and stable(subject, q, answer_of(subject, q))
+        )
         found.answers = [(q, a) for q in fair if (a := answer(engine, q)) is not None]
     return found
 

@@ -92,7 +92,9 @@ class Local:
             match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
             self.rules[label] = Rule(tolerance, match)
             self.comparisons[label] = (
-                _hidden_comparison(name, value, theirs) if tolerance is None else compare(name, value, theirs, tolerance)
+                _hidden_comparison(name, value, theirs)
+                if tolerance is None
+                else compare(name, value, theirs, tolerance)
             )
 
     def _judged(self, source: str) -> Iterator[tuple[str, Tolerance | None, Array]]:

@@ -74,8 +74,10 @@ def row_rule(failed: np.ndarray) -> str:
         return ""
     first = int(np.argmax(rows))
     if rows[first:].all():
-        return "only positions > 0" if first == 1 else (
-            f"only positions from {first} on (fails iff there are {first + 1} tokens or more)"
+        return (
+            "only positions > 0"
+            if first == 1
+            else (f"only positions from {first} on (fails iff there are {first + 1} tokens or more)")
         )
     if rows.sum() == 1:
         return f"only position {first}"

@@ -11,7 +11,9 @@ _LISTED = 12  # names on a line of what could not be seen
 
 def render(found: Diagnosis, console: Console) -> None:
     """Print the verdict, the faults with their distances, the first divergence, and what could not be seen."""
-    console.print(f"[bold]{escape(found.engine)}[/] on {escape(found.model)}; levels: {', '.join(found.levels) or 'none'}")
+    console.print(
+        f"[bold]{escape(found.engine)}[/] on {escape(found.model)}; levels: {', '.join(found.levels) or 'none'}"
+    )
     if found.first_divergence is not None:
         _divergence(found.first_divergence, "First divergence", console)
     for number, fault in enumerate(found.faults, start=1):
@@ -44,7 +46,8 @@ def _divergence(d: Divergence, heading: str, console: Console) -> None:
 def _named(number: int, fault: Named, console: Console) -> None:
     console.print(f"\n{number}. [bold red]{escape(fault.fault)}[/]: {escape(fault.summary)}")
     without = f"{fault.golden:.2g}" if fault.golden >= 0 else "not comparable"
-    line = f"   With it the golden model is {_distance(fault.distance)} from the engine ({fault.level}), without it {without}"
+    line = f"   With it the golden model is {_distance(fault.distance)} from the engine ({fault.level}), "
+    line += f"without it {without}"
     if fault.next_best is not None:
         line += f"; the next best is {escape(fault.next_best[0])}, {_distance(fault.next_best[1])} away"
     console.print(line + ".", soft_wrap=True)

@@ -25,7 +25,7 @@ See = Callable[[str, Array], bool]
 SOURCES = ("operations", "vectors", "trace")
 
 
-class _Enough(Exception):
+class _EnoughSeenError(Exception):
     """Whoever sees has seen enough."""
 
 
@@ -42,7 +42,7 @@ class Replay:
         """
         try:
             {"operations": self._operations, "vectors": self._vectors, "trace": self._trace}[source](subject, see)
-        except (_Enough, NonFiniteError):
+        except (_EnoughSeenError, NonFiniteError):
             return
         except (TritgoldError, ValueError, IndexError):
             return  # the engine's arrays do not fit what the subject would do with them
@@ -74,7 +74,7 @@ class Replay:
             return
         for role, name in operation.writes.items():
             if name + label in theirs and not see(name + label, outputs[role]):
-                raise _Enough
+                raise _EnoughSeenError
 
     def _trace(self, subject: Subject, see: See) -> None:
         theirs, before, golden = self.evidence.trace, subject.arithmetic.alter, self.evidence.golden
@@ -86,7 +86,7 @@ class Replay:
             if given is None:
                 return value
             if not see(name, value):
-                raise _Enough
+                raise _EnoughSeenError
             return forced(value, given)
 
         with np.errstate(all="ignore"):

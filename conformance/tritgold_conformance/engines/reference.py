@@ -4,6 +4,7 @@ import numpy as np
 
 from tritgold import graph
 from tritgold.checkpoint import Checkpoint
+from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
@@ -21,7 +22,7 @@ class ReferenceEngine:
         self._capacity = checkpoint.config.context if capacity is None else capacity
         self._config, self._weights, self._op = checkpoint.config, checkpoint.weights, arithmetic
         self._operations = {operation.name: operation for operation in graph.operations(self._config)}
-        self._cache = Float32Cache(self._config, self._capacity)
+        self._cache: KvCache = Float32Cache(self._config, self._capacity)
 
     def versions(self) -> dict[str, str]:
         """Python, NumPy and the machine."""
@@ -59,9 +60,7 @@ class ReferenceEngine:
             value = seen[name] = self._op.alter(name, value, seen)
         return value
 
-    def _outputs(
-        self, name: str, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def _outputs(self, name: str, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         c, w, op, at = self._config, self._weights, self._op, name.split(".")
         layer = w.layers[int(at[1])] if at[0] == "layers" else None
         match self._operations[name].kind:

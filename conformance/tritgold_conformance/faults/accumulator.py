@@ -175,7 +175,7 @@ FAULTS = (
         arithmetic(accumulate=half_sums, apply_scales=scale_floats), _OPERATIONS,
     ),
     Fault(
-        "rows-from-32-on-zero", "accumulator", "The kernel for batches computes 32 tokens and leaves the others at zero.",
+        "rows-from-32-on-zero", "accumulator", "The kernel for batches computes 32 tokens, the others stay zero.",
         "short prompts are right, long ones are not; fails iff there are 33 tokens or more",
         arithmetic(accumulate=_from_row_32_on), _OPERATIONS, ("microsoft/BitBLAS #157, #47",), ("33-tokens",),
     ),

@@ -1,8 +1,8 @@
 """Fault: a small named change of the golden model, and Subject: the golden model, or what faults made of it.
 
 No fault is a copy of the model. Each changes weights or configuration, or replaces one function of the arithmetic, or
-one output by its name, or the KV cache, or a switch of the decode loop, or how a tokenizer is used. So two faults can be
-had at once, and a repaired engine is the golden model with the fault that was found.
+one output by its name, or the KV cache, or a switch of the decode loop, or how a tokenizer is used. So two faults can
+be had at once, and a repaired engine is the golden model with the fault that was found.
 """
 
 from collections.abc import Callable, Mapping
@@ -201,7 +201,8 @@ def linears(change: ChangeTensor, fits: Callable[[tuple[int, int]], bool] = lamb
         for layer in s.checkpoint.weights.layers:
             names = [name for name in LINEARS if fits(layer.linear(name).shape)]
             found = found or bool(names)
-            layers.append(replace(layer, **{name: ChangedWeight(layer.linear(name), name, change) for name in names}))
+            changed: dict[str, Any] = {name: ChangedWeight(layer.linear(name), name, change) for name in names}
+            layers.append(replace(layer, **changed))
         return with_weights(s, layers=tuple(layers)) if found else None
 
     return faulty

@@ -74,7 +74,7 @@ def _chosen(logits: np.ndarray, sampling: Sampling, text: list[int], switches: A
         kept, _ = candidates(logits, replace(sampling, temperature=1.0), text)
         return _among(logits, kept, replace(sampling, top_k=0, top_p=1.0), text)
     if switches.get("crossing_dropped") and sampling.temperature:
-        kept, shares = candidates(logits, sampling, text)
+        kept, _ = candidates(logits, sampling, text)
         return _among(logits, kept[: max(1, len(kept) - 1)], replace(sampling, top_k=0, top_p=1.0), text)
     return choose(logits, sampling, text)
 

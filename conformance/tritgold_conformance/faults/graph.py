@@ -192,7 +192,9 @@ def _other_eps(width_of: Callable[[Subject], bool], eps: float) -> Change:
     def make(s: Subject) -> dict[str, object] | None:
         if not width_of(s):
             return None
-        gains = {id(gain) for layer in s.checkpoint.weights.layers for gain in (layer.attn_sub_norm, layer.ffn_sub_norm)}
+        gains = {
+            id(gain) for layer in s.checkpoint.weights.layers for gain in (layer.attn_sub_norm, layer.ffn_sub_norm)
+        }
 
         def rms_norm(x: np.ndarray, gain: np.ndarray, right: float) -> np.ndarray:
             return s.arithmetic.rms_norm(x, gain, eps if id(gain) in gains else right)

@@ -151,7 +151,9 @@ def _joined_before_unpacking(names: tuple[str, ...]) -> Change:
     def change(s: Subject) -> Subject | None:
         found = [joined(layer) for layer in s.checkpoint.weights.layers]
         layers = [
-            replace(layer, **changes) for layer, changes in zip(s.checkpoint.weights.layers, found, strict=True) if changes
+            replace(layer, **changes)
+            for layer, changes in zip(s.checkpoint.weights.layers, found, strict=True)
+            if changes
         ]
         return with_weights(s, layers=tuple(layers)) if len(layers) == len(found) else None
 

@@ -23,7 +23,7 @@ from tritgold_conformance.faults.witnesses import file_cases
 
 METHODS = ("unpack", "generate", "serve", "diffuse", "encode", "chat", "stream")
 REFUSED = "refused"
-TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn Ｂ", "two\n\n  lines", "")
+TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn \uff22", "two\n\n  lines", "")
 TOKENS = 12  # generated in a case
 
 
@@ -123,9 +123,10 @@ def _diffused(golden: Subject, prompt: list[int], mask: int, block: int) -> Iter
     small = {"decode": "small-block", "threshold": middle, "sub_block": sub}
     v2 = {"decode": "fast-dllm-v2", "threshold": middle, "sub_block": sub}
     stop = {**server, "stop": sorted({*golden.config.eos, text[2]})}
+    reached = _reached(golden, prompt, block, seen)
     for label, options, words, count in (
         ("iterative", server, prompt, 2 * block + 3),
-        ("iterative, a threshold that is reached", {**server, "threshold": _reached(golden, prompt, block, seen)}, prompt, block),
+        ("iterative, a threshold that is reached", {**server, "threshold": reached}, prompt, block),
         ("iterative, a prompt of three blocks", server, whole * 3, block),
         ("iterative, ended by its third token", stop, prompt, block),
         ("iterative, the mask is likeliest", {**server, "logit_bias": {str(mask): 1000}}, prompt, 4),

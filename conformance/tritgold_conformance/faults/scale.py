@@ -136,7 +136,7 @@ FAULTS = (
         _scale(np.ones_like), _OPERATIONS, ("microsoft/BitNet #468, #469, #533", "Comfy-Org/ComfyUI #15520"),
     ),
     Fault(
-        "scale-sign-flipped", "scale", "The weight scale has lost its sign or gained one.", "sums right, outputs negated",
+        "scale-sign-flipped", "scale", "The weight scale has lost its sign or gained one.", "outputs negated",
         _scale(np.negative), _OPERATIONS,
     ),
     *(

@@ -28,9 +28,7 @@ def witness_tokenizer(digits: int = 3) -> Tokenizer:
     )
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens([AddedToken(BOS, special=True)])
-    raw.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A", special_tokens=[(BOS, raw.token_to_id(BOS))]
-    )
+    raw.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, raw.token_to_id(BOS))])
     return Tokenizer.from_text(raw.to_str())
 
 

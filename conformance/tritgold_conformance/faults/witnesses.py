@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tritgold.counter_random import random_bits
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.ternary import InMemoryTernary, TernaryTensor
-from tritgold.weights import LINEARS
+from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.faults.packing import FORMATS
 
 
@@ -32,12 +33,17 @@ def _seeded(shape: Shape) -> Callable[[], Checkpoint]:
 def in_memory(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with every tensor read: its file may go."""
     w = checkpoint.weights
-    layers = tuple(
-        replace(layer, **{n: InMemoryTernary(layer.linear(n).ternary()) for n in LINEARS}) for layer in w.layers
-    )
+    layers = tuple(_with_linears(layer, lambda name, t: t) for layer in w.layers)
     embedding = Rows(w.embedding.rows(slice(None)).copy())
     head = None if w.head is None else Rows(w.head.rows(slice(None)).copy())
     return replace(checkpoint, weights=replace(w, layers=layers, embedding=embedding, head=head))
+
+
+def _with_linears(
+    layer: LayerWeights, change: Callable[[str, TernaryTensor], TernaryTensor], **others: Any
+) -> LayerWeights:
+    made: dict[str, Any] = {n: InMemoryTernary(change(n, layer.linear(n).ternary())) for n in LINEARS}
+    return replace(layer, **made, **others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +66,10 @@ def _llama() -> Checkpoint:
     """SiLU, no sub-norms, scales that divide."""
     made = _seeded(Shape(seed=5, hidden=128, inter=192, layers=2, heads=4, kv_heads=2, context=64))()
 
-    def inverted(t: TernaryTensor) -> InMemoryTernary:
-        return InMemoryTernary(TernaryTensor(t.trits, np.asarray(np.float32(1) / t.scale)))
+    def inverted(_: str, t: TernaryTensor) -> TernaryTensor:
+        return TernaryTensor(t.trits, np.asarray(np.float32(1) / t.scale))
 
-    layers = tuple(
-        replace(x, attn_sub_norm=None, ffn_sub_norm=None, **{n: inverted(x.linear(n).ternary()) for n in LINEARS})
-        for x in made.weights.layers
-    )
+    layers = tuple(_with_linears(x, inverted, attn_sub_norm=None, ffn_sub_norm=None) for x in made.weights.layers)
     config = replace(made.config, activation="silu", sub_norms=False, scale_rule="divide")
     return replace(made, config=config, weights=replace(made.weights, layers=layers))
 
@@ -75,13 +78,10 @@ def _float_scales() -> Checkpoint:
     """Scales with 24 significant bits, as an I2_S file may have them."""
     made = _seeded(Shape(seed=6, hidden=128, inter=128, layers=2, heads=2, kv_heads=1, context=64))()
 
-    def longer(t: TernaryTensor, n: int) -> InMemoryTernary:
-        return InMemoryTernary(TernaryTensor(t.trits, np.asarray(t.scale * np.float32(1 + (2 * n + 1) / 4801))))
+    def longer(name: str, t: TernaryTensor) -> TernaryTensor:
+        return TernaryTensor(t.trits, np.asarray(t.scale * np.float32(1 + (2 * LINEARS.index(name) + 1) / 4801)))
 
-    layers = tuple(
-        replace(x, **{name: longer(x.linear(name).ternary(), 7 * at + n) for n, name in enumerate(LINEARS)})
-        for at, x in enumerate(made.weights.layers)
-    )
+    layers = tuple(_with_linears(x, longer) for x in made.weights.layers)
     return replace(made, weights=replace(made.weights, layers=layers))
 
 

@@ -4,13 +4,15 @@
 > docs/data/diagnosis-kjv-ar.json``: an hour on two cores for everything.
 
 An engine is the golden model with a fault and float noise of its own (``faults.noise``), so that no answer is equal to
-the last bit and ties break. ``matrix``: for each fault and level the named fault, its distance, those that say the same.
+the last bit and ties break. ``matrix``: for each fault and level the named fault, its distance, those that say the
+same.
 ``pairs``: two faults of different areas in one engine. ``accused``: right engines with noise that were told of a fault.
 A fault that a level provably or measurably does not show counts as ``invisible`` there and not as a miss: the golden
 model with it, without noise, is then within what is allowed of the golden model.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,7 +69,9 @@ class Measurement:
             subject = fault.apply(subject) or subject
         quiet = collect(self.golden, Candidate(_Shown(subject, len(self.golden.tokens))))
         limited = quiet if level == "operations" else quiet.limited(level)
-        return diagnose_evidence(limited, "", "", faults=[], predictions=self.predictions).verdict != "nothing to explain"
+        return (
+            diagnose_evidence(limited, "", "", faults=[], predictions=self.predictions).verdict != "nothing to explain"
+        )
 
 
 class _Shown(FaultyEngine):
@@ -76,20 +80,27 @@ class _Shown(FaultyEngine):
     unpack = generate = diffuse = serve = encode = chat = stream = None  # type: ignore[assignment]
 
 
-def report(model: str, tokens: int, pairs: int, noise_runs: int, only: list[str] | None = None) -> dict[str, Any]:
-    """The measurement."""
+def report(
+    model: str,
+    tokens: int,
+    pairs: int,
+    noise_runs: int,
+    only: list[str] | None = None,
+    levels: tuple[str, ...] = LEVELS,
+) -> dict[str, Any]:
+    """The measurement. only: some faults; levels: some of LEVELS."""
     m = Measurement(model, tokens)
     faults = [f for f in FAULTS.values() if f.area in MODEL_AREAS and (not only or f.name in only)]
-    matrix = list(_matrix(m, faults))
+    matrix = list(_matrix(m, faults, levels))
     paired = list(_pairs(m, faults, pairs))
-    accused = [run for run in range(noise_runs) if _accused(m, run)]
+    accused = [run for run in range(noise_runs) if _accused(m, run, levels)]
     return {
         "schema": SCHEMA,
         "model": model,
         "model_hash": m.golden.trace.model_hash,
         "tokens": tokens,
         "faults": len(faults),
-        "summary": {level: _summary([row for row in matrix if row["level"] == level]) for level in LEVELS},
+        "summary": {level: _summary([row for row in matrix if row["level"] == level]) for level in levels},
         "pairs": _pair_summary(paired),
         "noise_runs": noise_runs,
         "accused": len(accused),
@@ -98,16 +109,17 @@ def report(model: str, tokens: int, pairs: int, noise_runs: int, only: list[str]
     }
 
 
-def _matrix(m: Measurement, faults: list[Fault]) -> Iterator[dict[str, Any]]:
+def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for number, fault in enumerate(faults):
         evidence = m.evidence((fault,), seed=number + 1)
         if evidence is None:
             continue
-        for level in LEVELS:
+        for level in levels:
             found = m.named(evidence, level)
             names = [named.fault for named in found.faults]
             same = [name for named in found.faults for name in named.same]
             right = fault.name in [*names, *same] and len(names) == 1
+            print(f"{fault.name} {level}: {', '.join(names) or found.verdict}", file=sys.stderr, flush=True)
             yield {
                 "fault": fault.name,
                 "area": fault.area,
@@ -173,10 +185,10 @@ def _pair_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _accused(m: Measurement, run: int) -> bool:
+def _accused(m: Measurement, run: int, levels: tuple[str, ...]) -> bool:
     evidence = m.evidence((), seed=100_000 + run)
     assert evidence is not None
-    return any(m.named(evidence, level).verdict != "nothing to explain" for level in LEVELS)
+    return any(m.named(evidence, level).verdict != "nothing to explain" for level in levels)
 
 
 if __name__ == "__main__":
@@ -186,5 +198,6 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--noise-runs", type=int, default=100)
     parser.add_argument("--only", nargs="*", help="some faults alone")
-    arguments = parser.parse_args()
-    show(report(arguments.model, arguments.tokens, arguments.pairs, arguments.noise_runs, arguments.only))
+    parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS)
+    given = parser.parse_args()
+    show(report(given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels)))

@@ -105,7 +105,10 @@ class StatisticsOnly:
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
         arrays = self._inner.trace(tokens).arrays
-        return {n: {"mean": float(a.mean()), "rms": float(np.sqrt((a.astype(np.float64) ** 2).mean()))} for n, a in arrays.items()}
+        return {
+            n: {"mean": float(a.mean()), "rms": float(np.sqrt((a.astype(np.float64) ** 2).mean()))}
+            for n, a in arrays.items()
+        }
 
 
 def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
@@ -127,10 +130,18 @@ def _third(x: np.ndarray) -> np.ndarray:
     return changed
 
 
+def _doubled(codes: np.ndarray) -> np.ndarray:
+    return np.clip(2 * codes.astype(int), -128, 127).astype(np.int8)
+
+
+def _off_by_seven(acc: np.ndarray) -> np.ndarray:
+    return acc + np.where(np.arange(acc.shape[1]) % 3 == 0, 7, 0).astype(np.int32)
+
+
 INVENTED: dict[str, tuple[Alter, str]] = {
     "a channel of the norm is lost": (_at(".attn_norm", _third), "layers.0.attn_norm"),
-    "codes are doubled": (_at("attn_in.codes", lambda x: np.clip(2 * x.astype(int), -128, 127).astype(np.int8)), "layers.0.attn_in.codes"),
-    "sums are off by seven": (_at(".k.acc", lambda x: x + np.int32(7) * (np.arange(x.shape[1]) % 3 == 0)), "layers.0.k.acc"),
+    "codes are doubled": (_at("attn_in.codes", _doubled), "layers.0.attn_in.codes"),
+    "sums are off by seven": (_at(".k.acc", _off_by_seven), "layers.0.k.acc"),
     "q is 3 % too large": (_at(".q.out", lambda x: x * np.float32(1.03)), "layers.0.q.out"),
     "rotated heads are negated": (_at(".k_rope", lambda x: -x), "layers.0.k_rope"),
     "probabilities are squared": (_at(".probs", np.square), "layers.0.probs"),
