@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tritgold.config import ScaleRule
 from tritgold.layers.q8_k import BLOCK, accumulate_blocks, apply_block_scales, quantize_q8_k
 from tritgold.quantize import ABSMAX_FLOOR
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
@@ -128,7 +129,14 @@ def _not_at_all() -> dict[str, object]:
 def _by_blocks(s: Subject) -> dict[str, object] | None:
     if any(width % BLOCK for width in (s.config.hidden, s.config.inter, s.config.q_width)):
         return None
-    return {"quantize": quantize_q8_k, "accumulate": accumulate_blocks, "apply_scales": apply_block_scales}
+    return {"quantize": quantize_q8_k, "accumulate": accumulate_blocks, "apply_scales": _block_scales}
+
+
+def _block_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: ScaleRule) -> np.ndarray:
+    """On golden inputs the scale is one a token and divides: then each block has its reciprocal."""
+    if scale.ndim == 1:
+        scale = np.repeat((np.float32(1) / scale)[:, None], acc.shape[2], axis=1)
+    return apply_block_scales(acc, scale, weight_scale, rule)
 
 
 _OPERATIONS, _VECTORS = Witness("operations"), Witness("vectors")
