@@ -17,7 +17,7 @@ from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import noisy
 
-TOKENS = 24
+TOKENS = 16
 
 
 def asked(made: Subject, on: str = "seeded", level: str | None = None, tokens: int = TOKENS) -> Diagnosis:
