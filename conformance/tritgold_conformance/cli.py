@@ -12,7 +12,9 @@ from tritgold_conformance.commands.bench import bench
 from tritgold_conformance.commands.check import check
 from tritgold_conformance.commands.compare import compare
 from tritgold_conformance.commands.convert import convert
+from tritgold_conformance.commands.diagnose import diagnose
 from tritgold_conformance.commands.env import env
+from tritgold_conformance.commands.faults import faults
 from tritgold_conformance.commands.inspect import inspect
 from tritgold_conformance.commands.run import run
 from tritgold_conformance.commands.trace import trace
@@ -57,5 +59,5 @@ def main() -> None:
     """
 
 
-for command in (run, trace, compare, check, inspect, convert, bench, env):
+for command in (run, trace, compare, check, diagnose, faults, inspect, convert, bench, env):
     main.add_command(command)

@@ -35,6 +35,8 @@ class Engine(Protocol):
         roles of docs/judging.md.
     ``complete(tokens) -> (token, {id: log-probability})``: the token that it would write greedily behind these, and the
         log-probabilities of the most likely ones; for engines that show no logits.
+    ``statistics(tokens) -> {name: {"mean": ...}}``: mean, std, rms, min, max and zeros of the same activations, for an
+        engine that shows no more; any part of them.
     ``versions() -> {name: version}``: for the report.
     ``prepare(golden)``: told once what will be asked, for engines that are asked once. ``timed``: False for those
         whose tokens/s would say nothing. ``mode``: the name of its arithmetic, where that is not ``golden``.
@@ -105,6 +107,10 @@ class Candidate:
         """Activations of a fresh prefill, by name; empty where it shows none."""
         return self._call("trace", _arrays, list(tokens)) or {}
 
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        """Statistics of the activations of a fresh prefill, by name; empty where it gives none."""
+        return self._call("statistics", _moments, list(tokens)) or {}
+
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """One operation. None where the engine does not have it."""
         # Copies: an engine that writes into its inputs must not change what the next one is judged on.
@@ -114,6 +120,10 @@ class Candidate:
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
         """The token it writes behind these, and log-probabilities by id. None where it has none."""
         return self._call("complete", _next_token, list(tokens))
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""
+        return self._call(method, _plain, *arguments)
 
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
         if not self.has(method):
@@ -210,6 +220,16 @@ def _floats(value: Any) -> np.ndarray:
 def _next_token(value: Any) -> tuple[int, dict[int, float]]:
     token, logprobs = value
     return int(token), {int(i): float(x) for i, x in dict(logprobs).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    return list(value) if isinstance(value, list | tuple) else np.array(value)
+
+
+def _moments(value: Any) -> dict[str, dict[str, float]]:
+    return {str(name): {str(k): float(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
 
 
 def _arrays(value: Any) -> dict[str, np.ndarray]:

@@ -27,7 +27,7 @@ def allowed_by_spread(golden: GoldenRun) -> float:
     """
     worst = 0.0
     for run in range(RUNS):
-        arithmetic = replace(golden.arithmetic, quantize=_Coin(run, golden.arithmetic))
+        arithmetic = replace(golden.arithmetic, quantize=Coin(run, golden.arithmetic))
         c = golden.checkpoint
         moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
         worst = max(worst, float(relative_rms(golden.logits, moved).max()))
@@ -41,13 +41,14 @@ def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.sqrt((difference * difference).mean(axis=1)) / np.maximum(size, np.finfo(np.float32).tiny)
 
 
-class _Coin:
+class Coin:
     """The quantiser of an arithmetic, in which every second code near a tie goes to the other side."""
 
     def __init__(self, run: int, arithmetic: Arithmetic) -> None:
         self._calls, self._quantize = 1000 * run, arithmetic.quantize
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
         codes, scale = self._quantize(x)
         self._calls += 1
         others = other_codes(x, scale, codes)

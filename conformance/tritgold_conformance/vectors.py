@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tritgold.config import ModelConfig
 from tritgold.graph import Operation, operations
 from tritgold_conformance.compare import Comparison, Exact, Tolerance
 from tritgold_conformance.engine import Candidate
@@ -48,6 +49,8 @@ def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict
     if operation.kind == "bit_linear" and operation.name.startswith("layers.0."):
         trits = golden.checkpoint.weights.layers[0].linear(operation.name.rpartition(".")[2]).ternary().trits
         yield "extreme sums", extreme_sums(trits)
+    if operation.name == "layers.0.probs":
+        yield "scores of 200", large_scores(golden.checkpoint.config)
     if operation.name == "layers.0.ffn_act":
         yield "signs and 300", gates(golden.checkpoint.config.inter)
 
@@ -76,6 +79,15 @@ def extreme_sums(trits: np.ndarray) -> dict[str, np.ndarray]:
     codes[0], codes[1] = 127, -127
     codes[3] = trits[np.argmax(np.abs(trits).sum(axis=1))] * np.int8(127)
     return {"codes": codes, "scale": np.array([1.0, 31.75, 1.27e7, 0.37], np.float32)}
+
+
+def large_scores(config: ModelConfig) -> dict[str, np.ndarray]:
+    """q and k of four tokens whose scores are 200, 100, 0 and -200: e^200 is beyond float32."""
+    size = np.sqrt(np.float32(200) / np.sqrt(np.float32(config.head_dim)))
+    q = np.full((4, config.heads, config.head_dim), size, np.float32)
+    k = np.full((4, config.kv_heads, config.head_dim), size, np.float32)
+    k *= np.array([1, 0.5, 0, -1], np.float32)[:, None, None]
+    return {"q": q, "k": k}
 
 
 def gates(width: int) -> dict[str, np.ndarray]:

@@ -76,6 +76,7 @@ class _Pass:
         block: int,
     ) -> None:
         self.config, self.cache, self.trace, self.op = config, cache, trace, arithmetic
+        self.seen: dict[str, np.ndarray] = {}
         # A replacement of the softmax that knows causal attention only stays usable for it.
         self.softmax = arithmetic.softmax_weights if block == 1 else partial(arithmetic.softmax_weights, block=block)
         positions = cache.length + np.arange(len(ids))
@@ -87,6 +88,8 @@ class _Pass:
             trace.engine = trace.engine or "tritgold"
 
     def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:
+        if self.op.alter is not None:
+            array = self.seen[name] = self.op.alter(name, array, self.seen)
         if self.trace is not None:
             self.trace.record(name, array, token_axis)
         return array
@@ -124,8 +127,8 @@ class _Pass:
             codes, scale = self.op.quantize(x)
         except NonFiniteError as error:
             raise error.located(thing=f"{at}.{source}") from None
-        self.record(f"{at}.{source}.codes", codes)
-        self.record(f"{at}.{source}.scale", scale)
+        codes = self.record(f"{at}.{source}.codes", codes)
+        scale = self.record(f"{at}.{source}.scale", scale)
         for name, weight in weights.items():
             w = weight.ternary()
             acc = self.record(f"{at}.{name}.acc", self.op.accumulate(codes, w.trits))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
 @click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
+@click.option("--diagnose/--no-diagnose", "ask", default=True, help="Look for the fault of an engine that fails.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 @common.model_options
 @common.json_option
@@ -35,6 +36,7 @@ def check(
     ids: list[int] | None,
     only: str,
     speed: bool,
+    ask: bool,
     schema: bool,
     reading: common.Reading,
     as_json: bool,
@@ -67,13 +69,24 @@ def check(
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         if only:
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
-        verdict = judge(golden, engine, common.model_name(model), speed, options, say)
+        name = common.model_name(model)
+        verdict = judge(golden, engine, name, speed, options, say)
+        found = None
+        if ask and not as_json and verdict.verdict == "does not conform":
+            from tritgold_conformance.diagnosis.diagnose import diagnose
+
+            found = diagnose(golden, engine, name, unseen=False, say=say)
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:
         from tritgold_conformance.render import render
 
         render(verdict, common.console())
+    if found is not None:
+        from tritgold_conformance.diagnosis import render as diagnosis
+
+        click.echo("\nDiagnosis (tritgold diagnose says more)")
+        diagnosis.render(found, common.console())
     sys.exit(verdict.exit_code)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from tritgold import graph
 from tritgold.checkpoint import Checkpoint
+from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
@@ -20,8 +21,8 @@ class ReferenceEngine:
     ) -> None:
         self._capacity = checkpoint.config.context if capacity is None else capacity
         self._config, self._weights, self._op = checkpoint.config, checkpoint.weights, arithmetic
-        self._kinds = {operation.name: operation.kind for operation in graph.operations(self._config)}
-        self._cache = Float32Cache(self._config, self._capacity)
+        self._operations = {operation.name: operation for operation in graph.operations(self._config)}
+        self._cache: KvCache = Float32Cache(self._config, self._capacity)
 
     def versions(self) -> dict[str, str]:
         """Python, NumPy and the machine."""
@@ -47,9 +48,22 @@ class ReferenceEngine:
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One operation of the graph; role names as in ``tritgold.graph``."""
+        operation = self._operations[name]
+        seen = {operation.reads[role]: array for role, array in inputs.items()}
+        outputs = self._outputs(name, inputs, seen)
+        for role in [role for role in outputs if role != "acc"]:  # which the scales are applied to, altered
+            outputs[role] = self._altered(operation.writes[role], outputs[role], seen)
+        return outputs
+
+    def _altered(self, name: str, value: np.ndarray, seen: dict[str, np.ndarray]) -> np.ndarray:
+        if self._op.alter is not None:
+            value = seen[name] = self._op.alter(name, value, seen)
+        return value
+
+    def _outputs(self, name: str, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         c, w, op, at = self._config, self._weights, self._op, name.split(".")
         layer = w.layers[int(at[1])] if at[0] == "layers" else None
-        match self._kinds[name]:
+        match self._operations[name].kind:
             case "embedding":
                 return {"x": op.embed(inputs["tokens"], w.embedding)}
             case "rms_norm":
@@ -61,7 +75,7 @@ class ReferenceEngine:
             case "bit_linear":
                 assert layer is not None
                 tensor = layer.linear(at[2]).ternary()
-                acc = op.accumulate(inputs["codes"], tensor.trits)
+                acc = self._altered(f"{name}.acc", op.accumulate(inputs["codes"], tensor.trits), seen)
                 return {"acc": acc, "out": op.apply_scales(acc, inputs["scale"], tensor.scale, c.scale_rule)}
             case "rope":
                 table = op.rotation_table(np.arange(len(inputs["q"])), c.head_dim, c.rope_theta)

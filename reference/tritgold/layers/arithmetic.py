@@ -5,7 +5,7 @@ a model that differs in exactly that: a deliberate fault, another arithmetic, or
 at rounding ties. There is no copy of the graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,17 @@ from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K, ArithmeticMode
 from tritgold.quantize import absmax_int8
 
 Array = np.ndarray
+# (trace name, output, the outputs of this pass before it by their trace names) -> what stands in its place.
+Alter = Callable[[str, Array, Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Signatures and shapes are those of the functions that stand here as defaults."""
+    """Signatures and shapes are those of the functions that stand here as defaults.
+
+    alter: called with every output that a trace shows, in execution order; what it returns is what the pass goes on
+    with, traced or not. So a fault reaches a single operation by its name, which the functions above do not know.
+    """
 
     embed: Callable[..., Array] = embed
     rms_norm: Callable[..., Array] = rms_norm
@@ -40,6 +46,7 @@ class Arithmetic:
     mix_values: Callable[..., Array] = mix_values
     gated_activation: Callable[..., Array] = gated_activation
     logits: Callable[..., Array] = logits
+    alter: Alter | None = None
 
 
 GOLDEN_ARITHMETIC = Arithmetic()

@@ -1,0 +1,62 @@
+"""tritgold diagnose: which known fault an engine has, or where it begins to be wrong."""
+
+import sys
+
+import click
+
+from tritgold_conformance.commands import common
+
+
+@click.command()
+@click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
+@click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
+@click.option("--seed", default=1, show_default=True, help="Which input.")
+@click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
+@click.option(
+    "--level",
+    type=click.Choice(["operations", "trace", "statistics", "logits"]),
+    help="Use nothing surer than this, whatever the engine gives.",
+)
+@click.option(
+    "--unseen/--no-unseen", default=True, help="Say which faults this run could not have shown; a pass for each fault."
+)
+@common.model_options
+@common.json_option
+def diagnose(
+    spec: str,
+    model: str | None,
+    count: int,
+    seed: int,
+    ids: list[int] | None,
+    level: str | None,
+    unseen: bool,
+    reading: common.Reading,
+    as_json: bool,
+) -> None:
+    """Name the fault of an engine.
+
+    The golden model is run with every known fault, and what is nearest to the engine's output is named with its
+    distance; or none is, and the first divergence stands alone. Several faults are found one after the other.
+
+    Exit code 0: there is nothing to explain. 1: there is. 3: it could not be judged. 5: nothing was checked.
+    """
+    from tritgold_conformance.diagnosis.answer import to_json
+    from tritgold_conformance.diagnosis.diagnose import diagnose as ask
+    from tritgold_conformance.engine import load_engine
+    from tritgold_conformance.golden import GoldenRun, judging_tokens
+
+    with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
+        checkpoint = reading.open(path)
+        tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
+        say("golden model")
+        golden = GoldenRun.of(checkpoint, tokens)
+        engine = load_engine(spec, path, checkpoint, len(tokens))
+        found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
+    if as_json:
+        click.echo(to_json(found).decode())
+    else:
+        from tritgold_conformance.diagnosis.render import render
+
+        render(found, common.console())
+    sys.exit(found.exit_code)

@@ -1,0 +1,309 @@
+"""diagnose: what an engine gave -> which faults it has, from the surest level it gives to the weakest."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tritgold.errors import TritgoldError
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
+from tritgold_conformance.diagnosis.asked import search_answers
+from tritgold_conformance.diagnosis.distance import relative
+from tritgold_conformance.diagnosis.evidence import Evidence, collect
+from tritgold_conformance.diagnosis.local import Local
+from tritgold_conformance.diagnosis.patterns import divergence
+from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
+from tritgold_conformance.diagnosis.whole import (
+    FACTOR,
+    FLOOR,
+    PATHS,
+    Measure,
+    Predictions,
+    moments_distance,
+    statistics_allowed,
+    summary,
+)
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.noise import noisy
+from tritgold_conformance.faults.questions import answer_of, same
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
+from tritgold_conformance.spread import allowed_by_spread
+
+Say = Callable[[str], None]
+CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
+APART = 0.3  # and by at least so much, when they are
+FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
+
+
+def diagnose(
+    golden: GoldenRun,
+    engine: Candidate,
+    model: str,
+    level: str | None = None,
+    faults: Iterable[Fault] | None = None,
+    unseen: bool = True,
+    say: Say = lambda _: None,
+) -> Diagnosis:
+    """Ask an engine for what it has and diagnose it.
+
+    level: the surest to be used (``operations``, ``trace``, ``statistics``, ``logits``); None: whatever it gives.
+    unseen: say which faults this run could not have shown; costs a pass for each fault.
+    """
+    evidence = collect(golden, engine, say)
+    if level is not None:
+        evidence = evidence.limited(level)
+    return diagnose_evidence(evidence, engine.name, model, faults, unseen, say)
+
+
+def diagnose_evidence(
+    evidence: Evidence,
+    engine: str,
+    model: str,
+    faults: Iterable[Fault] | None = None,
+    unseen: bool = False,
+    say: Say = lambda _: None,
+    predictions: Predictions | None = None,
+) -> Diagnosis:
+    """The same from what was collected before. faults: the library, or another one. predictions: of other engines on
+    the same model and input, to be gone on with.
+    """
+    predictions = predictions or Predictions(evidence.golden.tokens)
+    library = list(FAULTS.values() if faults is None else faults)
+    local = Local(evidence)
+    say("candidates, operation by operation")
+    found = search_operations(local, library) if local.sources else Found(local.base)
+    if not found.unexplained:
+        _whole_runs(evidence, found, library, predictions, say)
+    if not found.unexplained and evidence.answers:
+        say("answers")
+        search_answers(evidence, found, library)
+    could_not, no_place = (None, None)
+    if unseen:
+        say("faults that this run could not have shown")
+        could_not, no_place = _unseen(local, library, predictions)
+    return Diagnosis(
+        verdict=_verdict(evidence, found),
+        engine=engine,
+        model=model,
+        model_hash=evidence.golden.trace.model_hash,
+        tokens=evidence.golden.tokens,
+        levels=evidence.levels,
+        first_divergence=found.first,
+        faults=found.faults,
+        unexplained=found.unexplained,
+        ranking=found.ranking,
+        could_not_see=could_not,
+        no_place=no_place,
+    )
+
+
+def _verdict(evidence: Evidence, found: Found) -> Verdict:
+    if not evidence.levels:
+        return "nothing was checked"
+    if found.unexplained:
+        return "named in part" if found.faults else "none of the known faults"
+    return "named" if found.faults else "nothing to explain"
+
+
+def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
+    """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
+    levels = ["statistics"] if evidence.statistics and not evidence.trace else []
+    for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
+        say(f"whole runs: {level}")
+        judge = _Level(evidence, level, predictions)
+        while not judge.passes(found):
+            if len(found.faults) + len(found.unexplained) >= MOST or not judge.explain(found, library):
+                here = judge.divergence(found.subject)
+                found.first = found.first or here
+                found.unexplained.append(here)
+                return
+
+
+class _Level:
+    """One kind of whole run."""
+
+    def __init__(self, evidence: Evidence, level: str, predictions: Predictions) -> None:
+        self.evidence, self.level, self.predictions = evidence, level, predictions
+        self.measure: Measure = predictions.measure(evidence, level)
+        self.prefill: Measure = predictions.measure(evidence, "logits")
+        self._allowed: np.ndarray | None = None
+
+    def passes(self, found: Found) -> bool:
+        """Whether the golden model with the faults found so far says what the engine says."""
+        if self.level != "statistics" and not found.faults:
+            golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
+            return judge_logits(self.level, golden, theirs).passed
+        return self.near(self.measure(found.subject), None)
+
+    def near(self, r: np.ndarray, base: np.ndarray | None) -> bool:
+        """Whether distances are those of equal models, up to ties; base: what they must be much smaller than."""
+        if not r.size or not np.isfinite(r).all():
+            return False
+        if self.level == "statistics":
+            return bool((r <= self.allowed()).all())
+        if float(r.max()) <= LOGIT_NOISE:
+            return True
+        if base is not None and summary(r) > CLOSER * summary(base):
+            return False
+        return self._within_spread(r)
+
+    def allowed(self) -> np.ndarray:
+        """Of the statistics, by name; or one number, of the logits' root mean square over positions."""
+        if self._allowed is None:
+            golden = self.evidence.golden
+            self._allowed = (
+                statistics_allowed(self.evidence)
+                if self.level == "statistics"
+                else np.array([allowed_by_spread(golden)])
+            )
+        return self._allowed
+
+    def _within_spread(self, r: np.ndarray) -> bool:
+        return bool(np.sqrt(np.mean(r * r)) <= self.allowed()[0])
+
+    def rank(self, r: np.ndarray) -> float:
+        """One number for a candidate: for statistics in units of what is allowed, which is little where no tie lies."""
+        return summary(1e-3 * np.maximum(r / self.allowed(), 1e-3)) if self.level == "statistics" else summary(r)
+
+    def follows(self, subject: Subject, r: np.ndarray, base: np.ndarray) -> bool:
+        """Whether broken ties are all that lies between a near candidate and the engine.
+
+        They are searched for, as they are for the golden model; or the engine is no farther than float noise moves the
+        candidate itself, whose codes may break elsewhere: those that are cut off do so at whole numbers.
+        """
+        if not np.isfinite(r).all() or summary(r) > APART * summary(base):
+            return False
+        own = [self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in (1, 2)]
+        if self.level == "statistics":
+            return bool((r <= FACTOR * np.max(own, axis=0) + FLOOR).all())
+        if np.sqrt(np.mean(r * r)) <= 2 * max(float(np.sqrt(np.mean(o * o))) for o in own):
+            return True
+        if self.level != "logits" or not self._within_spread(r):
+            return False
+        try:
+            run = GoldenRun.of(subject.checkpoint, self.evidence.golden.tokens, subject.arithmetic)
+        except TritgoldError:
+            return False
+        verdict = judge_logits("logits", run, self.evidence.logits)
+        return verdict.passed and verdict.allowed is None
+
+    def measure_between(self, a: Subject, b: Subject) -> np.ndarray:
+        """How far two subjects are apart, as ``measure`` has it."""
+        if self.level == "statistics":
+            first, second = self.predictions.statistics(a), self.predictions.statistics(b)
+            return np.array(
+                [moments_distance(first.get(n), second[n]) if n in second else np.inf for n in self.evidence.statistics]
+            )
+        ours, theirs = (self.predictions.logits(s, self.level) for s in (a, b))
+        if ours is None or theirs is None:
+            return np.zeros(len(self.evidence.golden.tokens))
+        return relative(ours, theirs)
+
+    def explain(self, found: Found, library: list[Fault]) -> bool:
+        """Add the fault, or the two, that explain the level."""
+        base = self.measure(found.subject)
+        tried = list(self._tried(found.subject, library))
+        tried.sort(key=lambda t: self.rank(t[2]))
+        if found.first is None:
+            found.first = self.divergence(found.subject)
+        if not found.ranking:
+            found.ranking = [
+                Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base))
+                for f, _, r in tried[:SHOWN]
+            ]
+        best = next((t for t in tried[:1] if self.near(t[2], base)), None)
+        best = best or next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2], base)), None)
+        if best is not None:
+            found.faults.append(self._named(best[0], best[2], tried, base))
+            found.subject = best[1]
+            return True
+        for first, subject, r in [t for t in tried if np.isfinite(summary(t[2]))][:PAIRED]:
+            second = min(self._tried(subject, library), key=lambda t: self.rank(t[2]), default=None)
+            if second is not None and self.near(second[2], base) and second[0] is not first:
+                found.faults += [
+                    self._named(first, r, [], base), self._named(second[0], second[2], [], r),
+                ]  # fmt: skip
+                found.subject = second[1]
+                return True
+        return False
+
+    def _tried(self, subject: Subject, library: list[Fault]) -> list[tuple[Fault, Subject, np.ndarray]]:
+        candidates = ((fault, fault.apply(subject)) for fault in library)
+        possible = [(fault, made) for fault, made in candidates if made is not None and self._says_the_prefill(made)]
+        return [(fault, made, self.measure(made)) for fault, made in possible]
+
+    def _says_the_prefill(self, subject: Subject) -> bool:
+        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that."""
+        if self.level not in ("continued", "steps") or self.evidence.logits is None:
+            return True
+        return self.near(self.prefill(subject), None)
+
+    def _named(
+        self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Subject, np.ndarray]], base: np.ndarray
+    ) -> Named:
+        same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
+        others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
+        at = "logits" if self.level in PATHS else next(iter(self.evidence.statistics), "")
+        return Named(
+            fault=fault.name, summary=fault.summary, level=self.level, at=at, distance=_number(summary(r)) or 0.0,
+            golden=_number(summary(base)) or -1.0, same=same,
+            next_best=next(((n, d) for n, d in others if np.isfinite(d)), None),
+        )  # fmt: skip
+
+    def divergence(self, subject: Subject) -> Divergence:
+        """Where the level first leaves the subject: a name, or a position of the logits."""
+        r = self.measure(subject)
+        if self.level != "statistics":
+            verdict = judge_logits(self.level, self.evidence.golden, getattr(self.evidence, self.level), search=False)
+            failing = np.flatnonzero(~(r <= LOGIT_NOISE))
+            comparison = Comparison("logits", "fails", compared=len(r), differing=len(failing), what=verdict.problem)
+            position = int(failing[0]) if failing.size else None
+            what = verdict.problem or "logits differ"
+            return Divergence(
+                name="logits", level=self.level, operation="logits", layer=None, position=position, channel=None,
+                comparison=comparison, what=what,
+            )  # fmt: skip
+        names = list(self.evidence.statistics)
+        off = np.flatnonzero(~(r <= self.allowed()))
+        name = names[int(off[0])] if off.size else names[0]
+        what = f"statistics off by {r[off[0]]:.2g} of the array's rms" if off.size else ""
+        comparison = Comparison(name, "fails", compared=1, what=what)
+        found = divergence("statistics", subject, comparison, np.zeros(1), np.zeros(1), None)
+        found.position = found.channel = None
+        return found
+
+
+PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
+
+
+def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tuple[list[str], list[str]]:
+    """(faults that would not have been seen, faults that the model has no place for)."""
+    could_not, no_place = [], []
+    evidence = local.evidence
+    paths = [p for p in PATHS if getattr(evidence, p) is not None]
+    golden = {p: predictions.logits(local.base, p) for p in paths}
+    right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
+    for fault in library:
+        subject = fault.apply(local.base)
+        if subject is None:
+            no_place.append(fault.name)
+        elif not (
+            local.moves(subject)
+            or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
+            or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
+        ):
+            could_not.append(fault.name)
+    return could_not, no_place
+
+
+def _moved(ours: np.ndarray | None, golden: np.ndarray | None) -> bool:
+    if ours is None or golden is None or ours.shape != golden.shape:
+        return ours is not golden
+    return bool((relative(ours, golden) > LOGIT_NOISE).any())
+
+
+def _number(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None

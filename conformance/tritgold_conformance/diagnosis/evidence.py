@@ -1,0 +1,142 @@
+"""Evidence: everything an engine gave on one input, asked for once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold.errors import EngineError
+from tritgold_conformance.activation_statistics import statistics
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, answer_of, questions, stable
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.judge import cuts
+from tritgold_conformance.vectors import telling_inputs
+
+Outputs = dict[str, np.ndarray]
+# Of an array: what activation statistics are compared by.
+MOMENTS = ("mean", "std", "rms", "min", "max", "zeros")
+LEVELS = ("operations", "trace", "statistics", "logits")  # what a diagnosis may be held to, see ``limited``
+
+
+@dataclass
+class Evidence:
+    """What there is, by level; empty or None where the engine does not give it.
+
+    operations: trace name -> output, of each operation on golden inputs. vectors: ``name [label]`` -> output, on
+    telling inputs. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
+    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. answers: to questions of bytes and text.
+    """
+
+    golden: GoldenRun
+    operations: Outputs = field(default_factory=dict)
+    vectors: Outputs = field(default_factory=dict)
+    trace: Outputs = field(default_factory=dict)
+    statistics: Outputs = field(default_factory=dict)
+    logits: np.ndarray | None = None
+    continued: np.ndarray | None = None
+    steps: np.ndarray | None = None
+    answers: list[tuple[Question, Answer]] = field(default_factory=list)
+
+    @property
+    def levels(self) -> list[str]:
+        """Those with something in them."""
+        names = ("operations", "vectors", "trace", "statistics", "logits", "continued", "steps", "answers")
+        return [name for name in names if getattr(self, name) is not None and len(getattr(self, name))]
+
+    def limited(self, level: str) -> "Evidence":
+        """As if the engine gave nothing surer than ``level``, one of LEVELS."""
+        at = LEVELS.index(level)
+        keep = set(LEVELS[at:]) | {"continued", "steps"} | ({"vectors"} if at == 0 else set())
+        if level == "statistics":
+            keep = {"statistics"}
+        fields = {name: getattr(self, name) for name in self.levels if name in keep}
+        return Evidence(self.golden, **fields)
+
+
+def moments(array: np.ndarray) -> np.ndarray:
+    """MOMENTS of an array, float64 [6]; NaN for moments of what is not finite."""
+    found = statistics(array)
+    return np.array([np.nan if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
+
+
+def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:
+    """Ask the engine for everything it has. What it raises is an EngineError, but for an operation, which is absent."""
+    found = Evidence(golden)
+    if engine.has("operation"):
+        say("operations of the engine")
+        _operations(found, engine)
+    say("the engine's trace")
+    shown = engine.trace(golden.tokens)
+    found.trace = {name: shown[name] for name in golden.trace.arrays if name in shown}
+    if found.trace:
+        found.statistics = {n: moments(a) for n, a in found.trace.items() if a.dtype.kind in "iuf"}
+    elif engine.has("statistics"):
+        found.statistics = _given(engine, golden)
+    if engine.has("prefill"):
+        say("the engine's logits")
+        engine.reset()
+        found.logits = engine.prefill(golden.tokens)
+        found.continued = _continued(golden, engine)
+    if engine.has("step"):
+        engine.reset()
+        found.steps = _stacked([engine.step(token) for token in golden.tokens])
+    if any(engine.has(method) for method in METHODS):
+        say("answers of the engine")
+        subject = Subject(golden.checkpoint)
+        prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
+        fair = (
+            q for q in questions(subject, prompt) if engine.has(q.method) and stable(subject, q, answer_of(subject, q))
+        )
+        found.answers = [(q, a) for q in fair if (a := answer(engine, q)) is not None]
+    return found
+
+
+def _operations(found: Evidence, engine: Candidate) -> None:
+    for operation, inputs in found.golden.operations():
+        given = _operation(engine, operation.name, inputs)
+        for role, name in operation.writes.items():
+            if role in given:
+                found.operations[name] = given[role]
+    for operation, label, inputs in telling_inputs(found.golden):
+        given = _operation(engine, operation.name, inputs)
+        for role, name in operation.writes.items():
+            if role in given:
+                found.vectors[f"{name} [{label}]"] = given[role]
+
+
+def _operation(engine: Candidate, name: str, inputs: dict[str, np.ndarray]) -> Outputs:
+    try:
+        return engine.operation(name, inputs) or {}
+    except EngineError:
+        return {}
+
+
+def _given(engine: Candidate, golden: GoldenRun) -> Outputs:
+    given = engine.statistics(golden.tokens)
+    return {
+        name: np.array([moments_of.get(moment, np.nan) for moment in MOMENTS], np.float64)
+        for name in golden.trace.arrays
+        if (moments_of := given.get(name)) is not None
+    }
+
+
+def _continued(golden: GoldenRun, engine: Candidate) -> np.ndarray | None:
+    cut, end = cuts(len(golden.tokens))
+    if not cut:
+        return None
+    engine.reset()
+    pieces = [engine.prefill(golden.tokens[:cut]), engine.prefill(golden.tokens[cut:end])]
+    for token in golden.tokens[end:]:
+        row = engine.step(token) if engine.has("step") else engine.prefill([token])
+        pieces.append(None if row is None else row.reshape(1, -1))
+    return _stacked(pieces)
+
+
+def _stacked(rows: list[np.ndarray | None]) -> np.ndarray | None:
+    """[tokens, vocab]; None where one is missing or of another width."""
+    whole = [np.atleast_2d(row) for row in rows if row is not None]
+    if len(whole) < len(rows) or len({row.shape[1] for row in whole}) != 1:
+        return None
+    return np.concatenate(whole)

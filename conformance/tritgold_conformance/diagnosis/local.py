@@ -1,0 +1,232 @@
+"""Diagnosis from single operations: replays in which nothing cascades, the golden model's and each candidate's.
+
+A candidate explains a divergence when the golden model with that fault says what the engine says, at that output and at
+every other one, where the golden model itself does not. Found faults are repaired, and the search goes on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold.layers.arithmetic import Array
+from tritgold_conformance.compare import Comparison, Tolerance, compare, incomparable, refused
+from tritgold_conformance.diagnosis.distance import distance
+from tritgold_conformance.diagnosis.evidence import Evidence
+from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
+from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.tolerance import tolerances
+from tritgold_conformance.vectors import telling_inputs, telling_tolerances
+
+# How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
+# a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
+MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
+CLOSER = 0.1  # and it must be so much nearer than what it is to explain
+Label = tuple[str, str]  # source, trace name with its vector's label
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an output is judged. tolerance: None where an input of the operation is hidden, and ties with it."""
+
+    tolerance: Tolerance | None
+    match: float
+
+
+@dataclass
+class Scan:
+    """What one subject's replay says: distances, and the outputs that fail, in execution order."""
+
+    distances: dict[Label, float] = field(default_factory=dict)
+    failing: list[Label] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
+
+    fault: Fault
+    subject: Subject
+    distance: float
+    scan: Scan
+
+
+class Local:
+    """The evidence of one engine at the levels that are judged operation by operation."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence, self.replay = evidence, Replay(evidence)
+        self.base = Subject(evidence.golden.checkpoint)
+        self.sources = [source for source in SOURCES if getattr(evidence, source)]
+        order = list(evidence.golden.trace.arrays)
+        self._order = {name: n for n, name in enumerate(order)}
+        self.rules: dict[Label, Rule] = {}
+        self.golden_values: dict[Label, Array] = {}
+        self.comparisons: dict[Label, Comparison] = {}
+        for source in self.sources:
+            self._golden(source)
+
+    def theirs(self, label: Label) -> Array:
+        """The engine's output."""
+        given: Mapping[str, Array] = getattr(self.evidence, label[0])
+        return given[label[1]]
+
+    def place(self, label: Label) -> tuple[int, int]:
+        """For sorting: execution order, the surer source first."""
+        return self._order[label[1].partition(" [")[0]], SOURCES.index(label[0])
+
+    def failing(self) -> list[Label]:
+        """Outputs that the golden model does not explain, in execution order."""
+        return sorted((label for label, c in self.comparisons.items() if not c.passed), key=self.place)
+
+    def _golden(self, source: str) -> None:
+        """The golden model's own replay: the rules of every output, and which of them fail."""
+        for name, tolerance, value in self._judged(source):
+            label = (source, name)
+            theirs = self.theirs(label)
+            self.golden_values[label] = value
+            hidden = tolerance is None
+            codes = name.partition(" [")[0].endswith(".codes")
+            exact = source == "vectors" or name.partition(" [")[0].endswith(".acc")
+            match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
+            self.rules[label] = Rule(tolerance, match)
+            self.comparisons[label] = (
+                _hidden_comparison(name, value, theirs)
+                if tolerance is None
+                else compare(name, value, theirs, tolerance)
+            )
+
+    def _judged(self, source: str) -> Iterator[tuple[str, Tolerance | None, Array]]:
+        golden, found = self.evidence.golden, dict[str, Array]()
+
+        def see(name: str, value: Array) -> bool:
+            found[name] = value
+            return True
+
+        self.replay.run(source, self.base, see)
+        if source == "trace":
+            yield from self._traced(found)
+            return
+        allowed: dict[str, Tolerance] = {}
+        if source == "operations":
+            for operation, inputs in golden.operations():
+                given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+                allowed |= {name: given[role] for role, name in operation.writes.items()}
+        else:
+            for operation, label, inputs in telling_inputs(golden):
+                given = telling_tolerances(golden, operation, inputs)
+                allowed |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
+        for name, value in found.items():
+            yield name, allowed[name], value
+
+    def _traced(self, found: Mapping[str, Array]) -> Iterator[tuple[str, Tolerance | None, Array]]:
+        """Tolerances on the engine's own inputs, as far as it shows them."""
+        golden, shown = self.evidence.golden, self.evidence.trace
+        inputs_of = {"tokens": np.asarray(golden.tokens, np.int64)}
+        for name, (operation, role) in operation_of(self.base).items():
+            if name not in found:
+                continue
+            inputs = {r: shown.get(read, inputs_of.get(read)) for r, read in operation.reads.items()}
+            tolerance: Tolerance | None = None
+            fit = all(
+                array is not None and (read == "tokens" or not incomparable(golden.trace[read], array))
+                for read, array in zip(operation.reads.values(), inputs.values(), strict=True)
+            )
+            if fit:
+                given = {r: np.asarray(a) for r, a in inputs.items()}
+                tolerance = tolerances(operation, given, golden.checkpoint.config, golden.checkpoint.weights)[role]
+            yield name, tolerance, found[name]
+
+    def agrees(self, label: Label, value: Array, found: float) -> bool:
+        """Whether a subject's value is the engine's. found: their distance."""
+        rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
+        if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
+            return comparison.passed
+        if found <= rule.match and (comparison.passed or found <= CLOSER * self._off(label)):
+            return True
+        return rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed
+
+    def _off(self, label: Label) -> float:
+        return distance(self.golden_values[label], self.theirs(label), _axis(label))
+
+    def scan(self, subject: Subject, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a subject. until: stop behind this output."""
+        scan, skipped = Scan(), set(skip)
+
+        def see(name: str, value: Array) -> bool:
+            label = (source, name)
+            if label in skipped or label not in self.rules:
+                return True
+            found = distance(value, self.theirs(label), _axis(label))
+            scan.distances[label] = found
+            if not self.agrees(label, value, found):
+                scan.failing.append(label)
+            return label != until
+
+        self.replay.run(source, subject, see)
+        return scan
+
+    def complete(self, subject: Subject, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a subject at every source. What it does not reach where the golden model does fails."""
+        whole, skipped = Scan(), set(skip)
+        for source in self.sources:
+            part = self.scan(subject, source, skip=skipped)
+            whole.distances |= part.distances
+            whole.failing += part.failing
+        whole.failing += [label for label in self.rules if label not in whole.distances and label not in skipped]
+        whole.failing.sort(key=self.place)
+        return whole
+
+    def moves(self, subject: Subject) -> bool:
+        """Whether the subject would be seen: some output of its replay is not what the tolerances allow of golden."""
+        for source in self.sources:
+            seen = False
+
+            def see(name: str, value: Array, source: str = source) -> bool:
+                nonlocal seen
+                label = (source, name)
+                golden = self.golden_values.get(label)
+                if golden is not None and not np.array_equal(value, golden):
+                    tolerance = self.rules[label].tolerance
+                    if tolerance is None:
+                        seen = distance(value, golden, _axis(label)) > HIDDEN_MATCH
+                    else:
+                        seen = not compare(name, golden, value, tolerance).passed
+                return not seen
+
+            self.replay.run(source, subject, see)
+            if seen:
+                return True
+        return False
+
+
+def _axis(label: Label) -> int:
+    return 1 if label[1].partition(" [")[0].endswith(".probs") else 0
+
+
+def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
+    """Where codes upstream are hidden, a broken tie may lie between: only what is farther off than that fails."""
+    problem = incomparable(golden, engine)
+    if problem:
+        return refused(name, golden, problem)
+    found = distance(golden, engine, 1 if name.endswith(".probs") else 0)
+    off = np.abs(np.asarray(engine, np.float64) - golden)
+    worst = np.unravel_index(int(np.argmax(off)), off.shape)
+    return Comparison(
+        name,
+        "within" if found <= HIDDEN_MATCH else "fails",
+        compared=int(golden.size),
+        differing=int(np.count_nonzero(off)),
+        max_abs=float(off.max()),
+        worst=[int(i) for i in worst],
+        golden=float(golden[worst]),
+        engine=float(np.asarray(engine)[worst]),
+        what="" if found <= HIDDEN_MATCH else f"off by {found:.2g} of a token, root mean square",
+        why="inputs of the operation are not shown, and ties may have broken among them",
+    )
+
+
+def golden_run(subject: Subject, tokens: list[int]) -> GoldenRun:
+    """A subject in the place of the reference."""
+    return GoldenRun.of(subject.checkpoint, tokens, subject.arithmetic)

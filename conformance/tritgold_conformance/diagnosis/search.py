@@ -1,0 +1,172 @@
+"""The search for faults, one after the other: find what explains the first divergence, repair it, look again."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold_conformance.diagnosis.answer import Divergence, Named, Ranked
+from tritgold_conformance.diagnosis.distance import distance
+from tritgold_conformance.diagnosis.local import Label, Local, Match, Scan
+from tritgold_conformance.diagnosis.patterns import divergence
+from tritgold_conformance.faults.fault import Fault, Subject
+
+MOST = 4  # faults that are looked for in one engine
+SHOWN = 10  # candidates of a ranking
+
+
+@dataclass
+class Found:
+    """What a search has so far. subject: the golden model with the faults that were found."""
+
+    subject: Subject
+    faults: list[Named] = field(default_factory=list)
+    unexplained: list[Divergence] = field(default_factory=list)
+    ranking: list[Ranked] = field(default_factory=list)
+    first: Divergence | None = None
+
+
+def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
+    """Explain every output that is wrong, operation by operation, in execution order."""
+    library, found, skip = list(faults), Found(local.base), set[Label]()
+    failing = local.failing()
+    while failing and len(found.faults) + len(found.unexplained) < MOST:
+        first = failing[0]
+        here = _divergence(local, first)
+        found.first = found.first or here
+        near = [_near(local, fault, found.subject, first) for fault in library]
+        explaining = [_completed(local, n, failing, skip) for n in near if n is not None and n.explains]
+        matches = [m for m, spoils in explaining if not spoils]
+        wholly = {m.fault.name: m.distance for m, _ in explaining}
+        if not found.ranking:
+            found.ranking = _ranking(near, {m.fault.name for m in matches})
+        pair = () if matches else _pair(local, [n for n in near if n is not None], found.subject, failing, skip)
+        if not matches and not pair:
+            found.unexplained.append(here)
+            skip |= {label for label in local.rules if _kind(label) == _kind(first)}
+            failing = [label for label in failing if label not in skip]
+            continue
+        if matches:
+            best = min(matches, key=lambda m: (len(m.scan.failing), m.distance))
+            found.faults.append(_named(local, best, matches, near, wholly, first))
+        else:
+            best = pair[-1]
+            found.faults += [_named(local, m, [m], [], {}, first) for m in pair]
+        found.subject = best.subject
+        failing = [label for label in best.scan.failing if label not in skip]
+    return found
+
+
+@dataclass(frozen=True)
+class _Near:
+    """A candidate at the first divergence."""
+
+    fault: Fault
+    subject: Subject
+    distance: float
+    moves: bool
+    explains: bool
+
+
+def _near(local: Local, fault: Fault, subject: Subject, first: Label) -> _Near | None:
+    """A candidate, replayed as far as the first divergence; None where the model has no place for it."""
+    candidate = fault.apply(subject)
+    if candidate is None:
+        return None
+    scan = local.scan(candidate, first[0], until=first)
+    found = scan.distances.get(first, float("inf"))
+    explains = first in scan.distances and first not in scan.failing
+    moves = found != distance(local.golden_values[first], local.theirs(first))
+    return _Near(fault, candidate, found, moves, explains)
+
+
+def _completed(local: Local, n: _Near, failing: list[Label], skip: set[Label]) -> tuple[Match, bool]:
+    """A candidate that explains the first divergence, replayed to the end; and whether it spoils something else.
+
+    Its distance is the largest over what it explains, or over what it spoils.
+    """
+    scan, wrong = local.complete(n.subject, skip), set(failing)
+    spoilt = set(scan.failing) - wrong | ({failing[0]} & set(scan.failing))
+    explained = wrong - set(scan.failing)
+    worst = max((scan.distances.get(label, float("inf")) for label in spoilt or explained), default=0.0)
+    return Match(n.fault, n.subject, worst, scan), bool(spoilt)
+
+
+def _pair(
+    local: Local, near: list[_Near], subject: Subject, failing: list[Label], skip: set[Label]
+) -> tuple[Match, ...]:
+    """Two faults of one operation, where neither explains it alone: those that move the output, two by two."""
+    first = failing[0]
+    moving = [n for n in near if n.moves]
+    wrong = set(failing)
+    for a in moving:
+        for b in moving:
+            both = b.fault.apply(a.subject) if a is not b else None
+            if both is None:
+                continue
+            scan = local.scan(both, first[0], until=first)
+            if first not in scan.distances or first in scan.failing:
+                continue
+            whole = local.complete(both, skip)
+            if first in whole.failing or not set(whole.failing) <= wrong:
+                continue
+            worst = max((whole.distances.get(x, 0.0) for x in wrong - set(whole.failing)), default=0.0)
+            return Match(a.fault, a.subject, worst, Scan()), Match(b.fault, both, worst, whole)
+    return ()
+
+
+def _named(
+    local: Local,
+    best: Match,
+    matches: list[Match],
+    near: list[_Near | None],
+    wholly: dict[str, float],
+    first: Label,
+) -> Named:
+    """wholly: distances of candidates that were replayed to the end."""
+    same = [m.fault.name for m in matches if m is not best and m.scan.distances == best.scan.distances]
+    others = [
+        (n.fault.name, found)
+        for n in near
+        if n is not None and n.moves and n.fault.name not in (best.fault.name, *same)
+        if np.isfinite(found := wholly.get(n.fault.name, n.distance))
+    ]
+    return Named(
+        fault=best.fault.name,
+        summary=best.fault.summary,
+        level=first[0],
+        at=first[1],
+        distance=best.distance,
+        golden=_finite(distance(local.golden_values[first], local.theirs(first))),
+        same=same,
+        next_best=min(others, key=lambda o: o[1], default=None),
+    )
+
+
+def _ranking(near: list[_Near | None], explaining: set[str]) -> list[Ranked]:
+    known = sorted((n for n in near if n is not None), key=lambda n: (n.fault.name not in explaining, n.distance))
+    return [
+        Ranked(
+            fault=n.fault.name,
+            distance=n.distance if np.isfinite(n.distance) else None,
+            explains=n.fault.name in explaining,
+        )
+        for n in known[:SHOWN]
+    ]
+
+
+def _divergence(local: Local, label: Label) -> Divergence:
+    rule = local.rules[label]
+    return divergence(
+        label[0], local.base, local.comparisons[label], local.golden_values[label], local.theirs(label), rule.tolerance
+    )
+
+
+def _kind(label: Label) -> str:
+    """``layers.3.q.acc [extreme sums]`` -> ``q``: what the outputs of one operation share in all layers."""
+    parts = label[1].partition(" [")[0].split(".")
+    return parts[2] if parts[0] == "layers" else parts[0]
+
+
+def _finite(x: float) -> float:
+    return x if np.isfinite(x) else -1.0

@@ -1,0 +1,67 @@
+"""tritgold faults, tritgold diagnose, and the diagnosis at the end of tritgold check."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tritgold_conformance.cli import main
+from tritgold_conformance.faults import FAULTS
+
+ENGINE = "faulty_engines:Faulty"  # scale divided
+RUN = ("--model", "seeded", "--tokens", 12)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def parsed(result: Result) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+def test_faults_lists_all_of_them_and_those_of_an_area() -> None:
+    text = call("faults").stdout
+    assert all(f"  {name} " in text for name in FAULTS)
+    assert f"{len(FAULTS)} faults" in text
+    listed = parsed(call("faults", "--area", "attention", "--json"))
+    assert listed["schema"] == "tritgold.faults/1"
+    assert {f["area"] for f in listed["faults"]} == {"attention"}
+    assert call("faults", "--area", "nonsense").exit_code == 2
+
+
+def test_show_says_what_a_fault_is_and_what_cannot_show_it() -> None:
+    text = call("faults", "show", "rope-interleaved").stdout
+    assert "Neighbours are rotated together" in text
+    assert "kvark/meganeura #38" in text
+    assert "the first token, prefilled alone" in text
+    assert parsed(call("faults", "show", "silu", "--json"))["shown_by"]["level"] == "operations"
+    unknown = call("faults", "show", "silly")
+    assert unknown.exit_code == 3
+    assert "nearest: silu" in unknown.stderr
+
+
+def test_diagnose_names_the_fault_with_its_distance_and_the_next_best() -> None:
+    result = call("diagnose", "--engine", ENGINE, *RUN, "--no-unseen")
+    assert result.exit_code == 1, result.output
+    assert "First divergence: layers.0.q.out" in result.stdout
+    assert "1. scale-divided" in result.stdout
+    assert "the next best is" in result.stdout
+    data = parsed(call("diagnose", "--engine", ENGINE, *RUN, "--no-unseen", "--json"))
+    assert [f["fault"] for f in data["faults"]] == ["scale-divided"]
+    assert data["could_not_see"] is None
+
+
+def test_diagnose_has_nothing_to_say_of_a_right_engine() -> None:
+    result = call("diagnose", "--engine", "reference", *RUN, "--no-unseen")
+    assert result.exit_code == 0
+    assert "Nothing to explain." in result.stdout
+
+
+@pytest.mark.parametrize("option", [(), ("--no-diagnose",)])
+def test_check_ends_with_a_diagnosis_when_it_fails(option: tuple[str, ...]) -> None:
+    result = call("check", "--engine", ENGINE, *RUN, "--no-speed", *option)
+    assert result.exit_code == 1
+    assert ("1. scale-divided" in result.stdout) is not bool(option)

@@ -1,0 +1,246 @@
+"""Faults are named by what they do, alone and in pairs; noise is never accused; what is unknown is called unknown."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from library import Shown, engine, golden, model, subject
+
+from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
+from tritgold_conformance.diagnosis.diagnose import diagnose
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.noise import noisy
+
+TOKENS = 16
+
+
+def asked(made: Subject, on: str = "seeded", level: str | None = None, tokens: int = TOKENS) -> Diagnosis:
+    return diagnose(golden(on, tokens), engine(made, tokens), on, level, unseen=False)
+
+
+def names(found: Diagnosis) -> list[str]:
+    return [named.fault for named in found.faults]
+
+
+# One of each way to be made: weights, configuration, a function, an output, the cache, a memory of what came before.
+NAMED = (
+    "i2s-128-as-64", "hf-rows-interleaved", "sign-flipped", "scale-divided", "scale-never-on-gate", "one-scale-for-qkv",
+    "truncated", "half-away", "no-floor", "not-quantised", "offset-missing", "offset-from-float-sum",
+    "every-8th-skipped", "silu", "gate-and-up-swapped", "attn-sub-norm-behind-o", "norm-eps-1e-6", "head-ternarised",
+    "ffn-residual-dropped", "residual-behind-the-norm", "ffn-act-overflows-f16", "layers-reversed", "rope-interleaved",
+    "rope-off-by-one", "mask-off-by-one", "softmax-without-max", "kv-heads-tiled", "kv-one-step-late", "rope-frozen",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_fault_is_named_although_the_engine_has_noise_of_its_own(name: str) -> None:
+    found = asked(noisy(subject(name), seed=5))
+    assert names(found) == [name]
+    assert found.verdict == "named"
+    assert found.exit_code == 1
+    assert found.faults[0].distance < 1e-3
+    assert found.first_divergence is not None
+
+
+@pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-divided", "i2s-128-as-64", "truncated"])
+@pytest.mark.parametrize("level", ["trace", "statistics", "logits"])
+def test_less_is_enough_for_many(name: str, level: str) -> None:
+    found = asked(noisy(subject(name), seed=6), level=level)
+    assert names(found) == [name]
+    assert found.levels[0] == level
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("silu", "rope-missing"),
+        ("scale-divided", "truncated"),
+        ("sign-flipped", "every-8th-skipped"),  # both in one output: neither explains it alone
+        ("norm-eps-1e-3", "kv-one-step-late"),  # one shows in operations, the other in steps alone
+    ],
+)
+def test_two_faults_are_found_by_repairing_the_first(pair: tuple[str, str]) -> None:
+    found = asked(noisy(subject(*pair), seed=7))
+    assert sorted(names(found)) == sorted(pair)
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_noise_alone_is_never_accused(seed: int) -> None:
+    for level in (None, "statistics", "logits"):
+        found = asked(noisy(Subject(model("seeded")), seed), level=level)
+        assert found.verdict == "nothing to explain", (level, found)
+        assert found.exit_code == 0
+
+
+class WithoutCodes(Shown):
+    """Shows floats alone, as most engines' hooks do."""
+
+    operation = step = None  # type: ignore[assignment]
+
+    def trace(self, tokens: list[int]) -> Any:
+        arrays = super().trace(tokens).arrays
+        return {n: a for n, a in arrays.items() if not n.endswith((".codes", ".scale", ".acc"))}
+
+
+@pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-never", "truncated", "gate-and-up-swapped"])
+def test_a_trace_without_integers_is_enough(name: str) -> None:
+    run = golden("seeded", TOKENS)
+    found = diagnose(run, Candidate(WithoutCodes(noisy(subject(name), 3), TOKENS)), "seeded", unseen=False)
+    assert names(found) == [name]
+    right = diagnose(run, Candidate(WithoutCodes(noisy(Subject(run.checkpoint), 3), TOKENS)), "seeded", unseen=False)
+    assert right.verdict == "nothing to explain"
+
+
+class StatisticsOnly:
+    name = "statistics only"
+
+    def __init__(self, made: Subject) -> None:
+        self._inner = FaultyEngine(made, TOKENS)
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        arrays = self._inner.trace(tokens).arrays
+        return {
+            n: {"mean": float(a.mean()), "rms": float(np.sqrt((a.astype(np.float64) ** 2).mean()))}
+            for n, a in arrays.items()
+        }
+
+
+def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
+    found = diagnose(golden("seeded", TOKENS), Candidate(StatisticsOnly(subject("silu"))), "seeded", unseen=False)
+    assert (found.levels, names(found)) == (["statistics"], ["silu"])
+
+
+# Ten faults that the library does not have: function or output replaced, and where the first difference must be seen.
+Alter = Callable[[str, np.ndarray, Any], np.ndarray]
+
+
+def _at(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Alter:
+    return lambda name, value, seen: change(value) if name.endswith(ending) else value
+
+
+def _third(x: np.ndarray) -> np.ndarray:
+    changed = x.copy()
+    changed[:, 3] = 0
+    return changed
+
+
+def _doubled(codes: np.ndarray) -> np.ndarray:
+    return np.clip(2 * codes.astype(int), -128, 127).astype(np.int8)
+
+
+def _off_by_seven(acc: np.ndarray) -> np.ndarray:
+    return acc + np.where(np.arange(acc.shape[1]) % 3 == 0, 7, 0).astype(np.int32)
+
+
+INVENTED: dict[str, tuple[Alter, str]] = {
+    "a channel of the norm is lost": (_at(".attn_norm", _third), "layers.0.attn_norm"),
+    "codes are doubled": (_at("attn_in.codes", _doubled), "layers.0.attn_in.codes"),
+    "sums are off by seven": (_at(".k.acc", _off_by_seven), "layers.0.k.acc"),
+    "q is 3 % too large": (_at(".q.out", lambda x: x * np.float32(1.03)), "layers.0.q.out"),
+    "rotated heads are negated": (_at(".k_rope", lambda x: -x), "layers.0.k_rope"),
+    "probabilities are squared": (_at(".probs", np.square), "layers.0.probs"),
+    "the mix is delayed by a token": (_at(".attn_mix", lambda x: np.roll(x, 1, axis=0)), "layers.0.attn_mix"),
+    "the activation is clipped": (_at(".ffn_act", lambda x: np.clip(x, -1, 1)), "layers.0.ffn_act"),
+    "the second layer's FFN is halved": (_at("layers.1.down.out", lambda x: x / np.float32(2)), "layers.1.down.out"),
+    "logits are shifted": (_at("logits", lambda x: x + np.float32(1)), "logits"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("invented", INVENTED)
+def test_a_fault_outside_the_library_is_none_of_the_known_and_is_located(invented: str) -> None:
+    alter, where = INVENTED[invented]
+    base = Subject(model("seeded"))
+    made = replace(base, arithmetic=replace(base.arithmetic, alter=alter))
+    found = asked(noisy(made, seed=2))
+    assert found.verdict == "none of the known faults"
+    assert found.faults == []
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == where
+    assert found.first_divergence.layer == (int(where.split(".")[1]) if "." in where else None)
+    assert not any(ranked.explains for ranked in found.ranking)
+
+
+@pytest.mark.parametrize("invented", ["probabilities are squared", "the activation is clipped"])
+@pytest.mark.parametrize("level", ["statistics", "logits"])
+def test_it_is_none_of_the_known_from_less_too(invented: str, level: str) -> None:
+    base = Subject(model("seeded"))
+    made = replace(base, arithmetic=replace(base.arithmetic, alter=INVENTED[invented][0]))
+    found = asked(made, level=level)
+    assert found.verdict == "none of the known faults"
+
+
+def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
+    made = subject("rope-missing")
+    made = replace(made, arithmetic=replace(made.arithmetic, alter=INVENTED["the activation is clipped"][0]))
+    found = asked(made)
+    assert found.verdict == "named in part"
+    assert names(found) == ["rope-missing"]
+    assert [d.name for d in found.unexplained] == ["layers.0.ffn_act"]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "says"),
+    [
+        ("rope-missing", 1, "only positions > 0"),
+        ("rows-from-32-on-zero", 32, "only positions from 32 on (fails iff there are 33 tokens or more)"),
+        ("offset-missing", 0, "integers, with zero tolerance"),
+        ("hf-rows-interleaved", 0, "channels permuted"),
+        ("scale-twice", 0, "a constant ratio"),
+        ("ffn-act-overflows-f16", 0, "non-finite"),
+    ],
+)
+def test_the_first_divergence_says_where_and_of_what_class(name: str, position: int, says: str) -> None:
+    found = asked(subject(name), tokens=40)
+    assert found.first_divergence is not None
+    assert found.first_divergence.position == position
+    assert says in found.first_divergence.what
+
+
+def test_a_run_says_which_faults_it_could_not_have_shown() -> None:
+    run = golden("seeded", 1)
+    found = diagnose(run, engine(Subject(run.checkpoint), 1), "seeded", "logits")
+    assert found.could_not_see is not None
+    assert {"rope-missing", "mask-missing", "softmax-scale-missing", "rope-interleaved", "kv-one-step-late"} <= set(
+        found.could_not_see
+    )
+    assert "silu" not in found.could_not_see
+    assert found.no_place is not None
+    assert "relu2" in found.no_place
+
+
+def test_decode_and_text_faults_are_named_by_answers() -> None:
+    run = golden("diffusing", 12)
+    for name in ("eos-ignored", "bos-doubled", "tokens-decoded-alone", "code-3-is-0", "mask-in-the-output"):
+        found = diagnose(run, Candidate(FaultyEngine(subject(name, on="diffusing"), 12)), "diffusing", unseen=False)
+        assert names(found) == [name]
+    right = diagnose(run, Candidate(FaultyEngine(noisy(Subject(run.checkpoint), 1), 12)), "diffusing", unseen=False)
+    assert right.verdict == "nothing to explain"
+
+
+def test_an_engine_that_gives_nothing_was_not_checked() -> None:
+    class Nothing:
+        name = "nothing"
+
+    found = diagnose(golden("seeded", TOKENS), Candidate(Nothing()), "seeded", unseen=False)
+    assert (found.verdict, found.exit_code) == ("nothing was checked", 5)
+
+
+def test_names_say_nothing_to_the_search() -> None:
+    """The same engine, called after another fault and with the library's names exchanged: what it does decides."""
+    renamed = [replace(f, name=f"x{n}", summary="", looks_like="") for n, f in enumerate(FAULTS.values())]
+    at = list(FAULTS).index("silu")
+    named_wrongly = Candidate(Shown(subject("silu"), TOKENS, name="rope-missing"))
+    found = diagnose(golden("seeded", TOKENS), named_wrongly, "seeded", faults=renamed, unseen=False)
+    assert names(found) == [f"x{at}"]
+
+
+def test_the_answer_is_json() -> None:
+    data = json.loads(to_json(asked(subject("silu"))))
+    assert data["schema"] == "tritgold.diagnosis/1"
+    assert data["faults"][0]["fault"] == "silu"

@@ -1,0 +1,137 @@
+"""Every fault is caught by an input that ships, and changes nothing where it says so: a mutation test of the suite."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from library import Shown, golden, model, subject
+
+from tritgold.model import forward
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.diagnosis.distance import relative
+from tritgold_conformance.diagnosis.whole import predicted_logits
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults import FAULTS, fault
+from tritgold_conformance.faults.activation import HARMLESS
+from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.questions import Question, answer_of, questions, same
+from tritgold_conformance.free_running import compare_traces
+from tritgold_conformance.logits import LOGIT_NOISE
+from tritgold_conformance.teacher_forced import judge_operations
+from tritgold_conformance.vectors import judge_vectors
+
+PROMPT = [256, 5, 17, 99, 5]
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[tuple[Question, Any]]:
+    right = Subject(model("diffusing"))
+    return [(q, answer_of(right, q)) for q in questions(right, PROMPT)]
+
+
+def is_shown(f: Fault, asked: list[tuple[Question, Any]]) -> bool:
+    """Whether the fault's own witness shows it, by the judge's own means."""
+    w = f.shown_by
+    if w.level in ("files", "generated", "text"):
+        made = subject(f.name, on="diffusing")
+        return any(not same(answer_of(made, q), right) for q, right in asked if q.level == w.level)
+    run, made = golden(w.model, w.tokens), subject(f.name, on=w.model)
+    engine = Candidate(Shown(made, w.tokens))
+    if w.level in ("operations", "vectors"):
+        judged = judge_operations if w.level == "operations" else judge_vectors
+        return any(isinstance(c, Comparison) and not c.passed for c in judged(run, engine))
+    if w.level == "trace":
+        return compare_traces(run.trace.arrays, engine.trace(run.tokens), w.tokens).divergence is not None
+    ours = predicted_logits(made, run.tokens, w.level)
+    return ours is None or bool((relative(ours, run.logits) > LOGIT_NOISE).any())
+
+
+@pytest.mark.parametrize("f", FAULTS.values(), ids=FAULTS)
+def test_a_fault_is_shown_by_its_witness(f: Fault, asked: list[tuple[Question, Any]]) -> None:
+    assert is_shown(f, asked)
+
+
+def test_the_witnesses_show_nothing_where_nothing_is_wrong(asked: list[tuple[Question, Any]]) -> None:
+    for level in ("operations", "vectors"):
+        judged = judge_operations if level == "operations" else judge_vectors
+        right = Candidate(Shown(Subject(model("seeded")), 40))
+        assert all(isinstance(c, Comparison) and c.passed for c in judged(golden(), right))
+    assert all(same(answer_of(Subject(model("diffusing")), q), right) for q, right in asked)
+
+
+def test_the_library_is_large_enough_and_says_what_it_must() -> None:
+    assert len(FAULTS) >= 70
+    assert {f.area for f in FAULTS.values()} == set(AREAS)
+    assert len({f.summary for f in FAULTS.values()}) == len(FAULTS)
+    for f in FAULTS.values():
+        assert f.looks_like, f.name
+        assert set(f.invisible_on) <= INVISIBLE.keys(), f.name
+
+
+# key of INVISIBLE -> (model, tokens) on which one prefill must be the golden one, bit for bit.
+BLIND = {
+    "position-0": ("seeded", 1),
+    "free-running": ("seeded", 40),
+    "prefill": ("seeded", 40),
+    "33-tokens": ("seeded", 32),
+    "whole-blocks": ("kjv-ar", 40),
+    "bf16-scales": ("seeded", 40),
+    "trits": ("seeded", 40),
+    "one-scale": ("seeded", 40),
+    "small-sums": ("seeded", 40),
+    "11-layers": ("seeded", 40),
+    "small-gates": ("seeded", 40),
+    "always": ("seeded", 40),
+}
+
+
+@pytest.mark.parametrize(
+    ("f", "key"), [(f, key) for f in (*FAULTS.values(), HARMLESS) for key in f.invisible_on if key in BLIND]
+)
+def test_a_fault_changes_no_bit_where_it_cannot_be_seen(f: Fault, key: str) -> None:
+    name, tokens = BLIND[key]
+    on = f.shown_by.model if key == "position-0" else name
+    run = golden(on, tokens)
+    made = f.apply(Subject(run.checkpoint))
+    if made is None:
+        assert key == "11-layers"
+        return
+    trace = FaultyEngine(made, tokens).trace(run.tokens)
+    differing = [n for n, a in run.trace.arrays.items() if not np.array_equal(trace[n], a)]
+    # At position 0 rotations show no more than the scores: q and k themselves may be turned.
+    assert differing == []
+
+
+@pytest.mark.parametrize("name", [f.name for f in FAULTS.values() if "logits" in f.invisible_on])
+def test_logits_cannot_see_what_a_norm_takes_out_again(name: str) -> None:
+    """Exactly so with no eps; with one, up to it and to the ties it breaks."""
+    run = golden()
+    right = Subject(replace(run.checkpoint, config=replace(run.checkpoint.config, norm_eps=1e-30)))
+    made = FAULTS[name].apply(right)
+    assert made is not None
+    ours, theirs = (
+        forward(run.tokens[:8], s.checkpoint.weights, s.config, arithmetic=s.arithmetic) for s in (right, made)
+    )
+    off = relative(theirs, ours)
+    assert np.median(off) < 1e-5
+    assert not np.array_equal(FaultyEngine(made, 8).trace(run.tokens[:8]).arrays, {})
+
+
+def test_clamping_at_127_is_harmless_everywhere() -> None:
+    run = golden()
+    made = HARMLESS.apply(Subject(run.checkpoint))
+    assert made is not None
+    right = Candidate(Shown(made, 40))
+    outcomes = [*judge_operations(run, right), *judge_vectors(run, right)]
+    assert all(isinstance(c, Comparison) and c.outcome == "equal" for c in outcomes)
+    assert HARMLESS.name not in FAULTS
+
+
+def test_an_unknown_fault_names_its_neighbours() -> None:
+    from tritgold.errors import EngineError
+
+    with pytest.raises(EngineError, match=r"no such fault: found 'rope-missin'. nearest: rope-missing") as caught:
+        fault("rope-missin")
+    assert caught.value.kind == "unknown-fault"

@@ -1,0 +1,42 @@
+"""Engines with a fault of the library, as the tests of faults and of diagnosis want them."""
+
+import functools
+
+from tritgold.checkpoint import Checkpoint
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.witnesses import MODELS
+from tritgold_conformance.golden import GoldenRun, judging_tokens
+
+
+@functools.cache
+def model(name: str) -> Checkpoint:
+    return MODELS[name]()
+
+
+@functools.cache
+def golden(name: str = "seeded", tokens: int = 40) -> GoldenRun:
+    checkpoint = model(name)
+    return GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
+
+
+def subject(*faults: str, on: str = "seeded") -> Subject:
+    """The golden model with these faults; it must have a place for them."""
+    made = Subject(model(on))
+    for name in faults:
+        changed = FAULTS[name].apply(made)
+        assert changed is not None, f"{on} has no place for {name}"
+        made = changed
+    return made
+
+
+class Shown(FaultyEngine):
+    """Activations and logits, and no answers to questions."""
+
+    unpack = generate = diffuse = serve = encode = chat = stream = None  # type: ignore[assignment]
+
+
+def engine(made: Subject, tokens: int = 40) -> Candidate:
+    return Candidate(Shown(made, tokens))
