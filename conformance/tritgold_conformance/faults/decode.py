@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tritgold.decode.served import ServerDefect
+from tritgold.decode.server_defects import ServerDefect
 
 from tritgold.decode.diffusion_options import Defect
 from tritgold_conformance.faults.fault import Change, Fault, Subject, Witness

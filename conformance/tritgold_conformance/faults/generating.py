@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tritgold.decode.served import served
+from tritgold.decode.server_defects import served
 
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
