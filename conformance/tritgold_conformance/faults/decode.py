@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tritgold.decode.server_defects import ServerDefect
-
 from tritgold.decode.diffusion_options import Defect
+from tritgold.decode.server_defects import ServerDefect
 from tritgold_conformance.faults.fault import Change, Fault, Subject, Witness
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tritgold.decode.server_defects import served
 
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Diffusion, resolve
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.sampling import Sampling, candidates, choose
+from tritgold.decode.server_defects import served
 from tritgold.decode.unmasking import Rule, Thresholds
 from tritgold.errors import ConfigError
 from tritgold.layers.arithmetic import Arithmetic
