@@ -17,7 +17,7 @@ from tritgold_xla.absmean import absmean
 from tritgold_xla.bit_linear import PackedLinear
 from tritgold_xla.flags import jit
 from tritgold_xla.formulations import Planes
-from tritgold_xla.head import Screen, fits_bfloat16, make_screen
+from tritgold_xla.head import Screen, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers import rotation_table
 
 # Told after each tensor: how many are done, of how many.
@@ -113,13 +113,13 @@ def parameter_bytes(config: ModelConfig, screen: bool) -> int:
 def screen_of(head: jax.Array, device: jax.Device) -> Screen:
     """The coarse copy of the head, made a slice of rows at a time."""
     vocab, hidden = head.shape
-    kinds = (((vocab, hidden), np.int8), *(((vocab,), np.float32),) * 3)
+    kinds = (((screen_columns(hidden), vocab), np.int8), *(((vocab,), np.float32),) * 3)
     made = [_aligned(shape, np.dtype(kind)) for shape, kind in kinds]
     step = max(1, _SLICE // hidden)
     for first in range(0, vocab, step):
         part = _screen(np.asarray(head[first : first + step]).astype(np.float32))
         for whole, rows in zip(made, part, strict=True):
-            whole[first : first + step] = np.asarray(rows)
+            whole[..., first : first + step] = np.asarray(rows)
     return Screen(*(jax.device_put(array, device) for array in made))
 
 
@@ -182,18 +182,30 @@ def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:
 
 
 def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device, count: _Count) -> jax.Array:
-    """The matrix, bfloat16 as long as every number read so far is one; a slice of rows is float32 at a time."""
+    """The matrix, bfloat16 if every number of it is one, else float32; a slice of rows is float32 at a time."""
     shape = config.vocab, config.hidden
     if tuple(matrix.shape) != shape:
         raise _shape_error(name, matrix.shape, list(shape))
     step = max(1, _SLICE // config.hidden)
     slices = [slice(first, min(first + step, config.vocab)) for first in range(0, config.vocab, step)]
-    narrow = all(fits_bfloat16(matrix.rows(part)) for part in slices)
-    rows = _aligned(shape, np.dtype(jnp.bfloat16) if narrow else np.dtype(np.float32))
-    for part in slices:
-        rows[part] = matrix.rows(part)
+    rows = _narrow(matrix, slices)
+    if rows is None:
+        rows = _aligned(shape, np.dtype(np.float32))
+        for part in slices:
+            rows[part] = matrix.rows(part)
     count.one_more()
     return jax.device_put(rows, device)
+
+
+def _narrow(matrix: DenseMatrix, slices: list[slice]) -> np.ndarray | None:
+    """The matrix in bfloat16, or None as soon as a number is none."""
+    rows = _aligned((matrix.shape[0], matrix.shape[1]), np.dtype(np.uint16))
+    for part in slices:
+        bits = bfloat16_bits(matrix.rows(part))
+        if bits is None:
+            return None
+        rows[part] = bits
+    return rows.view(jnp.bfloat16)
 
 
 def _shape_error(thing: str, got: object, expected: object) -> WeightsError:

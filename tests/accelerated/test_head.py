@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tritgold_xla import head
 from tritgold_xla.flags import jit
-from tritgold_xla.head import fits_bfloat16
+from tritgold_xla.head import bfloat16_bits
 
 U = 2.0**-24
 _greedy, _logits, _screen = jit(head.greedy), jit(head.logits), jit(head.make_screen)
@@ -37,9 +37,10 @@ def test_a_head_that_was_rounded_once_more_would_be_seen():
     assert np.abs(rounded - exact).max() > 40 * U * np.abs(exact).max()
 
 
-def test_what_fits_bfloat16():
-    assert fits_bfloat16(np.array([0, -0.0, 1.5, 3e38, 1e-40, np.inf, np.nan], jnp.bfloat16).astype(np.float32))
-    assert not fits_bfloat16(np.array([[1.0, 1 + 2**-8]], np.float32))
+def test_numbers_that_are_bfloat16_and_one_that_is_not():
+    exact = np.array([0, -0.0, 1.5, 3e38, 1e-40, np.inf, np.nan], jnp.bfloat16)
+    np.testing.assert_array_equal(bfloat16_bits(exact.astype(np.float32)), exact.view(np.uint16))
+    assert bfloat16_bits(np.array([[1.0, 1 + 2**-8]], np.float32)) is None
 
 
 @settings(deadline=None, derandomize=True, max_examples=30)
