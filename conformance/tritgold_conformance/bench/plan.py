@@ -23,7 +23,7 @@ Case = dict[str, Any]
 class Plan:
     """threads: counts, each measured in processes of its own. contexts: positions already in the KV cache. tokens:
     lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
-    bandwidth_size: bytes of the buffer that is read.
+    tune: measure the engine's ways to multiply first. bandwidth_size: bytes of the buffer that is read.
     """
 
     rows: tuple[str, ...]
@@ -36,6 +36,7 @@ class Plan:
     peers: tuple[str, ...] = ()
     profile: bool = False
     kv_caches: tuple[str, ...] = KV_CACHES
+    tune: bool = False
     bandwidth_size: int = 512 << 20
 
     def __post_init__(self) -> None:

@@ -42,6 +42,7 @@ def test_the_lists_of_the_command_are_those_of_the_plan() -> None:
         (["--layers", "2"], ["--shape"]),
         (["--shape", "2b-4t", "--model", "."], ["not both"]),
         (["--kv", "q4_0"], bench.KV_CACHES),
+        (["--engine", "reference", "--tune"], ["--tune", "xla"]),
     ],
 )
 def test_what_is_unknown_is_a_usage_error_with_the_list(arguments: list[str], said: list[str]) -> None:
@@ -83,3 +84,28 @@ def test_help_loads_neither_numpy_nor_jax() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--peer" in done.stdout
+
+
+def test_what_is_tuned_is_printed_kept_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = synthetic_model(ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64), tmp_path)
+    options = ["--rows", "decode", "--context", "4", "--steps", "1", "--runs", "1", "--tune"]
+    result = call("--model", model, *options, "--json", tmp_path / "out.json")
+    assert result.exit_code == 0, result.stderr
+    assert "Fastest way to multiply" in result.stdout
+    found = json.loads((tmp_path / "out.json").read_text())
+    jsonschema.validate(found, json_schema())
+    of = {(one["out"], one["in_"], one["tokens"]): one for one in found["tuned"]}
+    assert set(of) == {(out, 256, tokens) for out in (128, 256) for tokens in (1, 8, 32, 128)}
+    kept = tmp_path / "tritgold" / "xla-tuning.json"
+    (tuning,) = json.loads(kept.read_text())["tunings"]
+    assert tuning["made_for"]["cores"] == 1, "made with the threads that are timed"
+    assert {(c["out"], c["in"], c["tokens"]): c["formulation"] for c in tuning["choices"]} == {
+        key: one["formulation"] for key, one in of.items()
+    }
+    assert found["engines"][0]["flags"]["tuning"] == str(kept)
+    kept.write_text("{}")
+    result = call("--model", model, *options[:-1])
+    assert result.exit_code == 1, result.stdout
+    assert "[tuning-file]" in result.stdout.replace("\n", "")
