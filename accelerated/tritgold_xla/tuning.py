@@ -198,9 +198,9 @@ def _read(path: Path) -> list[_Tuning]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_File).tunings
     except OSError as error:
-        raise _wrong(path, "cannot be read", error.strerror, f"a file of schema {SCHEMA}") from error
+        raise _wrong(path, "cannot be read", error.strerror, f"a file of schema {SCHEMA}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(path, "is not what the tuner writes", str(error), f"schema {SCHEMA}") from error
+        raise _wrong(path, "is not what the tuner writes", str(error), f"schema {SCHEMA}") from None
 
 
 def _wrong(path: Path, message: str, got: object, expected: str) -> EngineError:

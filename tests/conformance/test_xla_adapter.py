@@ -9,7 +9,19 @@ import pytest
 
 pytest.importorskip("jax")
 
-CHECK = [sys.executable, "-m", "tritgold_conformance", "check", "seeded", "--engine", "xla", "--tokens", "2"]
+CHECK = [
+    sys.executable,
+    "-m",
+    "tritgold_conformance",
+    "check",
+    "--model",
+    "seeded",
+    "--engine",
+    "xla",
+    "--tokens",
+    "8",
+    "--no-speed",
+]
 
 
 def check(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,15 +1,18 @@
 """``tritgold bench`` on the command line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from tritgold_conformance.bench import plan
+from tritgold_conformance.bench import plan, run
+from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
 from tritgold_conformance.bench.shapes import NAMES, ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
@@ -86,26 +89,58 @@ def test_help_loads_neither_numpy_nor_jax() -> None:
     assert "--peer" in done.stdout
 
 
-def test_what_is_tuned_is_printed_kept_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    model = synthetic_model(ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64), tmp_path)
-    options = ["--rows", "decode", "--context", "4", "--steps", "1", "--runs", "1", "--tune"]
-    result = call("--model", model, *options, "--json", tmp_path / "out.json")
+class Multiplying:
+    """Stands in for the process: answers what it is asked."""
+
+    asked: list[str]
+
+    def __enter__(self) -> "Multiplying":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, do: str, **what: int) -> Any:
+        self.asked.append(do)
+        if do == "bandwidth":
+            return {"numpy": 1e10}
+        way = {"wrong": "", "by": "xla", "why": "", "moved": 1 << 22}
+        if do == "product":
+            return {"select": {"seconds": 0.001, **way}}
+        assert (do, what) == ("tune", {"out": 4096, "in_": 4096})
+        seconds = {"select": 0.001, "float-dot": 0.0125}
+        return [{"tokens": n, "formulation": "select", "seconds": seconds} for n in (1, 8)]
+
+
+def test_what_is_tuned_comes_first_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Multiplying()
+    process.asked = []
+    monkeypatch.setattr(run, "engine_process", lambda *_: process)
+    options = ["--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--tune"]
+    result = call(*options, "--json", tmp_path / "out.json")
     assert result.exit_code == 0, result.stderr
-    assert "Fastest way to multiply" in result.stdout
+    assert process.asked == ["bandwidth", "tune", "product", "product"]
+    assert re.search(r"4096x4096 +1 +8 +1 +select +float-dot x12\.5", result.stdout), result.stdout
     found = json.loads((tmp_path / "out.json").read_text())
     jsonschema.validate(found, json_schema())
-    of = {(one["out"], one["in_"], one["tokens"]): one for one in found["tuned"]}
-    assert set(of) == {(out, 256, tokens) for out in (128, 256) for tokens in (1, 8, 32, 128)}
-    kept = tmp_path / "tritgold" / "xla-tuning.json"
-    (tuning,) = json.loads(kept.read_text())["tunings"]
-    assert tuning["made_for"]["cores"] == 1, "made with the threads that are timed"
-    assert {(c["out"], c["in"], c["tokens"]): c["formulation"] for c in tuning["choices"]} == {
-        key: one["formulation"] for key, one in of.items()
-    }
-    assert found["engines"][0]["flags"]["tuning"] == str(kept)
-    kept.write_text("{}")
-    result = call("--model", model, *options[:-1])
-    assert result.exit_code == 1, result.stdout
-    assert "[tuning-file]" in result.stdout.replace("\n", "")
+    assert [(one["threads"], one["out"], one["tokens"]) for one in found["tuned"]] == [(1, 4096, 1), (1, 4096, 8)]
+    process.asked.clear()
+    assert "Fastest way" not in call(*options[:-1]).stdout
+    assert "tune" not in process.asked
+
+
+def test_the_process_tunes_with_the_threads_that_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with engine_process("xla", 1) as process:
+        found = process.ask("tune", out=8, in_=128)
+        flags = process.ask("facts")["flags"]
+    file = tmp_path / "tritgold" / "xla-tuning.json"
+    assert flags["tuning"] == str(file)
+    (tuning,) = json.loads(file.read_text())["tunings"]
+    assert tuning["made_for"]["cores"] == 1
+    kept = [
+        {"tokens": c["tokens"], "formulation": c["formulation"], "seconds": c["seconds"]} for c in tuning["choices"]
+    ]
+    assert kept == found
+    assert [one["tokens"] for one in found] == [1, 8, 32, 128]
