@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Float32, Int8, Int32
 
 from tritgold.config import ScaleRule
-from tritgold_xla.choice import choose
+from tritgold_xla.choice import Choices
 from tritgold_xla.formulations import FORMULATIONS, Planes
 from tritgold_xla.ieee import divide, multiply, tree_max
 
@@ -63,16 +63,17 @@ def bit_linears(
     scale: Float32[jax.Array, " tokens"],
     weights: dict[str, PackedLinear],
     rule: ScaleRule,
-    formulations: dict[str, str],
+    choices: Choices,
 ) -> dict[str, tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]]:
     """(accumulators, output) of each linear on the same quantised activations.
 
-    formulations: names that stand in for what ``choose`` says. What one makes of the codes is made once.
+    choices: which formulation multiplies which matrix. What one makes of the codes is made once.
     """
     prepared: dict[str, jax.Array] = {}
     results = {}
     for name, weight in weights.items():
-        way = FORMULATIONS[formulations.get(name) or choose(codes.shape[0])]
+        tokens, in_ = codes.shape
+        way = FORMULATIONS[choices.of((weight.planes.bits.shape[-1], in_), tokens)]
         if way.name not in prepared:
             prepared[way.name] = way.prepare(codes)
         acc = way.multiply(prepared[way.name], weight.planes)

@@ -1,6 +1,7 @@
 """Which formulation multiplies which matrix: a rule by tokens and by what XLA can do, or what was measured here."""
 
 from functools import cache
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +12,39 @@ from jax import lax
 _FEW = 8
 
 
-def choose(tokens: int, measured: dict[int, str] | None = None) -> str:
-    """The name of a formulation for so many tokens. measured: what ``tune`` found for this matrix, by tokens."""
-    if measured and tokens in measured:
-        return measured[tokens]
+class Measured(NamedTuple):
+    """The fastest formulation of a matrix [out, in_] for so many tokens, as ``tuning`` found it."""
+
+    out: int
+    in_: int
+    tokens: int
+    formulation: str
+
+
+class Choices(NamedTuple):
+    """What stands in for the rule, static in a program. everywhere: one formulation for all, over what was measured."""
+
+    everywhere: str | None = None
+    measured: tuple[Measured, ...] = ()
+
+    def of(self, shape: tuple[int, int], tokens: int) -> str:
+        """The name of the formulation for a matrix (out, in) and so many tokens.
+
+        A number of tokens that was not measured is taken for the next larger one, or for the largest.
+
+        >>> Choices(measured=(Measured(64, 128, 8, "plain"), Measured(64, 128, 1, "select"))).of((64, 128), 2)
+        'plain'
+        """
+        if self.everywhere is not None:
+            return self.everywhere
+        found = {each.tokens: each.formulation for each in self.measured if (each.out, each.in_) == shape}
+        if not found:
+            return choose(tokens)
+        return found[min((count for count in found if count >= tokens), default=max(found))]
+
+
+def choose(tokens: int) -> str:
+    """The rule: the name of a formulation for so many tokens."""
     if tokens <= _FEW:
         return "select"
     return "int8-dot" if library_dots() else "float-dot"

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,12 +12,12 @@ from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError, EngineError
 from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
-from tritgold.weights import LINEARS, ModelWeights
+from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.block_program import Block, Filled, fill
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
 from tritgold_xla.checks import check_capacity, check_memory, check_room, check_sequences, non_finite
-from tritgold_xla.choice import library_dots
+from tritgold_xla.choice import Choices, library_dots
 from tritgold_xla.diffusion_options import BlockProgram
 from tritgold_xla.flags import MODE, cpu_device
 from tritgold_xla.formulations import FORMULATIONS
@@ -26,6 +27,7 @@ from tritgold_xla.model import Ending, Options
 from tritgold_xla.operations import Model, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.shapes import crop, token_axis
+from tritgold_xla.tuning import measured_here
 
 # A trace holds every layer's softmax weights over the whole cache: a quarter of the largest chunk bounds that.
 _TRACED_CHUNK = CHUNKS[-2]
@@ -36,14 +38,16 @@ class XlaEngine:
 
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
-    formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each.
+    formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
+    a file that ``tuning.tune`` has made, whose choices for this machine are used; else the rule in ``choice``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each tensor that is packed, with how many are done and of
     how many.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
-    Raises EngineError where JAX cannot run as this engine needs it, or where memory is short (``memory``, before
-    anything is allocated), WeightsError for tensors of other shapes, ConfigError for an unknown KV-cache scheme.
+    Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
+    is allocated) or ``tuning`` is no such file (``tuning-file``), WeightsError for tensors of other shapes, ConfigError
+    for an unknown KV-cache scheme.
     """
 
     name = "xla"
@@ -57,10 +61,11 @@ class XlaEngine:
         formulation: str | None = None,
         sequences: int = 1,
         progress: Progress | None = None,
+        tuning: Path | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config)
-        self._options = Options(kv_scheme(kv_cache).name, _everywhere(formulation))
+        self._options = Options(kv_scheme(kv_cache).name, _choices(formulation, tuning))
         self._device = cpu_device()
         self.sequences = check_sequences(sequences)
         check_memory(parameter_bytes(config, screen=False) + cache_bytes(config, self.capacity, kv_cache, sequences))
@@ -184,7 +189,7 @@ class XlaEngine:
         """
         if name not in self._operations:
             raise EngineError("the model has no such operation", kind="operation-name", thing=name)
-        at = Model(self.config, self._parameters, self.capacity, dict(self._options.formulations))
+        at = Model(self.config, self._parameters, self.capacity, self._options.choices)
         return run_operation(at, self._operations[name], inputs)
 
     def _new_cache(self, sequences: int) -> KvCache:
@@ -246,15 +251,13 @@ class XlaEngine:
             trace.record(name, crop(name, array, part.stop - part.start, keys=part.stop), token_axis(name))
 
 
-def _everywhere(formulation: str | None) -> tuple[tuple[str, str], ...]:
-    """The formulation for each linear, or none."""
-    if formulation is None:
-        return ()
-    if formulation not in FORMULATIONS:
+def _choices(formulation: str | None, tuning: Path | None) -> Choices:
+    """One formulation everywhere, or what was measured on this machine. A file that is given is read in any case."""
+    if formulation is not None and formulation not in FORMULATIONS:
         raise EngineError(
             "no such formulation of the ternary product",
             kind="formulation",
             got=repr(formulation),
             expected=", ".join(FORMULATIONS),
         )
-    return tuple((name, formulation) for name in LINEARS)
+    return Choices(formulation, () if tuning is None else measured_here(tuning))

@@ -1,18 +1,23 @@
-"""Every XLA and JAX setting that results depend on, set and asserted in this one file.
+"""Every XLA and JAX setting that results or speed depend on, set and asserted in this one file.
 
 Nothing happens at import. ``jit`` fixes the compiler's options for our programs alone, over whatever XLA_FLAGS says
 and without touching anybody else's; ``cpu_device`` chooses the platform, or refuses the one that is there.
+``keep_programs`` and ``start_with`` set what the whole process shares, and are called by programs, not by the engine.
 """
 
+import os
+import tempfile
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax import lax
+from jax.experimental.compilation_cache import compilation_cache
 
-from tritgold.errors import EngineError
+from tritgold.errors import EngineError, OutputError
 from tritgold.modes import ArithmeticMode
 from tritgold_xla.ieee import divide, multiply
 
@@ -60,9 +65,12 @@ def cpu_device() -> jax.Device:
     """The CPU, after asserting everything that this file promises.
 
     Chooses the CPU platform where nobody has chosen one yet. Raises EngineError: ``platform`` where JAX already runs
-    on another one, ``x64`` where 64-bit types are on, ``arithmetic`` where compiled float32 is not IEEE 754.
+    on another one, ``x64`` where 64-bit types are on, ``arithmetic`` where compiled float32 is not IEEE 754,
+    ``flags-late`` where XLA_FLAGS or NPROC have changed since the first call, which JAX would not notice.
     """
     _choose_cpu()
+    for name, first in _environment_at_start().items():
+        _require_started_with(name, first, os.environ.get(name))
     if jax.config.jax_enable_x64:
         raise EngineError(
             "JAX's 64-bit types are on; this engine is float32 and int32",
@@ -108,4 +116,111 @@ def _assert_arithmetic() -> None:
             got=f"{wrong.size} of {a.size} results differ, isfinite {finite}",
             expected="none, [True, False, False]",
             hint="report it with the versions of jax and jaxlib",
+        )
+
+
+def keep_programs(folder: Path) -> bool:
+    """Keep compiled programs in a folder, made where it is not there, so that the next process need not compile them.
+
+    For the whole process: JAX has one such folder, for everybody's programs. So nothing is changed, and the result is
+    False, where the user has named one (JAX_COMPILATION_CACHE_DIR or jax.config). Programs are kept by the number of
+    threads, which JAX does not tell them apart by: one compiled for a single thread would use no other. Nothing is
+    ever deleted. Raises OutputError where the folder cannot be written; then nothing has been changed.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return False
+    own = folder / f"threads-{threads()}"
+    require_folder(own)
+    set_option: Callable[[str, Any], None] = jax.config.update
+    set_option("jax_compilation_cache_dir", str(own))
+    for name, value in _KEPT.items():
+        if name.upper() not in os.environ:
+            set_option(name, value)
+    compilation_cache.reset_cache()  # it looks once, at the first program
+    return True
+
+
+# Programs from a tenth of a second on, whatever their size: JAX's own limit of a second leaves most of ours out.
+_KEPT: dict[str, float] = {
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+def cache_folder() -> Path:
+    """XDG_CACHE_HOME/tritgold, or that in ~/.cache. Raises OutputError ``no-folder`` where the user has no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
+    except RuntimeError as error:
+        hint = "set XDG_CACHE_HOME to a folder that can be written"
+        raise OutputError("the user has no home folder", kind="no-folder", thing="cache", hint=hint) from error
+
+
+def require_folder(folder: Path) -> None:
+    """Make a folder, and a file in it for a moment. Raises OutputError ``unwritable``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error.strerror}", kind="unwritable", file=folder) from error
+
+
+def threads() -> int:
+    """Threads that XLA-CPU computes with if it starts now: NPROC, else the processors this process may use."""
+    said = os.environ.get("NPROC", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
+    """Ask for threads and XLA_FLAGS that JAX shall start with; it reads them once, when it starts.
+
+    Sets NPROC and XLA_FLAGS where JAX has not started yet. Raises EngineError ``flags-late`` where it has, with others.
+    None: whatever it is.
+    """
+    wanted = {"NPROC": None if count is None else str(count), "XLA_FLAGS": xla_flags}
+    started = _threads_started()
+    if started is None:  # the system does not tell: then at least what our own start has seen
+        started = 0 if _environment_at_start.cache_info().currsize == 0 else threads()
+    if not started:
+        os.environ.update({name: value for name, value in wanted.items() if value is not None})
+        return
+    known = _environment_at_start() if _environment_at_start.cache_info().currsize else dict(os.environ)
+    if count is not None:
+        _require_started_with("threads", str(started), str(count))
+    if xla_flags is not None:
+        _require_started_with("XLA_FLAGS", known.get("XLA_FLAGS") or "", xla_flags)
+
+
+@cache
+def _environment_at_start() -> dict[str, str | None]:
+    """What JAX has read when it started; called right after."""
+    return {name: os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")}
+
+
+def _threads_started() -> int | None:
+    """Threads that XLA-CPU has started in this process, 0 before it starts; None where the system does not tell."""
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return None
+    names = []
+    for task in tasks.iterdir():
+        try:
+            names.append((task / "comm").read_text())
+        except OSError:  # it has ended meanwhile
+            continue
+    return sum(name.startswith("tf_XLAEigen") for name in names)
+
+
+def _require_started_with(name: str, got: str | None, wanted: str | None) -> None:
+    if got != wanted:
+        raise EngineError(
+            "JAX has started with another setting, and reads it only then",
+            kind="flags-late",
+            thing=name,
+            got=repr(got),
+            expected=repr(wanted),
+            hint="set it before anything uses JAX in this process, or use a process of its own",
         )

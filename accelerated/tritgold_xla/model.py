@@ -12,6 +12,7 @@ from jax import lax
 from tritgold.config import ModelConfig
 from tritgold_xla import attention, head, kv_cache, layers
 from tritgold_xla.bit_linear import bit_linears, quantize
+from tritgold_xla.choice import Choices
 from tritgold_xla.flags import jit
 from tritgold_xla.kv_cache import KvCache
 from tritgold_xla.parameters import LayerParameters, Parameters
@@ -27,13 +28,12 @@ Ending = Literal["all", "last", "greedy", "none"]
 class Options(NamedTuple):
     """What a program is compiled for, beside its shapes.
 
-    scheme: of the KV cache. formulations: the names that override ``choose``, by the name of a linear. block: None for
-    causal attention; else tokens see their own block of so many positions whole. batched: the tokens are the next ones
-    of as many sequences.
+    scheme: of the KV cache. choices: of formulations. block: None for causal attention; else tokens see their own
+    block of so many positions whole. batched: the tokens are the next ones of as many sequences.
     """
 
     scheme: str = "f32"
-    formulations: tuple[tuple[str, str], ...] = ()
+    choices: Choices = Choices()
     block: int | None = None
     batched: bool = False
 
@@ -163,7 +163,6 @@ def _layer(
 ) -> tuple[jax.Array, KvCache, jax.Array, Arrays]:
     """One decoder layer: attention, then the gated FFN, each added to the residual stream x [tokens, hidden]."""
     c, tokens, gains = config, x.shape[0], weights.gains
-    chosen = dict(options.formulations)
     arrays: Arrays = {}
     finite: list[jax.Array] = []
 
@@ -183,7 +182,7 @@ def _layer(
         record(f"{source}.codes", codes)
         record(f"{source}.scale", scale)
         outputs = []
-        results = bit_linears(codes, scale, {n: weights.linears[n] for n in names}, c.scale_rule, chosen)
+        results = bit_linears(codes, scale, {n: weights.linears[n] for n in names}, c.scale_rule, options.choices)
         for name, (acc, out) in results.items():
             record(f"{name}.acc", acc)
             outputs.append(record(f"{name}.out", out))

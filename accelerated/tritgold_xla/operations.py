@@ -18,6 +18,7 @@ from tritgold_xla import attention, head, kv_cache, layers
 from tritgold_xla.bit_linear import PackedLinear, bit_linears, quantize
 from tritgold_xla.buckets import bucket, pad
 from tritgold_xla.checks import non_finite
+from tritgold_xla.choice import Choices
 from tritgold_xla.flags import jit
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.shapes import TOKENS, crop, token_axis, traced_type
@@ -38,12 +39,12 @@ _logits = jit(head.logits)
 
 
 def _one_linear(
-    codes: jax.Array, scale: jax.Array, weight: PackedLinear, rule: ScaleRule, formulation: str | None
+    codes: jax.Array, scale: jax.Array, weight: PackedLinear, rule: ScaleRule, choices: Choices
 ) -> tuple[jax.Array, jax.Array]:
-    return bit_linears(codes, scale, {"it": weight}, rule, {"it": formulation} if formulation else {})["it"]
+    return bit_linears(codes, scale, {"it": weight}, rule, choices)["it"]
 
 
-_bit_linear = jit(_one_linear, static=("rule", "formulation"))
+_bit_linear = jit(_one_linear, static=("rule", "choices"))
 
 
 class Model(NamedTuple):
@@ -52,7 +53,7 @@ class Model(NamedTuple):
     config: ModelConfig
     parameters: Parameters
     capacity: int
-    formulations: dict[str, str]
+    choices: Choices
 
 
 def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
@@ -74,7 +75,7 @@ class _Call:
     """One operation: its own weights, and its inputs, checked and padded along the token axis to a bucket."""
 
     def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
-        self.config, self.parameters, self.capacity, self.formulations = model
+        self.config, self.parameters, self.capacity, self.choices = model
         self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
         # Of ``layers.<n>.<what>``; outside the layers the name is all there is.
         self.what = operation.name.rpartition(".")[2]
@@ -144,7 +145,7 @@ def _run_quantize(call: _Call) -> Results:
 
 def _run_bit_linear(call: _Call) -> Results:
     weight = _select(call.parameters.layers.linears[call.what], call.layer)
-    static = {"rule": call.config.scale_rule, "formulation": call.formulations.get(call.what)}
+    static = {"rule": call.config.scale_rule, "choices": call.choices}
     return _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
 
 

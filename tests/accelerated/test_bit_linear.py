@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import tritgold.layers.bit_linear as golden
 from tritgold.quantize import absmax_int8
 from tritgold_xla.bit_linear import PackedLinear, bit_linears, quantize
+from tritgold_xla.choice import Choices
 from tritgold_xla.flags import jit
 from tritgold_xla.formulations import Planes
 from tritgold_xla.planes import pack
@@ -17,7 +18,7 @@ _pack = jit(pack)
 
 
 def one_linear(codes, scale, weight, rule):
-    return bit_linears(codes, scale, {"it": weight}, rule, {})["it"]
+    return bit_linears(codes, scale, {"it": weight}, rule, Choices())["it"]
 
 
 _bit_linear = jit(one_linear, static=("rule",))

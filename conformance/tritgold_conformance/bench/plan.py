@@ -27,6 +27,7 @@ Case = dict[str, Any]
 class Plan:
     """threads: counts, each measured in processes of its own. contexts: positions already in the KV cache. tokens:
     lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
+    tune: measure the engine's ways to multiply first.
     kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
     is one of block diffusion. bandwidth_size: bytes of the buffer that is read.
     """
@@ -41,6 +42,7 @@ class Plan:
     peers: tuple[str, ...] = ()
     profile: bool = False
     kv_caches: tuple[str, ...] = KV_CACHES
+    tune: bool = False
     kv_cache: str | None = None
     sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     blocks: bool = False

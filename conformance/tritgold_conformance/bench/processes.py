@@ -46,11 +46,12 @@ def environment(threads: int, cache: str | None = None) -> dict[str, str]:
     """The environment of a process that is to use so many threads.
 
     The processors that the child holds itself to decide for most libraries; NPROC says it to XLA again, and BLAS and
-    OpenMP have variables of their own. cache: a folder for JAX's compiled programs.
+    OpenMP have variables of their own. cache: a folder for JAX's compiled programs; without it nothing is kept, so that
+    a first call always compiles.
     """
     count = str(threads)
     names = ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    found = {**os.environ, **dict.fromkeys(names, count)}
+    found = {**os.environ, **dict.fromkeys(names, count), "TRITGOLD_CACHE": "0"}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     if cache is not None:
         found["JAX_COMPILATION_CACHE_DIR"] = cache

@@ -96,6 +96,17 @@ class Profile(msgspec.Struct, kw_only=True):
     overhead: float
 
 
+class Tuned(msgspec.Struct, kw_only=True):
+    """What --tune chose for a matrix [out, in_] and a number of tokens. seconds: of one product, by formulation."""
+
+    threads: int
+    out: int
+    in_: int
+    tokens: int
+    formulation: str
+    seconds: dict[str, float]
+
+
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold bench --json`` writes."""
 
@@ -110,6 +121,7 @@ class Report(msgspec.Struct, kw_only=True):
     bandwidth: list[Bandwidth]
     results: list[Result]
     profiles: list[Profile]
+    tuned: list[Tuned] = []
 
     @property
     def exit_code(self) -> int:
@@ -117,7 +129,7 @@ class Report(msgspec.Struct, kw_only=True):
         wrong = any(result.status in ("not passed", "failed") for result in self.results)
         if wrong or any(engine.passed is False for engine in self.engines):
             return 1
-        return 0 if self.profiles or any(r.status == "measured" for r in self.results) else 5
+        return 0 if self.profiles or self.tuned or any(r.status == "measured" for r in self.results) else 5
 
 
 def to_json(report: Report) -> bytes:

@@ -13,12 +13,13 @@ from typing import Any
 
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
+from tritgold.weights import LINEARS
 from tritgold_conformance.bench import room
 from tritgold_conformance.bench.lines import Worker
 from tritgold_conformance.bench.models import Model, for_llama_cpp, for_transformers
 from tritgold_conformance.bench.plan import OF_A_PEER, Case, Plan
 from tritgold_conformance.bench.processes import engine_process, peer_process, require_peers
-from tritgold_conformance.bench.results import Bandwidth, Engine, Part, Profile, Result
+from tritgold_conformance.bench.results import Bandwidth, Engine, Part, Profile, Result, Tuned
 from tritgold_conformance.bench.speeds import add_scaling, bytes_of_a_step, row_of_a_matrix, row_of_a_model, shown
 from tritgold_conformance.bench.synthetic import Say
 from tritgold_conformance.bench.timing import Timing, paired_ratio
@@ -32,6 +33,7 @@ class Found:
     bandwidth: list[Bandwidth] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     profiles: list[Profile] = field(default_factory=list)
+    tuned: list[Tuned] = field(default_factory=list)
 
 
 def run(plan: Plan, model: Model | None, matrices: list[tuple[int, int]], say: Say = lambda _: None) -> Found:
@@ -81,6 +83,8 @@ class _OneCount:
 
     def run(self) -> None:
         self.bandwidth()
+        if self.plan.tune:
+            self.tune()
         if self.plan.matrix_rows and self.matrices:
             with engine_process(self.plan.engine, self.threads) as multiplying:
                 for out, in_ in self.matrices:
@@ -143,6 +147,16 @@ class _OneCount:
             ways = reading.ask("bandwidth", size=size)
         self.roof = max(ways.values())
         self.found.bandwidth.append(Bandwidth(threads=self.threads, size=size, best=self.roof, ways=ways))
+
+    def tune(self) -> None:
+        """Every matrix of the model, or those that were named; the processes that follow use what is found."""
+        c = None if self.model is None else self.model.config
+        matrices = self.matrices if c is None else list(dict.fromkeys(c.linear_shape(name) for name in LINEARS))
+        with engine_process(self.plan.engine, self.threads) as tuning:
+            for out, in_ in matrices:
+                self.say(f"tuning {out}x{in_}, {self.threads} threads")
+                for said in tuning.ask("tune", out=out, in_=in_):
+                    self.found.tuned.append(Tuned(threads=self.threads, out=out, in_=in_, **said))
 
     def open_peers(self, stack: ExitStack, model: Model) -> None:
         for peer, path in self.files.items():

@@ -5,14 +5,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tritgold_conformance.bench.results import Engine, Profile, Report, Result
+from tritgold_conformance.bench.results import Engine, Profile, Report, Result, Tuned
 
 _TIMES = "median p95 p99 ms"
 _NUMBERS = (_TIMES, "a second", "GMAC/s", "MB", "of roof", "ratio", "scaling")
 
 
 def render(report: Report, console: Console) -> None:
-    """Machine, engines, bandwidth, rows, profiles."""
+    """Machine, engines, bandwidth, choices, rows, profiles."""
     m = report.machine
     console.print(
         f"[bold]{escape(report.shape)}[/] on {escape(str(m['processor']))}, {m['cores']} cores, {report.date}"
@@ -28,6 +28,9 @@ def render(report: Report, console: Console) -> None:
     for roof in report.bandwidth:
         ways = ", ".join(f"{name} {speed / 1e9:.1f}" for name, speed in roof.ways.items())
         console.print(f"read bandwidth, {_threads(roof.threads)}: {roof.best / 1e9:.1f} GB/s ({ways})")
+    if report.tuned:
+        console.print("\n[bold]Fastest way to multiply[/], used by the engine; others by how much slower they are")
+        console.print(_tuned(report.tuned))
     for threads in dict.fromkeys(result.threads for result in report.results if result.timing is not None):
         console.print(f"\n[bold]{_threads(threads)}[/]")
         console.print(_results([r for r in report.results if r.threads == threads and r.timing is not None]))
@@ -111,6 +114,21 @@ def _profile(profile: Profile) -> Table:
         moved = f"{part.moved / 1e6:,.1f}" if part.moved else ""
         share = f"{part.seconds / profile.step:.1%}"
         table.add_row(part.name, str(part.calls), f"{1e3 * part.seconds:.3f}", share, moved, speed)
+    return table
+
+
+def _tuned(choices: list[Tuned]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    table.add_column("matrix")
+    for name in ("threads", "tokens", "ms"):
+        table.add_column(name, justify="right")
+    for name in ("fastest", "others"):
+        table.add_column(name)
+    for one in choices:
+        best = one.seconds[one.formulation]
+        others = ", ".join(f"{name} x{_short(s / best)}" for name, s in one.seconds.items() if name != one.formulation)
+        numbers = (str(one.threads), str(one.tokens), _short(1e3 * best))
+        table.add_row(f"{one.out}x{one.in_}", *numbers, one.formulation, others)
     return table
 
 

@@ -19,7 +19,7 @@ def main(spec: str, threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     bench = Bench(spec, threads)
-    offered = ("bandwidth", "judge", "open", "measure", "product", "profile", "facts")
+    offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "profile", "facts")
     serve({name: getattr(bench, name) for name in offered})
 
 
@@ -47,6 +47,11 @@ class Bench:
             self._adapter("xla").own_kv_cache()  # without JAX this says what to install
             compiled = self._adapter("xla").reader
         return bandwidth(self._threads, compiled, size)
+
+    def tune(self, out: int, in_: int) -> list[dict[str, Any]]:
+        """The engine's choices for one matrix, by number of tokens. Engines opened afterwards use them."""
+        found: list[dict[str, Any]] = self._adapter("xla").tuned(out, in_)
+        return found
 
     def judge(self, path: str, kv_cache: str | None) -> dict[str, Any]:
         """Whether the engine passes on this file, with the options that will be timed."""
@@ -141,6 +146,8 @@ class Bench:
         return lambda checkpoint, capacity, _: load_engine(self._spec, Path(path), checkpoint, capacity).engine
 
     def _adapter(self, name: str) -> Any:
+        """One of the three modules that know the XLA engine; JAX must have the threads that are timed."""
+        importlib.import_module("tritgold_conformance.engines.xla").start_with(self._threads)
         return importlib.import_module(f"tritgold_conformance.engines.{name}")
 
 

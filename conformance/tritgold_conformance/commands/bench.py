@@ -87,6 +87,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
 @click.option("--sequences", type=Counts(), help="Of the row batch; 1,2,4,8,16,32,64 where nothing is given.")
 @click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine too, in turn.")
 @click.option("--profile", is_flag=True, help="Each operation of a decode step alone.")
+@click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="A file for all figures.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
@@ -105,6 +106,7 @@ def bench(
     sequences: tuple[int, ...] | None,
     peers: tuple[str, ...],
     profile: bool,
+    tune: bool,
     json_file: Path | None,
     schema: bool,
 ) -> None:
@@ -112,7 +114,8 @@ def bench(
 
     Synthetic models of the named shapes are written once, to XDG_CACHE_HOME/tritgold/bench. Every thread count and
     every peer has a process of its own; peers are timed in turn with the engine, round by round. A configuration that
-    does not pass prints no speed.
+    does not pass prints no speed. What --tune finds is kept in XDG_CACHE_HOME/tritgold/xla-tuning.json and used from
+    then on, by this and by the other commands; delete the file to go back to the built-in rule.
 
     Exit code 0: everything that was measured has passed. 1: something has not. 2: unknown names. 3: it could not be
     measured. 5: nothing was measured.
@@ -133,6 +136,8 @@ def bench(
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
+    if tune and engine != "xla":
+        raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
     if kv_cache is None and engine == "xla":
         kv_cache = "bf16"
     with common.errors(False), common.progress() as say, ExitStack() as stack:
@@ -140,7 +145,8 @@ def bench(
         report = _measured(
             None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
             contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
-            profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, **({"sequences": sequences} if sequences else {}),
+            profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, tune=tune,
+            **({"sequences": sequences} if sequences else {}),
         )  # fmt: skip
         if json_file is not None:
             _write(json_file, report)
@@ -185,6 +191,7 @@ def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any
         bandwidth=found.bandwidth,
         results=found.results,
         profiles=found.profiles,
+        tuned=found.tuned,
     )
 
 

@@ -2,13 +2,16 @@
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
-from tritgold.errors import EngineError
+from tritgold.errors import EngineError, OutputError, TritgoldWarning
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
@@ -20,18 +23,64 @@ SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "NPROC", "OPENBLAS_NUM_THR
 def open_engine(checkpoint: Checkpoint, capacity: int, kv_cache: str | None = None) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
-    kv_cache: how keys and values are stored, as the engine says by itself where None is given. Raises
-    MissingDependencyError without JAX, EngineError ``not-offered`` for a storage that the engine does not have.
+    kv_cache: how keys and values are stored, as the engine says by itself where None is given. Its programs are kept
+    for the next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, EngineError
+    ``not-offered`` for a storage that the engine does not have, ``tuning-file`` for choices that cannot be read.
     """
     from tritgold_xla import XlaEngine
 
+    _keep_programs()
     room = min(capacity, checkpoint.config.context)
-    if kv_cache is None or kv_cache == own_kv_cache():
-        return XlaEngine(checkpoint.config, checkpoint.weights, room)
-    if "kv_cache" not in inspect.signature(XlaEngine).parameters:
-        raise EngineError("is not offered", kind="not-offered", thing=f"KV cache {kv_cache}", expected=own_kv_cache())
-    options: dict[str, Any] = {"kv_cache": kv_cache}
+    options: dict[str, Any] = {"tuning": tuning_file()}
+    if kv_cache is not None and kv_cache != own_kv_cache():
+        if "kv_cache" not in inspect.signature(XlaEngine).parameters:
+            thing = f"KV cache {kv_cache}"
+            raise EngineError("is not offered", kind="not-offered", thing=thing, expected=own_kv_cache())
+        options["kv_cache"] = kv_cache
     return XlaEngine(checkpoint.config, checkpoint.weights, room, **options)
+
+
+@cache
+def _keep_programs() -> None:
+    """In XDG_CACHE_HOME/tritgold/xla; not where TRITGOLD_CACHE is 0. A folder that cannot be written is said once."""
+    from tritgold_xla.flags import cache_folder, keep_programs
+
+    if os.environ.get("TRITGOLD_CACHE") == "0":
+        return
+    try:
+        keep_programs(cache_folder() / "xla")
+    except OutputError as error:
+        text = f"compiled programs are not kept: {error}"
+        warnings.warn(text, TritgoldWarning, stacklevel=2)
+
+
+def tuning_file() -> Path | None:
+    """The file of ``tuned``, where there is one."""
+    from tritgold_xla.tuning import default_file
+
+    try:
+        file = default_file()
+    except OutputError:  # no home, no file
+        return None
+    return file if os.path.lexists(file) else None
+
+
+def tuned(out: int, in_: int) -> list[dict[str, Any]]:
+    """Measure the ways to multiply a matrix [out, in_] and keep the fastest, which engines opened from now on use.
+
+    One answer for each number of tokens: ``tokens``, ``formulation``, and ``seconds`` of one product by formulation.
+    """
+    from tritgold_xla.tuning import tune
+
+    found = tune([(out, in_)])
+    return [{"tokens": one.tokens, "formulation": one.formulation, "seconds": one.seconds} for one in found]
+
+
+def start_with(threads: int) -> None:
+    """Raises EngineError ``flags-late`` where JAX has started with another number of threads."""
+    from tritgold_xla.flags import start_with as start
+
+    start(threads)
 
 
 def own_kv_cache() -> str:
@@ -74,8 +123,9 @@ def settings() -> dict[str, str]:
     import jax
 
     found = {name: os.environ[name] for name in SETTINGS if name in os.environ}
-    cache = jax.config.jax_compilation_cache_dir
-    return found | ({} if cache is None else {"JAX_COMPILATION_CACHE_DIR": str(cache)})
+    programs, tuning = jax.config.jax_compilation_cache_dir, tuning_file()
+    found |= {} if programs is None else {"JAX_COMPILATION_CACHE_DIR": str(programs)}
+    return found | ({} if tuning is None else {"tuning": str(tuning)})
 
 
 def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:

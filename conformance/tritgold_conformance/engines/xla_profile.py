@@ -16,7 +16,6 @@ from jax import lax
 
 from tritgold_xla import attention, head, kv_cache, layers
 from tritgold_xla.bit_linear import apply_scales, quantize
-from tritgold_xla.choice import choose
 from tritgold_xla.flags import jit
 from tritgold_xla.formulations import FORMULATIONS
 
@@ -81,19 +80,19 @@ def _linears(engine: "XlaEngine") -> list[Part]:
     """Codes; what a formulation makes of them, once for all linears that read them; each linear with its scales."""
     c, linears = engine.config, engine._parameters.layers.linears
     found = []
-    chosen = dict(engine._options.formulations)
+    choices = engine._options.choices
     for source, readers in _READERS.items():
         width = c.linear_shape(readers[0])[1]
         found.append(_part(f"{source} codes", c.layers, _quantized, _row(width), None))
         codes = jnp.asarray(np.random.default_rng(158).integers(-127, 128, (1, width)), jnp.int8)
-        for way in {chosen.get(name) or choose(1): None for name in readers}:
+        for way in {choices.of(c.linear_shape(name), 1): None for name in readers}:
 
             def prepared(x: jax.Array, _: Any, prepare: Any = FORMULATIONS[way].prepare) -> jax.Array:
                 return _again(x, prepare(x))
 
             found.append(_part(f"{source} {way}", c.layers, prepared, codes, None))
         for name in readers:
-            formulation = FORMULATIONS[chosen.get(name) or choose(1)]
+            formulation = FORMULATIONS[choices.of(c.linear_shape(name), 1)]
 
             def multiply(x: jax.Array, weight: Any, way: Any = formulation) -> jax.Array:
                 acc = way.multiply(x, weight.planes)

@@ -1,15 +1,18 @@
 """``tritgold bench`` on the command line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from tritgold_conformance.bench import plan
+from tritgold_conformance.bench import plan, run
+from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
 from tritgold_conformance.bench.shapes import NAMES, ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
@@ -42,6 +45,7 @@ def test_the_lists_of_the_command_are_those_of_the_plan() -> None:
         (["--layers", "2"], ["--shape"]),
         (["--shape", "2b-4t", "--model", "."], ["not both"]),
         (["--kv", "q4_0"], bench.KV_CACHES),
+        (["--engine", "reference", "--tune"], ["--tune", "xla"]),
     ],
 )
 def test_what_is_unknown_is_a_usage_error_with_the_list(arguments: list[str], said: list[str]) -> None:
@@ -83,3 +87,60 @@ def test_help_loads_neither_numpy_nor_jax() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--peer" in done.stdout
+
+
+class Multiplying:
+    """Stands in for the process: answers what it is asked."""
+
+    asked: list[str]
+
+    def __enter__(self) -> "Multiplying":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, do: str, **what: int) -> Any:
+        self.asked.append(do)
+        if do == "bandwidth":
+            return {"numpy": 1e10}
+        way = {"wrong": "", "by": "xla", "why": "", "moved": 1 << 22}
+        if do == "product":
+            return {"select": {"seconds": 0.001, **way}}
+        assert (do, what) == ("tune", {"out": 4096, "in_": 4096})
+        seconds = {"select": 0.001, "float-dot": 0.0125}
+        return [{"tokens": n, "formulation": "select", "seconds": seconds} for n in (1, 8)]
+
+
+def test_what_is_tuned_comes_first_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Multiplying()
+    process.asked = []
+    monkeypatch.setattr(run, "engine_process", lambda *_: process)
+    options = ["--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--tune"]
+    result = call(*options, "--json", tmp_path / "out.json")
+    assert result.exit_code == 0, result.stderr
+    assert process.asked == ["bandwidth", "tune", "product", "product"]
+    assert re.search(r"4096x4096 +1 +8 +1 +select +float-dot x12\.5", result.stdout), result.stdout
+    found = json.loads((tmp_path / "out.json").read_text())
+    jsonschema.validate(found, json_schema())
+    assert [(one["threads"], one["out"], one["tokens"]) for one in found["tuned"]] == [(1, 4096, 1), (1, 4096, 8)]
+    process.asked.clear()
+    assert "Fastest way" not in call(*options[:-1]).stdout
+    assert "tune" not in process.asked
+
+
+def test_the_process_tunes_with_the_threads_that_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with engine_process("xla", 1) as process:
+        found = process.ask("tune", out=8, in_=128)
+        flags = process.ask("facts")["flags"]
+    file = tmp_path / "tritgold" / "xla-tuning.json"
+    assert flags["tuning"] == str(file)
+    (tuning,) = json.loads(file.read_text())["tunings"]
+    assert tuning["made_for"]["cores"] == 1
+    kept = [
+        {"tokens": c["tokens"], "formulation": c["formulation"], "seconds": c["seconds"]} for c in tuning["choices"]
+    ]
+    assert kept == found
+    assert [one["tokens"] for one in found] == [1, 8, 32, 128]
