@@ -121,7 +121,9 @@ def _int8_dot(x: Ordered, weight: Planes) -> Sums:
     tokens = x.shape[0]
     if tokens == 1:  # a product with a vector is taken for a loop: give it a second, empty token
         x = barrier(jnp.concatenate([x, jnp.zeros_like(x)]))
-    return _dot(trits, x).T[:tokens] if tokens <= 32 else _dot(x, trits)
+    if tokens > 32:
+        return _dot(x, trits)
+    return barrier(_dot(trits, x)).T[:tokens]  # without the barrier the compiler swaps the operands back
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
