@@ -6,10 +6,10 @@ import json
 import os
 import platform
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
-import jaxlib
 
 from tritgold_xla.flags import cpu_device
 from tritgold_xla.forms import floats, ternary
@@ -29,7 +29,7 @@ def main() -> None:
         "processor": _processor(),
         "threads": os.environ.get("NPROC") or str(os.cpu_count()),
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": version("jaxlib"),
     }
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
     fields = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())

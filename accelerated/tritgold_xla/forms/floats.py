@@ -22,16 +22,20 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
     rng = np.random.default_rng(SEED)
     rows = jnp.asarray(rng.standard_normal((vocab, hidden), np.float32), jnp.bfloat16)
     x = rng.standard_normal((1, hidden), np.float32)
-    in_pieces = head._in_pieces
     yield Form(
         "head: bfloat16 rows, float32 activation", "rows converted to float32, float32 dot",
         "three bfloat16 pieces of the activation",
         lambda w, x: lax.dot_general(x, w.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=PRECISION),
-        lambda w, x: in_pieces(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
+        lambda w, x: head._in_pieces(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
     )  # fmt: skip
     yield Form(
         "head: columns", "three", "four, one of them empty", lambda w, x: _pieces(w, x, 3),
         lambda w, x: _pieces(w, x, 4), (rows, x), vocab * hidden, tolerance=SUMS,
+    )  # fmt: skip
+    yield Form(
+        "head: float32 copy", "of the whole head", "of a block of rows at a time (where XLA has no bfloat16 kernels)",
+        lambda w, x: lax.dot_general(x, w.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=PRECISION),
+        lambda w, x: head._in_blocks(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
     )  # fmt: skip
     wide = np.abs(rng.standard_normal((64, hidden), np.float32))
     yield Form(
@@ -65,8 +69,8 @@ def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
 def _attention(rng: np.random.Generator, positions: int) -> Form:
     """One token of 20 heads on 5, an eighth of the cache in use."""
     kv_heads, heads, head_dim = 5, 20, 128
-    stored = [rng.standard_normal((1, kv_heads, positions, head_dim), np.float32) for _ in range(2)]
-    empty = np.zeros((1, kv_heads, positions, 0), np.float32)
+    stored = [jnp.asarray(rng.standard_normal((1, kv_heads, positions, head_dim), np.float32)) for _ in range(2)]
+    empty = jnp.zeros((1, kv_heads, positions, 0), jnp.float32)
     cache = KvCache(stored[0], stored[1], empty, empty)
     q = rng.standard_normal((1, heads, head_dim), np.float32)
     length = np.int32(positions // 8)

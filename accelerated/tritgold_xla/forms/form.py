@@ -11,7 +11,9 @@ import numpy as np
 
 from tritgold_xla.flags import jit
 
-ROUNDS = 9
+ROUNDS = 9  # at least; short ones have more, up to SECONDS together
+SECONDS = 1.0
+COMPILED = 5  # times, each form
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Form:
 
     name: of the finding, unique. slow, fast: what the two forms are, in words. arrays: what both are called with.
     weights: multiplied or unpacked in one call, for a speed; 0 where that says nothing. compiles: the finding is about
-    the time to compile, which is then compared. slow_options: compiler options of the slow form alone.
+    the processor time to compile, which is then compared. slow_options: compiler options of the slow form alone.
     """
 
     name: str
@@ -49,7 +51,7 @@ def difference(form: Form) -> float:
     return float(np.abs(slow - fast).max() / max(np.abs(slow).max(), 1e-30))
 
 
-def measured(form: Form, rounds: int = ROUNDS) -> dict[str, Any]:
+def measured(form: Form, rounds: int = ROUNDS, seconds: float = SECONDS) -> dict[str, Any]:
     """A row: medians in milliseconds, and ratio, the median over rounds of the slow form's time by the fast one's.
 
     A machine that slows down for a while slows both sides of a round. Raises ValueError where the results differ: a
@@ -59,13 +61,14 @@ def measured(form: Form, rounds: int = ROUNDS) -> dict[str, Any]:
     if off > form.tolerance:
         raise ValueError(f"{form.name}: the forms differ by {off:.2g}, allowed {form.tolerance:g}")
     arrays = [jax.device_put(array) for array in form.arrays]
-    timed = _compiling if form.compiles else _running
-    pairs = [tuple(timed(program, arrays) for program in programs(form))] if form.compiles else []
+    both = programs(form)
+    pairs: list[tuple[float, ...]] = []
     if form.compiles:
-        pairs += [tuple(timed(program, arrays) for program in programs(form)) for _ in range(2)]
-    else:
-        both = programs(form)
-        pairs = [tuple(timed(program, arrays) for program in both) for _ in range(rounds + 1)][1:]
+        pairs = [tuple(_compiling(program, arrays) for program in both) for _ in range(COMPILED)]
+    begin = time.perf_counter()
+    while not form.compiles and (len(pairs) <= rounds or time.perf_counter() - begin < seconds):
+        pairs.append(tuple(_running(program, arrays) for program in both))
+    pairs = pairs[1:]  # the first of all is slower, whatever it is
     slow, fast = (statistics.median(side) for side in zip(*pairs, strict=True))
     row: dict[str, Any] = {"name": form.name, "slow": form.slow, "fast": form.fast}
     row |= {"what": "compile" if form.compiles else "run", "slow_ms": _short(1e3 * slow), "fast_ms": _short(1e3 * fast)}
@@ -82,12 +85,12 @@ def _running(program: Callable[..., jax.Array], arrays: list[jax.Array]) -> floa
 
 
 def _compiling(program: Any, arrays: list[jax.Array]) -> float:
-    """Each time anew: a compilation that is remembered takes no time."""
-    jax.clear_caches()
+    """Processor time, because others' work would count as ours. Each time anew: what is remembered takes no time."""
+    jax.clear_caches()  # type: ignore[no-untyped-call]
     lowered = program.lower(*arrays)
-    begin = time.perf_counter()
+    begin = time.process_time()
     lowered.compile()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def _short(value: float) -> float:

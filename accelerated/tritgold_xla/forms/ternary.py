@@ -1,6 +1,6 @@
 """Forms of ternary products: one token, a few, unpacking, and what skipping zeros would save."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,8 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
     one = codes(1)
     select, textbook = (FORMULATIONS[name].accumulate for name in ("select", "bit-serial"))
     yield Form(
-        "one token: dot with a vector", "`W @ x`", "`W @ [x, 0]`, a second, empty token",
-        lambda w, x: _dot(w, x[0]), lambda w, x: _dot(w, barrier(jnp.concatenate([x, jnp.zeros_like(x)])))[:, 0],
+        "one token: dot with a vector", "`W @ x`", "`W @ [x, 0]`, a second, empty token; a barrier, then `[:, 0]`",
+        lambda w, x: _dot(w, x[0]), lambda w, x: _two(w, x)[:, 0],
         (trits, one), out * in_,
     )  # fmt: skip
     yield Form(
@@ -55,8 +55,9 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
     )  # fmt: skip
     for tokens in (8, 32):
         yield Form(
-            f"{tokens} tokens: int8 dot", "weights on the right, `x @ W.T`", "weights on the left, `(W @ x.T).T`",
-            lambda w, x: _dot(x, w), lambda w, x: _dot(w, x).T, (trits, codes(tokens)), tokens * out * in_,
+            f"{tokens} tokens: int8 dot", "weights on the right, `x @ W.T`",
+            "weights on the left, a barrier, then `.T`",
+            lambda w, x: _dot(x, w), lambda w, x: barrier(_dot(w, x)).T, (trits, codes(tokens)), tokens * out * in_,
         )  # fmt: skip
     x = codes(32)
     unsigned = (x.astype(np.int16) + 128).astype(np.uint8)
@@ -74,16 +75,22 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
         "unpacking two bits to int8", "shifts broadcast over a new axis", "eight shifted copies, stacked",
         _unpack_broadcast, unpack, (planes.bits,), out * in_,
     )  # fmt: skip
-    for compiles in (False, True):
-        yield Form(
-            f"activation planes: {'compiling' if compiles else 'running'}", "each bit picked", "8 x 8 bit transposes",
-            _picked, bit_planes, (one[0],), compiles=compiles,
-        )  # fmt: skip
+    yield Form(
+        "activation planes", "each bit picked", "8 x 8 bit transposes", _picked, bit_planes, (one[0],),
+    )  # fmt: skip
+    yield Form(
+        "activation planes: compiling a product", "each bit picked", "8 x 8 bit transposes",
+        lambda x, w: _folded(x, w, 4, planes=_picked), lambda x, w: _folded(x, w, 4), (one, planes), compiles=True,
+    )  # fmt: skip
     yield from _gathered(in_, out, rng)
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
     return lax.dot_general(a, b, (((1,), (b.ndim - 1,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+def _two(weights: jax.Array, one: jax.Array) -> jax.Array:
+    return barrier(_dot(weights, barrier(jnp.concatenate([one, jnp.zeros_like(one)]))))
 
 
 def _signed(weights: jax.Array, codes: jax.Array, sums: jax.Array) -> jax.Array:
@@ -96,9 +103,15 @@ def _counts(x: jax.Array, nonzero: jax.Array, negative: jax.Array, bit: int) -> 
     return -counts * 128 if bit == 7 else counts << bit
 
 
-def _folded(codes: jax.Array, weight: Planes, fold: int, held: bool = True) -> jax.Array:
-    """``formulations`` 'select' with any fold, and with or without the barrier behind the activation planes."""
-    bits = bit_planes(codes[0])
+def _folded(
+    codes: jax.Array,
+    weight: Planes,
+    fold: int,
+    held: bool = True,
+    planes: Callable[[jax.Array], jax.Array] = bit_planes,
+) -> jax.Array:
+    """``formulations`` 'select' with any fold, with or without the barrier behind the activation planes."""
+    bits = planes(codes[0])
     bits = barrier(bits) if held else bits
     _, count, out = weight.bits.shape
     x = bits.reshape(8, count // fold, fold)
