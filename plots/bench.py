@@ -73,7 +73,7 @@ def speed(report: Row) -> Figure | None:
         return None
     most = max(r["threads"] for r in rows)
     roof = {b["threads"]: b["best"] for b in report["bandwidth"]}
-    figure, axes = plt.subplots(2, 3, figsize=(13, 8), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(13, 9), layout="constrained")
     at_most = [r for r in rows if r["threads"] == most]
     here = f", {_threads(most)}"
     by_context, by_kv = (_of(at_most, *names) for names in (("decode", "greedy"), ("kv",)))
@@ -91,7 +91,8 @@ def speed(report: Row) -> Figure | None:
 
 
 def _of(rows: list[Row], *names: str) -> list[Row]:
-    return [r for r in rows if r["row"] in names]
+    """Of a peer, ``greedy`` is its plain decoding once more: left out."""
+    return [r for r in rows if r["row"] in names and not (r["row"] == "greedy" and r["ratio"] is not None)]
 
 
 def _panel(axes: Axes, by: str, title: str, label: str, rows: list[Row], roof: dict[int, float]) -> None:
@@ -127,7 +128,7 @@ def _lines(
         axes.plot(*zip(*sorted(points), strict=True), marker + "-", color=colour, label=name, markersize=5)
         if name in roofs:
             roofed = list(zip(*sorted(roofs[name]), strict=True))
-            axes.plot(*roofed, "_--", color=colour, linewidth=1, alpha=0.7, label=f"{name}: roof")
+            axes.plot(*roofed, "_--", color=colour, linewidth=1, alpha=0.7, label=f"{name}: roof", zorder=1)
     ticks = sorted({x for points in found.values() for x, _ in points})
     axes.set(xlabel=label, ylabel=unit, xscale="log", yscale="log")
     axes.set_xticks(ticks, labels=[f"{x:,}" for x in ticks])
@@ -135,7 +136,7 @@ def _lines(
     _decades(axes, [y for points in [*found.values(), *roofs.values()] for _, y in points])
     axes.grid(alpha=0.3)
     if names is None:
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)  # over no line
 
 
 def _decades(axes: Axes, values: list[float]) -> None:

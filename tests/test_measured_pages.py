@@ -106,7 +106,15 @@ def test_plots_say_what_is_missing_and_do_without_it(tmp_path: Path, monkeypatch
     report = json.loads(REPORTS[-1].read_text(encoding="utf-8"))
     batch = {"sequences": 4, "context": 16, "steps": 2}
     timing = {"median": 0.5, "p95": 0.6}
-    row = {"row": "batch", "engine": "xla", "threads": 1, "case": batch, "timing": timing, "per_second": 8.0}
+    row = {
+        "row": "batch",
+        "engine": "xla",
+        "threads": 1,
+        "case": batch,
+        "timing": timing,
+        "per_second": 8.0,
+        "ratio": None,
+    }
     row |= {"units": 4, "moved": 100}
     refused = {"row": "decode", "engine": "xla", "threads": 1, "case": {"context": 64}, "timing": None}
     report["results"], report["profiles"] = [row, refused], []
