@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers fixtures models golden formats measurements plots clean
+.PHONY: help run test check fuzz stability peers fixtures models golden formats measurements forms plots clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -61,11 +61,18 @@ measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md
 	$(BIN)/python -m tritgold_conformance.measurements.diffusion_thresholds > docs/data/diffusion-thresholds.json
 	$(MAKE) plots
 
+forms: $(VENV)/.dev ## the forms of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
+	mkdir -p build
+	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.forms > build/xla-forms.json
+	mv build/xla-forms.json docs/data/xla-forms.json
+	$(MAKE) plots
+
 plots: $(VENV)/.dev ## the tables and plots of docs/data anew
-	$(BIN)/python docs/measured_tables.py
 	$(BIN)/python plots/kv_error.py
 	$(BIN)/python plots/sparsity.py
 	$(BIN)/python plots/diffusion_thresholds.py
+	$(BIN)/python plots/bench.py
+	$(BIN)/python docs/measured_tables.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
 	$(BIN)/python -m tritgold_conformance.golden_outputs

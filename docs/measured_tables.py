@@ -1,20 +1,20 @@
-"""The tables of docs/decoding.md, kv-cache.md and sparsity.md that were measured: put there from docs/data.
+"""The tables of the pages that were measured (PAGES): put there from docs/data.
 
 ``python docs/measured_tables.py`` writes them between the marks ``<!-- table NAME -->`` and ``<!-- end -->``;
 ``make measurements`` measures first. A test compares, so that no figure in a page is typed by hand.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
+
+import speed_tables
+from markdown_tables import FOLDER, data, figure, table
 
 from tritgold.kv_cache.base import Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
 
-FOLDER = Path(__file__).parent
-PAGES = ("decoding.md", "kv-cache.md", "sparsity.md")
+PAGES = ("decoding.md", "kv-cache.md", "sparsity.md", "benchmarking.md", "xla-cpu.md")
 MIB = 1 << 20
 
 
@@ -33,18 +33,6 @@ def filled(page: str) -> str:
         page,
         flags=re.DOTALL,
     )
-
-
-def data(name: str) -> dict[str, Any]:
-    """A report of docs/data."""
-    report: dict[str, Any] = json.loads((FOLDER / "data" / f"{name}.json").read_text(encoding="utf-8"))
-    return report
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Rows as Markdown."""
-    head = list(head)
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def kv_error() -> str:
@@ -153,15 +141,6 @@ def _of_model(row: dict[str, Any]) -> tuple[str, str, str]:
     return f"{row['sparsity']:.1%}", f"{row['cosine']:.4f}", f"{row['same_token']:.0%}"
 
 
-def figure(value: float) -> str:
-    """Two significant digits.
-
-    >>> figure(0.0366428), figure(0.0), figure(1.04)
-    ('0.037', '0', '1')
-    """
-    return f"{value:.2g}" if value >= 1e-4 or value == 0 else f"{value:.1e}"
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "kv-error": kv_error,
     "kv-memory": kv_memory,
@@ -174,6 +153,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "sparse-attention": sparse_attention,
     "sparse-places": sparse_places,
     "attention-memory": attention_memory,
+    "bench": speed_tables.bench,
+    "xla-forms": speed_tables.forms,
+    "skipping": speed_tables.skipping,
 }
 
 

@@ -1,0 +1,48 @@
+"""Measure every form and print the report: ``python -m tritgold_xla.forms > docs/data/xla-forms.json``."""
+
+import datetime
+import itertools
+import json
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import jax
+
+from tritgold_xla.flags import cpu_device
+from tritgold_xla.forms import floats, ternary
+from tritgold_xla.forms.form import measured
+
+
+def main() -> None:
+    """One JSON object, a line for every form; progress on stderr."""
+    cpu_device()
+    rows = []
+    for form in itertools.chain(ternary.forms(), floats.forms()):
+        rows.append(measured(form))
+        print(f"{form.name}: {rows[-1]['ratio']:g}", file=sys.stderr)
+    head = {
+        "schema": "tritgold.xla-forms/1",
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "threads": os.environ.get("NPROC") or str(os.cpu_count()),
+        "jax": jax.__version__,
+        "jaxlib": version("jaxlib"),
+    }
+    lines = ",\n".join("  " + json.dumps(row) for row in rows)
+    fields = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
+    print(f'{{\n{fields} "forms": [\n{lines}\n ]\n}}')
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name")), "unknown")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""What the tables of the pages are made with: the reports of docs/data, rows as Markdown, figures of two digits."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+def data(name: str) -> dict[str, Any]:
+    """A report of docs/data."""
+    report: dict[str, Any] = json.loads((FOLDER / "data" / f"{name}.json").read_text(encoding="utf-8"))
+    return report
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Rows as Markdown."""
+    head = list(head)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def figure(value: float) -> str:
+    """Two significant digits.
+
+    >>> figure(0.0366428), figure(0.0), figure(1.04)
+    ('0.037', '0', '1')
+    """
+    return f"{value:.2g}" if value >= 1e-4 or value == 0 else f"{value:.1e}"

@@ -1,0 +1,143 @@
+"""The tables of docs/benchmarking.md and xla-cpu.md: speeds, from docs/data/bench-*.json and xla-forms.json.
+
+Which rows a report has is its own affair: every row that was measured is shown, and what was not, with the reason.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from markdown_tables import FOLDER, data, table
+
+KINDS = {
+    "speed": "tokens a second, and the roof of the memory's speed",
+    "operations": "a decode step, operation by operation",
+    "ways": "ways to multiply, by tokens",
+}
+Row = dict[str, Any]
+
+
+def bench() -> str:
+    """Every report: what it was measured on, its rows, its pictures."""
+    found = [_report(path) for path in sorted((FOLDER / "data").glob("bench-*.json"))]
+    return "\n\n".join(found) or "No report is there."
+
+
+def _report(path: Path) -> str:
+    text = path.read_bytes()
+    report = json.loads(text)
+    machine, packages = report["machine"], report["machine"]["packages"]
+    roofs = ", ".join(f"{_threads(b['threads'])} {b['best'] / 1e9:.1f} GB/s" for b in report["bandwidth"])
+    parts = [
+        f"### {path.stem.removeprefix('bench-')}",
+        (
+            f"{machine['processor']}, {machine['cores']} cores, {report['date'][:10]}; Python {machine['python']}, "
+            f"JAX {packages.get('jax', 'none')}; read bandwidth: {roofs}. "
+            f"[Report](data/{path.name}) {hashlib.sha256(text).hexdigest()[:12]}, made by"
+        ),
+        f"    {report['command']}",
+    ]
+    measured = [r for r in report["results"] if r["timing"] is not None]
+    models = [r for r in measured if r["row"] not in ("gemv", "gemm")]
+    if models:
+        head = (
+            "row",
+            "engine",
+            "threads",
+            "case",
+            "ms, median",
+            "p95",
+            "tokens/s",
+            "of the roof",
+            "ratio to this peer",
+        )
+        parts.append(table(head, [_of_a_model(r) for r in models]))
+    parts += [_missing(r) for r in report["results"] if r["timing"] is None]
+    parts += [_engine(e) for e in report["engines"]]
+    products = [r for r in measured if r["row"] in ("gemv", "gemm")]
+    if products:
+        parts.append(_products(products))
+    images = [f"images/{path.stem}-{kind}.svg" for kind in KINDS]
+    for image, said in zip(images, KINDS.values(), strict=True):
+        if (FOLDER / image).exists():
+            parts.append(f"![{said}]({image})")
+    return "\n\n".join(parts)
+
+
+def _of_a_model(r: Row) -> tuple[object, ...]:
+    case = ", ".join(f"{k} {v}" for k, v in r["case"].items() if k != "steps")
+    times = (_short(1e3 * r["timing"][name]) for name in ("median", "p95"))
+    speed = _short(r["per_second"]) if r["per_second"] else ""
+    share = f"{r['share']:.0%}" if r["share"] is not None else ""
+    ratio = f"{r['ratio']:.2f}" if r["ratio"] is not None else ""
+    return r["row"], r["engine"], r["threads"], case, *times, speed, share, ratio
+
+
+def _missing(r: Row) -> str:
+    case = " ".join(f"{k} {v}" for k, v in r["case"].items())
+    return f"- {r['row']} {case}, {_threads(r['threads'])}: {r['status']}, {r['why']}"
+
+
+def _engine(e: Row) -> str:
+    facts = {
+        "load": e["load"] and f"{e['load']:.2f} s",
+        "first token, cold": e["cold"] and f"{e['cold']:.2f} s",
+        "warm": e["warm"] and f"{e['warm']:.2f} s",
+        "peak memory": e["peak_memory"] and f"{e['peak_memory'] / 1e6:,.0f} MB",
+        "packed weights": e["packed_bytes"] and f"{e['packed_bytes'] / 1e6:,.0f} MB",
+    }
+    said = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    options = "".join(f" {name}={value}" for name, value in e["options"].items())
+    return f"- {e['name']}{options}, {_threads(e['threads'])}: {e['judged']}; {said}"
+
+
+def _products(rows: list[Row]) -> str:
+    """GMAC/s: a line for each matrix, way and number of threads; tokens across."""
+    tokens = sorted({r["case"]["tokens"] for r in rows})
+    found: dict[tuple[object, ...], dict[int, float]] = {}
+    for r in rows:
+        key = (r["case"]["matrix"], r["threads"], f"{r['engine']}: {r['case']['way']}")
+        found.setdefault(key, {})[r["case"]["tokens"]] = r["gmacs"]
+    lines = [(*key, *(_short(speeds[n]) if n in speeds else "" for n in tokens)) for key, speeds in found.items()]
+    return table(("matrix", "threads", "way", *(f"GMAC/s, {n} tokens" for n in tokens)), lines)
+
+
+def forms() -> str:
+    """Slow and fast forms side by side."""
+    report = data("xla-forms")
+    rows = []
+    for r in report["forms"]:
+        speed = f"{_short(r['slow_gmacs'])} / {_short(r['fast_gmacs'])}" if "slow_gmacs" in r else ""
+        what = _short(r["slow_ms"]), _short(r["fast_ms"]), f"**{r['ratio']:g}**"
+        escaped = (text.replace("|", "\\|") for text in (r["slow"], r["fast"]))
+        rows.append((r["name"], *escaped, *what, speed))
+    head = ("finding", "slow form", "fast form", "slow, ms", "fast, ms", "ratio", "GMAC/s or G weights/s")
+    said = f"{report['processor']}, {report['threads']} thread, JAX {report['jax']}, {report['date'][:10]}."
+    return f"{table(head, rows)}\n\n{said}"
+
+
+def skipping() -> str:
+    """What skipping the zeros behind the squared ReLU would save: kjv-ar's share of them, and the times."""
+    (own,) = [row for row in data("sparsity-cosine")["model"] if row["rule"] == "none"]
+    zeros = own["places"]["down_in"]
+    rows = [r for r in data("xla-forms")["forms"] if r["name"].startswith("skipping zeros")]
+    lines = [
+        (r["name"].removeprefix("skipping zeros, "), _short(r["slow_ms"]), _short(r["fast_ms"]), f"{r['ratio']:g}")
+        for r in rows
+    ]
+    head = ("activations", "int8 columns gathered, ms", "all of them as bits, ms", "ratio")
+    return f"kjv-ar: {zeros:.1%} zeros before the down projections, {1 - zeros:.1%} left.\n\n{table(head, lines)}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _short(value: float) -> str:
+    """Three digits.
+
+    >>> _short(1234.5), _short(12.345), _short(0.012345)
+    ('1,230', '12.3', '0.0123')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
