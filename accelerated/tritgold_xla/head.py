@@ -140,11 +140,13 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
     bounds, rows = lax.top_k(upper, min(_CANDIDATES, vocab))
     few = jnp.asarray(vocab <= _CANDIDATES) | (bounds[-1] < floor)
     exact = jnp.where(bounds >= floor, logits(x[None], head[rows])[0], -jnp.inf)
-    order = jnp.lexsort((rows, -exact))
-    best = rows[order[0]]
+    top = exact.max()
+    best = jnp.where(
+        exact == top, rows, vocab
+    ).min()  # the lowest of equal ones; sorting would cost as much as the screen
+    second = jnp.where(rows == best, -jnp.inf, exact).max()
     # Two sums of each of two rows, one here and one in the whole head, may be off in opposite directions.
-    near = 4 * sums * (screen.norm + screen.slack)[rows].max()
-    alone = exact[order[0]] - exact[order[1]] > near if vocab > 1 else jnp.asarray(True)
+    alone = top - second > 4 * sums * (screen.norm + screen.slack)[rows].max()
     sure = few & alone & jnp.isfinite(length)
 
     def of_all() -> jax.Array:

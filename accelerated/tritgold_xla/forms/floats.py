@@ -80,7 +80,7 @@ def _attention(rng: np.random.Generator, positions: int) -> Form:
         return attention.mix_values(weights, cache.values[0])
 
     def in_parts(q: jax.Array, cache: KvCache, length: jax.Array) -> jax.Array:
-        return attention.attend(q, cache, "f32", jnp.int32(0), length, length[None])
+        return attention.attend(q, cache, "f32", jnp.int32(0), length, length[None], kv_heads)
 
     return Form(
         "attention, an eighth of the cache in use", "over the whole cache, masked", "a loop over the parts in use",
