@@ -58,7 +58,9 @@ def test_too_many_positions_and_a_missing_file() -> None:
     result = call("--engine", "reference", "--context", 1_000_000, "--rows", "decode")
     assert result.exit_code == 3
     assert "context-length" in result.stderr
-    assert call("--model", "no-such-file").exit_code == 2
+    missing = call("--model", "no-such-file")
+    assert missing.exit_code == 3
+    assert "no-such-file" in missing.stderr
 
 
 def test_a_file_is_measured_and_its_figures_are_written(tmp_path: Path) -> None:
