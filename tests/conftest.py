@@ -17,7 +17,6 @@ install_import_hook(
         "tritgold_xla.attention",
         "tritgold_xla.bit_linear",
         "tritgold_xla.layers",
-        "tritgold_xla.packed",
     ],
     "beartype.beartype",
 )
