@@ -7,7 +7,6 @@ import numpy as np
 from tritgold.config import check_tokens
 from tritgold.errors import ContextError
 from tritgold_xla.block_program import Block
-from tritgold_xla.buckets import CHUNKS
 from tritgold_xla.checks import check_room
 from tritgold_xla.diffusion_options import THRESHOLDS, BlockOptions, BlockProgram, resolved
 from tritgold_xla.engine import XlaEngine
@@ -65,8 +64,8 @@ def _generate(
     order = list[int]()
     passes, commits, limit = list[int](), 0, n + max_tokens
     clean = n if program.causal else n // size * size
-    following = _prefill(engine, text[:clean], size=None if program.causal else size)
-    if clean == n:
+    following = engine.read(text[:clean], block=None if program.causal else size) if clean else None
+    if following is not None and clean == n:
         text.append(_likeliest(following, program.mask))
         order.append(-1)
         if len(text) >= limit or text[-1] in program.eos:
@@ -117,15 +116,6 @@ def _around(text: list[int], start: int, program: BlockProgram) -> tuple[np.ndar
     tail = text[max(0, start - program.block) : start]
     before[program.block - len(tail) :] = tail
     return ids, before
-
-
-def _prefill(engine: XlaEngine, text: list[int], size: int | None) -> np.ndarray:
-    """Read the text; with block attention in chunks of whole blocks. The logits of its last token, or nothing."""
-    step = CHUNKS[-1] if size is None else max(1, CHUNKS[-1] // size) * size
-    logits = np.zeros(0, np.float32)
-    for first in range(0, len(text), step):
-        logits = engine.read(text[first : first + step], block=size)
-    return logits
 
 
 def _likeliest(logits: np.ndarray, mask: int) -> int:

@@ -28,6 +28,15 @@ def chunks(tokens: int, largest: int = CHUNKS[-1]) -> Iterator[slice]:
     return (slice(first, min(first + largest, tokens)) for first in range(0, tokens, largest))
 
 
+def whole_blocks(block: int) -> int:
+    """The size of a chunk that ends where blocks end: as many as the largest chunk holds, or one that is longer.
+
+    >>> [whole_blocks(n) for n in (32, 50, 150)]
+    [128, 100, 150]
+    """
+    return max(1, CHUNKS[-1] // block) * block
+
+
 def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
     """``array`` with zeros behind it along ``axis``, up to ``size``."""
     widths = [(0, 0)] * array.ndim

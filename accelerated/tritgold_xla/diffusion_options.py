@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
+from tritgold_xla.buckets import CHUNKS
 
 # Passes that can have a threshold of their own, the last one's being that of all that follow.
 THRESHOLDS = 3
@@ -91,6 +92,8 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
         raise _bad("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
     if not 1 <= block <= config.context:
         raise _bad("block", "block", block, f"1 to {config.context}, the positions of the model")
+    if options.causal and 2 * block > CHUNKS[-1]:
+        raise _bad("block", "block", block, f"1 to {CHUNKS[-1] // 2}: a causal pass writes two blocks, at most a chunk")
     if sub_block < 1 or block % sub_block:
         raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
     passes = options.max_passes or block + 1  # each pass decides a token, so this never stops one

@@ -15,7 +15,7 @@ from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.block_program import Block, Filled, fill
-from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad
+from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad, whole_blocks
 from tritgold_xla.checks import check_capacity, check_memory, check_room, check_sequences, non_finite
 from tritgold_xla.choice import Choices, library_dots
 from tritgold_xla.diffusion_options import BlockProgram
@@ -25,7 +25,7 @@ from tritgold_xla.kv_cache import KvCache, cache_bytes
 from tritgold_xla.kv_schemes import kv_scheme
 from tritgold_xla.model import Ending, Options
 from tritgold_xla.operations import Model, run_operation
-from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.parameters import load_parameters, parameter_bytes, screen_of
 from tritgold_xla.shapes import crop, token_axis
 from tritgold_xla.tuning import measured_here
 
@@ -41,8 +41,7 @@ class XlaEngine:
     formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
     a file that ``tuning.tune`` has made, whose choices for this machine are used; else the rule in ``choice``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
-    first, or of the one that is named. progress: called after each tensor that is packed, with how many are done and of
-    how many.
+    first, or of the one that is named.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
@@ -60,7 +59,6 @@ class XlaEngine:
         kv_cache: str = "f32",
         formulation: str | None = None,
         sequences: int = 1,
-        progress: Progress | None = None,
         tuning: Path | None = None,
     ) -> None:
         self.config = config
@@ -68,9 +66,9 @@ class XlaEngine:
         self._options = Options(kv_scheme(kv_cache).name, _choices(formulation, tuning))
         self._device = cpu_device()
         self.sequences = check_sequences(sequences)
-        check_memory(parameter_bytes(config, screen=False) + cache_bytes(config, self.capacity, kv_cache, sequences))
+        check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
         library_dots()  # asked now, for it compiles a program of its own
-        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress=progress)
+        self._parameters = load_parameters(config, weights, self.capacity, self._device)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
@@ -99,10 +97,6 @@ class XlaEngine:
         """What results may depend on: the versions of JAX and of its compiler, and the device."""
         return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
 
-    def nbytes(self) -> int:
-        """Bytes of weights and cache."""
-        return self._parameters.nbytes() + sum(array.nbytes for array in self._cache)
-
     def reset(self) -> None:
         """Forget all tokens."""
         self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
@@ -114,7 +108,7 @@ class XlaEngine:
     def read(self, tokens: Sequence[int], block: int | None = None, sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at the last one, float32 [vocab]; the head is computed for it alone.
 
-        block: tokens see their own block of so many positions whole; then chunks must end where blocks end.
+        block: tokens see their own block of so many positions whole, as far as it is among these tokens.
         """
         return self._append(tokens, "none", "last", block, sequence)[-1]
 
@@ -204,7 +198,7 @@ class XlaEngine:
         past = self._lengths[sequence]
         ids = check_room(check_tokens(tokens, self.config, past), past, self.capacity)
         results = []
-        for part in chunks(ids.size):
+        for part in chunks(ids.size, CHUNKS[-1] if block is None else whole_blocks(block)):
             count, wanted = part.stop - part.start, last if part.stop == ids.size else ending
             at = past + part.start, sequence
             chunk = self._run(ids[part], self._cache, at, wanted, block=block)

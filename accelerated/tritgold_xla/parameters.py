@@ -1,6 +1,5 @@
 """A model's weights on the device: layers stacked, ternary matrices in bit planes, the head in two bytes a weight."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -19,9 +18,6 @@ from tritgold_xla.flags import jit
 from tritgold_xla.formulations import Planes
 from tritgold_xla.head import Screen, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers import rotation_table
-
-# Told after each tensor: how many are done, of how many.
-Progress = Callable[[int, int], None]
 
 _pack = jit(planes.pack)
 _screen = jit(make_screen)
@@ -47,7 +43,8 @@ class Parameters(NamedTuple):
     """All arrays of a model.
 
     embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
-    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: for the greedy head, or None.
+    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: of the greedy
+    head, made when it is first asked for.
     """
 
     embedding: jax.Array
@@ -58,19 +55,12 @@ class Parameters(NamedTuple):
     cos: jax.Array
     screen: Screen | None = None
 
-    def nbytes(self) -> int:
-        """Bytes of all arrays; a tied head counts once."""
-        arrays = {id(array): array.nbytes for array in jax.tree.leaves(self)}
-        return sum(arrays.values())
-
 
 def load_parameters(
     config: ModelConfig,
     weights: ModelWeights,
     capacity: int,
     device: jax.Device,
-    screen: bool = False,
-    progress: Progress | None = None,
 ) -> Parameters:
     """Pack and stack the weights, one matrix unpacked at a time.
 
@@ -78,8 +68,7 @@ def load_parameters(
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
-    count = _Count(progress, len(LINEARS) * config.layers + 1 + (weights.head is not None))
-    linears = {name: _stack_linear(config, weights, name, device, count) for name in LINEARS}
+    linears = {name: _stack_linear(config, weights, name, device) for name in LINEARS}
     widths = config.norm_widths()
     gains: dict[str, jax.Array] = {}
     for name in NORMS:
@@ -89,8 +78,8 @@ def load_parameters(
             gains[name] = jax.device_put(stacked, device)
         elif any(gain is not None for gain in of_layers):
             raise WeightsError("is not part of this model", kind="unused-tensor", thing=name)
-    embedding = _dense("embedding", weights.embedding, config, device, count)
-    head = embedding if weights.head is None else _dense("head", weights.head, config, device, count)
+    embedding = _dense("embedding", weights.embedding, config, device)
+    head = embedding if weights.head is None else _dense("head", weights.head, config, device)
     sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
     return Parameters(
         embedding=embedding,
@@ -99,15 +88,14 @@ def load_parameters(
         head=head,
         sin=jax.device_put(sin, device),
         cos=jax.device_put(cos, device),
-        screen=screen_of(head, device) if screen else None,
     )
 
 
-def parameter_bytes(config: ModelConfig, screen: bool) -> int:
+def parameter_bytes(config: ModelConfig) -> int:
     """About how many bytes ``load_parameters`` allocates, a head of bfloat16 assumed."""
     linears = sum(8 * planes.words(in_) * out for out, in_ in map(config.linear_shape, LINEARS)) * config.layers
     rows = config.vocab * config.hidden
-    return linears + rows * (2 * (1 if config.tied_head else 2) + (1 if screen else 0))
+    return linears + 2 * rows * (1 if config.tied_head else 2)
 
 
 def screen_of(head: jax.Array, device: jax.Device) -> Screen:
@@ -123,18 +111,6 @@ def screen_of(head: jax.Array, device: jax.Device) -> Screen:
     return Screen(*(jax.device_put(array, device) for array in made))
 
 
-class _Count:
-    """Tells a ``Progress`` after each tensor."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def one_more(self) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An empty array that JAX takes over as it is: it copies what does not begin at a multiple of 64 bytes."""
     size = int(np.prod(shape)) * dtype.itemsize
@@ -143,9 +119,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return buffer[first : first + size].view(dtype).reshape(shape)
 
 
-def _stack_linear(
-    config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device, count: _Count
-) -> PackedLinear:
+def _stack_linear(config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device) -> PackedLinear:
     """The planes [layers, 2, words, out] and scales [layers] of one linear."""
     out, in_ = config.linear_shape(name)
     bits = _aligned((config.layers, 2, planes.words(in_), out), np.dtype(np.uint32))
@@ -158,7 +132,6 @@ def _stack_linear(
         trits, scales[index] = _trits(at, weight)
         for stacked, packed in zip((bits, negatives), _pack(trits), strict=True):
             stacked[index] = np.asarray(packed)
-        count.one_more()
     return PackedLinear(
         Planes(jax.device_put(bits, device), jax.device_put(negatives, device)), jax.device_put(scales, device)
     )
@@ -181,7 +154,7 @@ def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:
     return np.asarray(gain, np.float32)
 
 
-def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device, count: _Count) -> jax.Array:
+def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device) -> jax.Array:
     """The matrix, bfloat16 if every number of it is one, else float32; a slice of rows is float32 at a time."""
     shape = config.vocab, config.hidden
     if tuple(matrix.shape) != shape:
@@ -193,7 +166,6 @@ def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Devi
         rows = _aligned(shape, np.dtype(np.float32))
         for part in slices:
             rows[part] = matrix.rows(part)
-    count.one_more()
     return jax.device_put(rows, device)
 
 

@@ -32,7 +32,7 @@ def words(in_: int) -> int:
 def pack(trits: Int8[jax.Array, "out in"]) -> tuple[UInt32[jax.Array, "2 words out"], Int32[jax.Array, " out"]]:
     """(planes, negatives): not zero, then -1; and how many -1 a row has. Other values than trits are not looked for.
 
-    >>> planes, negatives = pack(np.array([[1, 0, -1, 0, -1]], np.int8))  # four words, so column 4 is bit 1 of word 0
+    >>> planes, negatives = pack(jnp.array([[1, 0, -1, 0, -1]], jnp.int8))  # four words, so column 4 is bit 1 of word 0
     >>> planes[:, :, 0].tolist(), negatives.tolist()
     ([[3, 0, 1, 0], [2, 0, 1, 0]], [2])
     """

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tritgold_conformance.golden import GoldenRun
 
 
+# Tokens of the longest telling input (``vectors``): engines of ours need room for it, however short the judged text.
+TELLING_TOKENS = 4
+
+
 class Engine(Protocol):
     """What an engine may offer. It is made with one argument, the path of the checkpoint; every method is optional.
 
@@ -188,7 +192,7 @@ def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int, s
     """
     if spec in ("xla", "reference"):
         opener = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
-        return Candidate(opener(checkpoint, capacity), spec)
+        return Candidate(opener(checkpoint, max(capacity, TELLING_TOKENS)), spec)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
         return Candidate(opener(checkpoint, model, seconds), spec)

@@ -12,6 +12,7 @@ from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_presets import preset as golden_preset
 from tritgold.errors import ConfigError, ContextError, NonFiniteError
 from tritgold.golden import embedded_model
+from tritgold.model import forward
 from tritgold_xla import XlaEngine
 from tritgold_xla.block_diffusion import block_diffusion
 from tritgold_xla.block_program import fill
@@ -111,6 +112,23 @@ def test_options_that_are_not_usable(small, options, kind):
     engine, _ = small
     with pytest.raises(ConfigError, match=kind):
         block_diffusion(engine, [1], 4, replace(BlockOptions(causal=False, thresholds=(0.9,)), **options))
+
+
+def test_a_block_longer_than_a_chunk_is_read_whole():
+    # In chunks of 128 its first tokens would not see its last ones.
+    config = replace(SMALL, context=320)
+    weights, tokens = make_weights(config), [1 + 7 * n % 90 for n in range(150)]  # no tie is broken
+    engine = XlaEngine(config, weights)
+    golden_logits = forward(tokens, weights, config, block=150)[-1]
+    off = np.abs(engine.read(tokens, block=150) - golden_logits).max() / np.abs(golden_logits).max()
+    assert off < 50 * 2.0**-24, "cut at 128"
+
+
+def test_causal_blocks_of_which_two_are_no_chunk_are_refused():
+    # A pass writes two blocks of the cache, and its last rows would be moved down over others.
+    wide = XlaEngine(replace(SMALL, context=320), make_weights(replace(SMALL, context=320)))
+    with pytest.raises(ConfigError, match=r"block.*1 to 64"):
+        block_diffusion(wide, [1], 4, preset("iterative", block=65))
 
 
 def test_other_refusals(small):

@@ -319,6 +319,12 @@ def test_check_of_a_crashing_engine_exits_3() -> None:
     assert parsed(result)["error"] == "EngineError"
 
 
+def test_a_text_shorter_than_the_telling_inputs_is_judged() -> None:
+    # They are operations of four tokens, and the engine's cache has room for what it is told.
+    result = call("check", "--model", "seeded", "--engine", "xla", "--tokens", 2, "--no-speed")
+    assert result.exit_code == 0, result.stderr
+
+
 def test_check_on_a_model_of_ones_own(model: Path) -> None:
     report = parsed(call("check", "--engine", "reference", "--model", model, "--tokens", 3, "--no-speed", "--json"))
     assert report["verdict"] == "conforms"

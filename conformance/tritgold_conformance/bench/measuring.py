@@ -4,7 +4,6 @@ An engine is whatever has ``reset`` and some of ``prefill``, ``read``, ``step``,
 offered, and said so.
 """
 
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -146,9 +145,8 @@ class Rows:
 
 
 def greedy_step(engine: Any) -> Callable[[int], int]:
-    """One token -> the next, by the engine's ``greedy``, whether it takes a token or a list of them."""
-    takes_many = "tokens" in inspect.signature(engine.greedy).parameters
-    return lambda token: int(engine.greedy([token] if takes_many else token))
+    """One token -> the next, by the engine's ``greedy``, which takes a list of tokens."""
+    return lambda token: int(engine.greedy([token]))
 
 
 def not_offered(what: str) -> EngineError:

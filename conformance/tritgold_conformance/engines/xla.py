@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
-from tritgold.errors import EngineError, OutputError, TritgoldWarning
+from tritgold.errors import OutputError, TritgoldWarning
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
@@ -24,20 +24,15 @@ def open_engine(checkpoint: Checkpoint, capacity: int, kv_cache: str | None = No
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. Its programs are kept
-    for the next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, EngineError
-    ``not-offered`` for a storage that the engine does not have, ``tuning-file`` for choices that cannot be read.
+    for the next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
+    for a storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read.
     """
     from tritgold_xla import XlaEngine
 
     _keep_programs()
     room = min(capacity, checkpoint.config.context)
-    options: dict[str, Any] = {"tuning": tuning_file()}
-    if kv_cache is not None and kv_cache != own_kv_cache():
-        if "kv_cache" not in inspect.signature(XlaEngine).parameters:
-            thing = f"KV cache {kv_cache}"
-            raise EngineError("is not offered", kind="not-offered", thing=thing, expected=own_kv_cache())
-        options["kv_cache"] = kv_cache
-    return XlaEngine(checkpoint.config, checkpoint.weights, room, **options)
+    stored = own_kv_cache() if kv_cache is None else kv_cache
+    return XlaEngine(checkpoint.config, checkpoint.weights, room, kv_cache=stored, tuning=tuning_file())
 
 
 @cache
@@ -87,25 +82,23 @@ def own_kv_cache() -> str:
     """How the engine stores keys and values where nobody says."""
     from tritgold_xla import XlaEngine
 
-    parameter = inspect.signature(XlaEngine).parameters.get("kv_cache")
-    return "f32" if parameter is None else str(parameter.default)
+    return str(inspect.signature(XlaEngine).parameters["kv_cache"].default)
 
 
 def sizes(engine: "XlaEngine") -> dict[str, int]:
     """Bytes that a decode step reads: ``packed`` of the ternary weights, ``head``, ``kv`` for each position.
 
-    ``screen``: what ``greedy`` reads instead of the head, where the engine has it.
+    ``screen``: what ``greedy`` reads instead of the head.
     """
     import jax
 
     parts, cache = engine._parameters, engine._cache
     head = sum(leaf.nbytes for leaf in jax.tree.leaves(parts.head))
-    positions = getattr(cache, "positions", engine.capacity)
     return {
         "packed": sum(leaf.nbytes for leaf in jax.tree.leaves(parts.layers.linears)),
         "head": head,
-        "screen": engine.config.vocab * (engine.config.hidden + 12) if hasattr(engine, "greedy") else head,
-        "kv": sum(leaf.nbytes for leaf in cache) // positions,
+        "screen": engine.config.vocab * (engine.config.hidden + 12),
+        "kv": sum(leaf.nbytes for leaf in cache) // cache.positions,
     }
 
 

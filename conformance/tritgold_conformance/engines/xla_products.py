@@ -3,7 +3,6 @@
 The one place that knows how ``tritgold_xla.formulations`` is called.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tritgold_xla.flags import jit
+from tritgold_xla.formulations import FORMULATIONS, Planes
+from tritgold_xla.planes import pack
 
 
 class Product(NamedTuple):
@@ -31,21 +32,8 @@ def products(trits: np.ndarray) -> list[Product]:
 
 
 def _formulations(trits: np.ndarray) -> list[Product]:
-    try:
-        known = importlib.import_module("tritgold_xla.formulations")
-    except ModuleNotFoundError:
-        return _only_one(trits)
-    # On the device as the engine has them: compiled once, a matrix at a time.
-    weight = known.Planes(*jit(importlib.import_module("tritgold_xla.planes").pack)(trits))
-    return [_product(way.name, way.why, way.accumulate, weight) for way in known.FORMULATIONS.values()]
-
-
-def _only_one(trits: np.ndarray) -> list[Product]:
-    """Of an engine without a choice."""
-    planes = importlib.import_module("tritgold_xla.packed").pack(trits)
-    multiply = importlib.import_module("tritgold_xla.bit_linear").accumulate
-    why = "unpacked to int8 inside the program, then an int8 dot product"
-    return [_product("unpack", why, multiply, jax.device_put(planes))]
+    weight = Planes(*jit(pack)(trits))  # on the device as the engine has them
+    return [_product(way.name, way.why, way.accumulate, weight) for way in FORMULATIONS.values()]
 
 
 def _bfloat16(trits: np.ndarray) -> Product:

@@ -38,8 +38,8 @@ class Shortcuts(ReferenceEngine):
     def read(self, tokens: list[int]) -> np.ndarray:
         return self.prefill(tokens)[-1]
 
-    def greedy(self, token: int) -> int:
-        return int(np.argmax(self.step(token)))
+    def greedy(self, tokens: list[int]) -> int:
+        return int(np.argmax(self.read(tokens)))
 
 
 class WrongRead(Shortcuts):
@@ -48,8 +48,8 @@ class WrongRead(Shortcuts):
 
 
 class SecondBest(Shortcuts):
-    def greedy(self, token: int) -> int:
-        return int(np.argsort(self.step(token))[-2])
+    def greedy(self, tokens: list[int]) -> int:
+        return int(np.argsort(self.read(tokens))[-2])
 
 
 class WrongCache(Shortcuts):
