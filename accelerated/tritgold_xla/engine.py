@@ -25,7 +25,7 @@ from tritgold_xla.kv_cache import KvCache, cache_bytes
 from tritgold_xla.kv_schemes import kv_scheme
 from tritgold_xla.model import Ending, Options
 from tritgold_xla.operations import Model, run_operation
-from tritgold_xla.parameters import load_parameters, parameter_bytes, screen_of
+from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.shapes import crop, token_axis
 from tritgold_xla.tuning import measured_here
 
@@ -41,7 +41,8 @@ class XlaEngine:
     formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
     a file that ``tuning.tune`` has made, whose choices for this machine are used; else the rule in ``choice``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
-    first, or of the one that is named.
+    first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
+    how many.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
@@ -60,6 +61,7 @@ class XlaEngine:
         formulation: str | None = None,
         sequences: int = 1,
         tuning: Path | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config)
@@ -68,7 +70,7 @@ class XlaEngine:
         self.sequences = check_sequences(sequences)
         check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
         library_dots()  # asked now, for it compiles a program of its own
-        self._parameters = load_parameters(config, weights, self.capacity, self._device)
+        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences

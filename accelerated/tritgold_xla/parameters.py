@@ -1,5 +1,6 @@
 """A model's weights on the device: layers stacked, ternary matrices in bit planes, the head in two bytes a weight."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -21,7 +22,8 @@ from tritgold_xla.layers import rotation_table
 
 _pack = jit(planes.pack)
 _screen = jit(make_screen)
-_SLICE = 1 << 22  # numbers of a dense matrix that are float32 at a time
+_SLICE = 1 << 20  # numbers of a dense matrix that are float32 at a time
+Progress = Callable[[int, int], None]  # matrices packed, of how many
 
 
 class LayerParameters(NamedTuple):
@@ -61,14 +63,15 @@ def load_parameters(
     weights: ModelWeights,
     capacity: int,
     device: jax.Device,
+    progress: Progress | None = None,
 ) -> Parameters:
-    """Pack and stack the weights, one matrix unpacked at a time.
+    """Pack and stack the weights, one matrix unpacked at a time; ``progress`` is told of each.
 
     Raises WeightsError where a tensor has not the shape that the configuration asks for.
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
-    linears = {name: _stack_linear(config, weights, name, device) for name in LINEARS}
+    linears = {name: _stack_linear(config, weights, name, device, progress) for name in LINEARS}
     widths = config.norm_widths()
     gains: dict[str, jax.Array] = {}
     for name in NORMS:
@@ -119,7 +122,9 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return buffer[first : first + size].view(dtype).reshape(shape)
 
 
-def _stack_linear(config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device) -> PackedLinear:
+def _stack_linear(
+    config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device, progress: Progress | None
+) -> PackedLinear:
     """The planes [layers, 2, words, out] and scales [layers] of one linear."""
     out, in_ = config.linear_shape(name)
     bits = _aligned((config.layers, 2, planes.words(in_), out), np.dtype(np.uint32))
@@ -132,6 +137,8 @@ def _stack_linear(config: ModelConfig, weights: ModelWeights, name: str, device:
         trits, scales[index] = _trits(at, weight)
         for stacked, packed in zip((bits, negatives), _pack(trits), strict=True):
             stacked[index] = np.asarray(packed)
+        if progress is not None:
+            progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)
     return PackedLinear(
         Planes(jax.device_put(bits, device), jax.device_put(negatives, device)), jax.device_put(scales, device)
     )

@@ -183,16 +183,28 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def load_engine(spec: str, model: Path, checkpoint: Checkpoint, capacity: int, seconds: float = SECONDS) -> Candidate:
+def load_engine(
+    spec: str,
+    model: Path,
+    checkpoint: Checkpoint,
+    capacity: int,
+    seconds: float = SECONDS,
+    say: Callable[[str], None] | None = None,
+) -> Candidate:
     """What ``--engine`` names (WAYS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
     seconds: how long one run of a program, one answer of a server or one call of a class may take.
+    say: hears how far loading is, where the engine tells.
     Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
-    if spec in ("xla", "reference"):
-        opener = importlib.import_module(f"tritgold_conformance.engines.{spec}").open_engine
-        return Candidate(opener(checkpoint, max(capacity, TELLING_TOKENS)), spec)
+    room = max(capacity, TELLING_TOKENS)
+    if spec == "reference":
+        opener = importlib.import_module("tritgold_conformance.engines.reference").open_engine
+        return Candidate(opener(checkpoint, room), spec)
+    if spec == "xla":
+        opener = importlib.import_module("tritgold_conformance.engines.xla").open_engine
+        return Candidate(opener(checkpoint, room, say=say), spec)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
         return Candidate(opener(checkpoint, model, seconds), spec)

@@ -108,7 +108,7 @@ class Tuned(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What ``tritgold bench --json`` writes."""
+    """What ``tritgold bench --json`` writes. complete: false where it was stopped; then this is what it had by then."""
 
     schema: str = SCHEMA
     date: str
@@ -122,6 +122,7 @@ class Report(msgspec.Struct, kw_only=True):
     results: list[Result]
     profiles: list[Profile]
     tuned: list[Tuned] = []
+    complete: bool = True
 
     @property
     def exit_code(self) -> int:

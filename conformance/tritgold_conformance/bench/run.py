@@ -36,12 +36,20 @@ class Found:
     tuned: list[Tuned] = field(default_factory=list)
 
 
-def run(plan: Plan, model: Model | None, matrices: list[tuple[int, int]], say: Say = lambda _: None) -> Found:
+def run(
+    plan: Plan,
+    model: Model | None,
+    matrices: list[tuple[int, int]],
+    say: Say = lambda _: None,
+    found: Found | None = None,
+) -> Found:
     """Measure. model: None for the rows of a matrix alone; matrices: sizes [out, in] for those.
 
+    found: filled while measuring, so that whoever stops it has what was measured by then.
     Raises what ``check`` raises, EngineError where a process ends by itself.
     """
-    found, files = Found(), {}
+    found = Found() if found is None else found
+    files = dict[str, Path]()
     if model is not None:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)

@@ -143,25 +143,28 @@ def bench(
     with common.errors(False), common.progress() as say, ExitStack() as stack:
         file = None if model is None else stack.enter_context(common.model_path(model))
         report = _measured(
-            None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
+            json_file, None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
             contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
             profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, tune=tune,
             **({"sequences": sequences} if sequences else {}),
         )  # fmt: skip
-        if json_file is not None:
-            _write(json_file, report)
     from tritgold_conformance.bench.table import render
 
     render(report, common.console())
     sys.exit(report.exit_code)
 
 
-def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any, **asked: Any) -> Any:
-    """The report. Whatever is wrong with the request is said before a model is written."""
+def _measured(
+    json_file: Path | None, shape: str | None, file: Path | None, layers: int | None, say: Any, **asked: Any
+) -> Any:
+    """The report, written too where a file is named: what was measured before it was stopped is kept.
+
+    Whatever is wrong with the request is said before a model is written.
+    """
     from tritgold_conformance.bench.models import model_of
     from tritgold_conformance.bench.plan import Plan
     from tritgold_conformance.bench.results import Report
-    from tritgold_conformance.bench.run import check, run
+    from tritgold_conformance.bench.run import Found, check, run
     from tritgold_conformance.bench.synthetic import model_bytes
     from tritgold_conformance.commands.env import environment
 
@@ -178,21 +181,35 @@ def _measured(shape: str | None, file: Path | None, layers: int | None, say: Any
         matrices = list(dict.fromkeys(sizes))
     if model is not None:
         plan = replace(plan, blocks=model.config.mask is not None)
-    found = run(plan, model, matrices, say)
-    machine = environment()
-    return Report(
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        shape=model.name if model is not None else str(shape),
-        model="" if model is None else model.path.name,
-        config={} if model is None else model.config.as_dict(),
-        command=shlex.join(["tritgold", *sys.argv[1:]]),
-        machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
-        engines=found.engines,
-        bandwidth=found.bandwidth,
-        results=found.results,
-        profiles=found.profiles,
-        tuned=found.tuned,
-    )
+    machine, found = environment(), Found()
+
+    def report(complete: bool) -> Report:
+        made = Report(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            shape=model.name if model is not None else str(shape),
+            model="" if model is None else model.path.name,
+            config={} if model is None else model.config.as_dict(),
+            command=shlex.join(["tritgold", *sys.argv[1:]]),
+            machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
+            engines=found.engines,
+            bandwidth=found.bandwidth,
+            results=found.results,
+            profiles=found.profiles,
+            tuned=found.tuned,
+            complete=complete,
+        )
+        if json_file is not None:
+            _write(json_file, made)
+        return made
+
+    try:
+        run(plan, model, matrices, say, found)
+    except BaseException:
+        if found.results and json_file is not None:
+            report(complete=False)
+            click.echo(f"stopped: {len(found.results)} results are in {json_file}", err=True)
+        raise
+    return report(complete=True)
 
 
 def _write(path: Path, report: Any) -> None:

@@ -62,7 +62,7 @@ def check(
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
-        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
         if only and (mode or engine.mode) != MODES[0]:
             raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
         say("golden model")

@@ -51,7 +51,7 @@ def diagnose(
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens)
-        engine = load_engine(spec, path, checkpoint, len(tokens))
+        engine = load_engine(spec, path, checkpoint, len(tokens), say=say)
         found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
     if as_json:
         click.echo(to_json(found).decode())

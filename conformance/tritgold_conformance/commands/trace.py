@@ -71,6 +71,7 @@ def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Tr
     else:
         from tritgold_conformance.engines.xla import open_engine
 
-        made = open_engine(checkpoint, len(tokens)).trace(tokens)
+        with common.progress() as say:
+            made = open_engine(checkpoint, len(tokens), say=say).trace(tokens)
     made.model_hash = checkpoint.model_hash()
     return made

@@ -16,14 +16,21 @@ from tritgold.errors import OutputError, TritgoldWarning
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
 
+BAR = 30  # characters
 # What the speed of a compiled program depends on beside the machine.
 SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def open_engine(checkpoint: Checkpoint, capacity: int, kv_cache: str | None = None) -> "XlaEngine":
+def open_engine(
+    checkpoint: Checkpoint,
+    capacity: int,
+    kv_cache: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
-    kv_cache: how keys and values are stored, as the engine says by itself where None is given. Its programs are kept
+    kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
+    loading is, a bar as text. Its programs are kept
     for the next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
     for a storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read.
     """
@@ -32,7 +39,25 @@ def open_engine(checkpoint: Checkpoint, capacity: int, kv_cache: str | None = No
     _keep_programs()
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
-    return XlaEngine(checkpoint.config, checkpoint.weights, room, kv_cache=stored, tuning=tuning_file())
+    return XlaEngine(
+        checkpoint.config, checkpoint.weights, room, kv_cache=stored, tuning=tuning_file(), progress=_bar(say)
+    )
+
+
+def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:
+    """Matrices packed, of how many -> a bar as text, when it has become longer."""
+    if say is None:
+        return None
+    shown = -1
+
+    def progress(done: int, all_: int) -> None:
+        nonlocal shown
+        length = BAR * done // all_
+        if length > shown:
+            shown = length
+            say(f"packing weights {'━' * length:·<{BAR}} {done} of {all_} matrices")
+
+    return progress
 
 
 @cache

@@ -41,9 +41,18 @@ class StoredTensor:
         return self._widen(self.data).reshape(self.shape)
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """Some rows of a float matrix, float32 [len(index), columns]. Makes this a ``DenseMatrix``."""
+        """Some rows of a float matrix, float32 [len(index), columns]. Makes this a ``DenseMatrix``.
+
+        Memory into which a slice was mapped is given back: who reads a matrix slice by slice does not want it whole.
+        """
         by_row = self.data.reshape(self.shape[0], -1)
-        return self._widen(by_row[index]).reshape(-1, self.shape[1])
+        widened = self._widen(by_row[index]).reshape(-1, self.shape[1])
+        if isinstance(index, slice) and widened.size:
+            first, _, step = index.indices(self.shape[0])
+            last = first + (len(widened) - 1) * step
+            low, high = min(first, last), max(first, last) + 1
+            self._release(low * by_row.shape[1], high * by_row.shape[1])
+        return widened
 
     def release(self) -> None:
         """Give back the memory into which reading has mapped this tensor; whoever reads it again maps it again.
@@ -52,12 +61,16 @@ class StoredTensor:
         would be in memory whole. Nothing happens where the data lies in no mapped file, or where the system has no
         such call.
         """
+        self._release(0, self.data.nbytes)
+
+    def _release(self, begin: int, end: int) -> None:
+        """Bytes ``begin`` to ``end`` of the data, and what else is on their pages."""
         base: object = self.data
         while isinstance(base, np.ndarray):
             base = base.base
-        if self.data.nbytes and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            begin = self.offset // mmap.PAGESIZE * mmap.PAGESIZE
-            base.madvise(mmap.MADV_DONTNEED, begin, self.offset + self.data.nbytes - begin)
+        if end > begin and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            page = (self.offset + begin) // mmap.PAGESIZE * mmap.PAGESIZE
+            base.madvise(mmap.MADV_DONTNEED, page, self.offset + end - page)
 
     def _widen(self, data: np.ndarray) -> np.ndarray:
         flat = np.ascontiguousarray(data).reshape(-1)

@@ -75,6 +75,24 @@ def test_a_file_is_measured_and_its_figures_are_written(tmp_path: Path) -> None:
     assert found["machine"]["packages"]["numpy"]
 
 
+def test_what_was_measured_before_it_was_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, file = run._OneCount.add, tmp_path / "out.json"
+
+    def stops(self: Any, result: Any) -> None:
+        whole(self, result)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run._OneCount, "add", stops)
+    model = synthetic_model(ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64), tmp_path)
+    options = ["--engine", "reference", "--rows", "decode", "--context", "4", "--steps", "1", "--runs", "1"]
+    result = call("--model", model, *options, "--json", file)
+    assert result.exit_code != 0
+    assert "1 results are in" in result.stderr
+    found = json.loads(file.read_text())
+    jsonschema.validate(found, json_schema())
+    assert (found["complete"], len(found["results"])) == (False, 1)
+
+
 def test_the_schema() -> None:
     assert json.loads(call("--schema").stdout) == json_schema()
 

@@ -74,6 +74,28 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     assert mapped_bytes() - before < 0.1 * LARGE
 
 
+def test_a_matrix_read_slice_by_slice_is_never_in_memory_whole(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    with path.open("wb") as file:
+        file.truncate(LARGE)
+    matrix = StoredTensor(path, "a", "F16", (LARGE // 2048, 1024), 0, map_file(path))
+    before, most = mapped_bytes(), 0
+    for part in (slice(first, first + 1024) for first in range(0, matrix.shape[0], 1024)):
+        assert not matrix.rows(part).any()
+        most = max(most, mapped_bytes() - before)
+    assert most < 0.1 * LARGE
+    matrix.rows(np.arange(matrix.shape[0]))  # the control: of single rows nobody knows what comes next
+    assert mapped_bytes() - before > 0.9 * LARGE
+
+
+def test_what_a_slice_gives_back_reads_as_before(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).standard_normal((3, mmap.PAGESIZE)).astype("<f4")
+    (tmp_path / "m").write_bytes(b"head" + numbers.tobytes())
+    matrix = StoredTensor(tmp_path / "m", "a", "F32", (3, mmap.PAGESIZE), 4, map_file(tmp_path / "m")[4:])
+    for index in [slice(0, 2), slice(2, None), slice(None, None, -1), slice(2, 0, -2), slice(1, 1), slice(9, 12)]:
+        assert np.array_equal(matrix.rows(index), numbers[index])
+
+
 def test_what_was_given_back_reads_as_before(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).integers(0, 256, 5 * mmap.PAGESIZE, np.uint8)
     (tmp_path / "m").write_bytes(numbers.tobytes())
