@@ -137,13 +137,12 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
     sums = jnp.float32(8 * math.sqrt(hidden) * 2.0**-24) * length
     reach = length * screen.slack + 2 * sums * (screen.norm + screen.slack)
     upper, floor = score + reach, (score - reach).max()
-    bounds, rows = lax.top_k(upper, min(_CANDIDATES, vocab))
+    # Behind a barrier, for a slice of its results turns the kernel of top_k into a sort of the whole vocabulary.
+    bounds, rows = barrier(lax.top_k(upper, min(_CANDIDATES, vocab)))
     few = jnp.asarray(vocab <= _CANDIDATES) | (bounds[-1] < floor)
     exact = jnp.where(bounds >= floor, logits(x[None], head[rows])[0], -jnp.inf)
     top = exact.max()
-    best = jnp.where(
-        exact == top, rows, vocab
-    ).min()  # the lowest of equal ones; sorting would cost as much as the screen
+    best = jnp.where(exact == top, rows, vocab).min()  # the lowest of equal ones
     second = jnp.where(rows == best, -jnp.inf, exact).max()
     # Two sums of each of two rows, one here and one in the whole head, may be off in opposite directions.
     alone = top - second > 4 * sums * (screen.norm + screen.slack)[rows].max()

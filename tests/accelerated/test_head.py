@@ -85,3 +85,11 @@ def test_the_bound_is_what_keeps_the_token_right():
         token, sure = _greedy(x, weights, coarse._replace(slack=jnp.zeros(300), norm=screen.norm * 1e-3))
         wrong += bool(sure) and int(token) != np.argmax(np.asarray(_logits(x[None], weights))[0])
     assert wrong
+
+
+def test_the_vocabulary_is_not_sorted():
+    weights, x = rows(2000, 64), np.ones(64, np.float32)
+    program = _greedy.lower(x, weights, _screen(weights.astype(np.float32))).compile().as_text()
+    assert " sort(" not in program
+    sorts = jit(lambda s: (jnp.sort(s),)).lower(np.ones(2000, np.float32)).compile().as_text()
+    assert " sort(" in sorts, "the control"

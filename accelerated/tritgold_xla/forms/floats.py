@@ -37,6 +37,11 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
         lambda w, x: lax.dot_general(x, w.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=PRECISION),
         lambda w, x: head._in_blocks(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
     )  # fmt: skip
+    scores = rng.standard_normal(4 * vocab, np.float32)
+    yield Form(
+        "greedy token: candidates", "`top_k`, whose last value is read", "the same behind a barrier",
+        lambda s: _candidates(lax.top_k(s, 256)), lambda s: _candidates(barrier(lax.top_k(s, 256))), (scores,),
+    )  # fmt: skip
     wide = np.abs(rng.standard_normal((64, hidden), np.float32))
     yield Form(
         "sum of float32", "`sum(axis=-1)`", "by halves, element by element (`ieee.tree_sum`)",
@@ -52,6 +57,12 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
     )
     yield _attention(rng, positions)
     yield _layers(layers)
+
+
+def _candidates(best: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Those beyond the least of them, a slice of the values."""
+    values, rows = best
+    return jnp.where(values > values[-1], rows, -1)
 
 
 def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
