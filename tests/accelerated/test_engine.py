@@ -1,5 +1,9 @@
 """What the engine promises to whoever calls it: state, refusals, provenance."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -8,6 +12,8 @@ import pytest
 from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
 from tritgold.errors import ContextError, NonFiniteError
+from tritgold.golden import embedded_model
+from tritgold.model import forward
 from tritgold_xla import XlaEngine
 from tritgold_xla.flags import MODE
 
@@ -115,3 +121,26 @@ def test_results_are_the_callers_own(cases):
     np.testing.assert_array_equal(logits, kept)
     engine.reset()
     assert engine.step(tokens[0]).shape == (MIXED.vocab,)
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_tokens_do_not_depend_on_the_number_of_threads(threads):
+    # In a process of its own, for JAX counts its threads once; the golden model says which tokens.
+    code = """
+from tritgold.golden import embedded_model
+from tritgold_xla import XlaEngine
+checkpoint = embedded_model("kjv-ar")
+engine, prompt = XlaEngine(checkpoint.config, checkpoint.weights, 64), list(b"In the beginning")
+made = [engine.greedy(prompt)]
+while len(made) < 12:
+    made.append(engine.greedy(made[-1:]))
+print(made)
+"""
+    env = os.environ | {"NPROC": threads}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    checkpoint = embedded_model("kjv-ar")
+    text = list(b"In the beginning")
+    for token in json.loads(done.stdout):
+        assert token == np.argmax(forward(text, checkpoint.weights, checkpoint.config)[-1])
+        text.append(token)

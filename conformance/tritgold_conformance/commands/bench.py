@@ -1,6 +1,7 @@
 """tritgold bench: how fast an engine that has passed the judge is, and beside which others."""
 
 import shlex
+import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -202,6 +203,7 @@ def _measured(
             _write(json_file, made)
         return made
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit from outside stops it as Ctrl-C does
     try:
         run(plan, model, matrices, say, found)
     except BaseException:
