@@ -1,17 +1,20 @@
 """A report on a terminal: rich tables, read by people. What machines read is the JSON."""
 
+import re
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from tritgold_conformance.compare import Comparison
+from tritgold_conformance.diagnosis import render as diagnosis
 from tritgold_conformance.free_running import FreeRunning
-from tritgold_conformance.report import Report, Side
+from tritgold_conformance.report import Report, Side, Xfail
 from tritgold_conformance.speed import RUNS
 
-_STYLES = {"passed": "green", "failed": "bold red", "not assessed": "yellow"}
-_LEVELS = {
+_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
+LEVEL_WORDS = {
     "operations": "each operation on golden inputs",
     "vectors": "operations on telling inputs",
     "trace": "activations, free-running",
@@ -20,6 +23,7 @@ _LEVELS = {
     "steps": "logits token by token",
     "text": "next token, likeliest tokens",
 }
+_VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 
@@ -46,10 +50,25 @@ def render(report: Report, console: Console) -> None:
     if report.engine.speed is not None:
         console.print(f"\nTokens per second, prefill of {report.engine.speed.tokens}, medians of {RUNS}:")
         console.print(_speed(report))
-    style = "bold green" if report.exit_code == 0 else "bold red"
-    console.print(Text(f"\n{report.engine.name} {report.verdict}.", style=style))
+    if report.xfail is not None:
+        _xfail(report.xfail, console)
+    style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
+    console.print(Text(f"\n{report.engine.name} {_VERDICTS.get(report.verdict, report.verdict)}.", style=style))
     if report.exit_code:
         console.print(f"To see this alone: [bold]{escape(report.reproduce)}[/]", soft_wrap=True)
+    if report.diagnosis is not None:
+        console.print("\nDiagnosis (tritgold diagnose says more)")
+        diagnosis.render(report.diagnosis, console)
+
+
+def _xfail(xfail: Xfail, console: Console) -> None:
+    fails = sum(entry.state == "fails" for entry in xfail.entries)
+    console.print(f"\nKnown failures, {escape(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
+    for entry in xfail.stale:
+        console.print(f"  [bold red]stale[/], line {entry.line}: {escape(entry.pattern)} {entry.state}; take it out")
+    for entry in xfail.entries:
+        if entry.state == "not assessed":
+            console.print(f"  line {entry.line}: {escape(entry.pattern)} was [yellow]not assessed[/]")
 
 
 def _versions(side: Side) -> str:
@@ -63,7 +82,7 @@ def _levels(report: Report) -> Table:
     for name, level in report.levels.items():
         counts = (str(level.compared), str(level.failed), str(level.not_assessed))
         status = Text(level.status, style=_STYLES[level.status])
-        table.add_row(_LEVELS[name], status, *counts, escape(level.note))
+        table.add_row(LEVEL_WORDS.get(name, name), status, *counts, escape(level.note))
     return table
 
 
@@ -80,7 +99,7 @@ def _statistics(report: Report) -> Table:
     for what in _SHOWN_STATISTICS:
         table.add_column(what, justify="right")
     table.add_column("zeros in ffn_act", justify="right")
-    for layer in range(report.config["layers"]):
+    for layer in sorted({int(parts[1]) for name in report.statistics if (parts := name.split("."))[0] == "layers"}):
         cells = [_rms_pair(report, f"layers.{layer}.{what}") for what in _SHOWN_STATISTICS]
         act = report.statistics.get(f"layers.{layer}.ffn_act")
         zeros = "-" if act is None else f"{act['engine'].zeros:.1%} / {act['golden'].zeros:.1%}"
@@ -145,6 +164,6 @@ def failing_groups(names: list[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        _, layer, what = name.split(".", 2) if name.startswith("layers.") else ("", "", name)
+        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d+\.", name) else ("", "", name)
         groups.setdefault(what, []).append(layer)
     return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]
