@@ -99,7 +99,8 @@ def _statistics(report: Report) -> Table:
     for what in _SHOWN_STATISTICS:
         table.add_column(what, justify="right")
     table.add_column("zeros in ffn_act", justify="right")
-    for layer in sorted({int(parts[1]) for name in report.statistics if (parts := name.split("."))[0] == "layers"}):
+    numbers = (re.match(r"layers\.(\d{1,9})\.", name) for name in report.statistics)
+    for layer in sorted({int(found[1]) for found in numbers if found}):
         cells = [_rms_pair(report, f"layers.{layer}.{what}") for what in _SHOWN_STATISTICS]
         act = report.statistics.get(f"layers.{layer}.ffn_act")
         zeros = "-" if act is None else f"{act['engine'].zeros:.1%} / {act['golden'].zeros:.1%}"
@@ -164,6 +165,6 @@ def failing_groups(names: list[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d+\.", name) else ("", "", name)
+        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d{1,9}\.", name) else ("", "", name)
         groups.setdefault(what, []).append(layer)
     return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

@@ -4,12 +4,13 @@ Green is for an engine that conforms on every level. ``text`` counts only where 
 weaker form; any other level that was not assessed makes it blue, and nothing checked grey.
 """
 
-from tritgold_conformance.report import Level, Report
+from tritgold_conformance.report import Report
 from tritgold_conformance.reports.safe import escaped, name
+from tritgold_conformance.reports.says import counted
 
 GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84b00", "#b71c1c", "#616161"
 _LABEL = "tritgold"
-_HEIGHT, _WIDE, _PAD = 20, 6.6, 8.0  # pixels: height, an average character at 11 px, room at each side
+_HEIGHT, _WIDE, _PAD = 20, 6.1, 8.0  # pixels: height, an average character at 11 px, room at each side
 
 
 def badge(report: Report) -> str:
@@ -35,27 +36,17 @@ def _text(text: str, middle: float) -> str:
 
 
 def _says(report: Report) -> tuple[str, str]:
-    counted = _counted(report)
-    passed = sum(level.status == "passed" for level in counted)
-    failed = sum(level.status in ("failed", "known failures") for level in counted)
-    known = sum(level.status == "known failures" for level in counted)
+    levels = list(counted(report).values())
+    passed = sum(level.status == "passed" for level in levels)
+    failed = sum(level.status in ("failed", "known failures") for level in levels)
+    known = sum(level.status == "known failures" for level in levels)
     mode = name(report.mode)
     if report.verdict == "nothing was checked" or not passed + failed:
         return f"nothing was checked · {mode}", GREY
     if report.verdict == "does not conform" or (failed > known):
-        return f"does not conform: {failed} of {len(counted)} levels fail · {mode}", RED
+        return f"does not conform: {failed} of {len(levels)} levels fail · {mode}", RED
     if report.exit_code:
         return f"stale xfail entries · {mode}", RED
     if report.verdict == "known failures only" or known:
-        return f"known failures in {known} of {len(counted)} levels · {mode}", ORANGE
-    return f"conforms {passed}/{len(counted)} levels · {mode}", GREEN if passed == len(counted) else BLUE
-
-
-def _counted(report: Report) -> list[Level]:
-    logits = report.levels.get("logits")
-    without = logits is not None and logits.status != "not assessed"
-    return [
-        level
-        for key, level in report.levels.items()
-        if not (key == "text" and without and level.status == "not assessed")
-    ]
+        return f"known failures in {known} of {len(levels)} levels · {mode}", ORANGE
+    return f"conforms {passed}/{len(levels)} levels · {mode}", GREEN if passed == len(levels) else BLUE

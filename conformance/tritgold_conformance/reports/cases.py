@@ -58,17 +58,32 @@ def command(report: Report, case: Case) -> str:
 
 
 def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
-    """Cases by level and what stands behind the layer: ("operations: q.out (layers 0, 1)", cases)."""
+    """Cases by level and what stands behind the layer: ("operations: q.out (layers 0-1)", cases)."""
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in failing:
-        what = re.sub(r"^layers\.\d+\.", "", case.name)
+        what = re.sub(r"^layers\.\d{1,9}\.", "", case.name)
         groups.setdefault((case.level, what), []).append(case)
     named = []
     for (level, what), same in groups.items():
-        layers = ", ".join(case.name.split(".")[1] for case in same if case.name != what)
+        layers = _ranges([case.name.split(".")[1] for case in same if case.name != what])
         rule = f"{level}: {what}" if what else level
         named.append((f"{rule} (layer{'s' if len(same) > 1 else ''} {layers})" if layers else rule, same))
     return named
+
+
+def _ranges(numbers: list[str]) -> str:
+    """Runs of numbers as what they are.
+
+    >>> _ranges(["0", "1", "2", "5", "7", "8"])
+    '0-2, 5, 7-8'
+    """
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _of_level(name: str, level: Level, report: Report) -> Iterator[Case]:

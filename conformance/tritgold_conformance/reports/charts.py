@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tritgold_conformance.reports.safe import escaped, name, number
 
+_MOST = 1e300  # of a scale
 _POINTS = 200  # of a series; beyond it the line stands alone
 
 
@@ -190,12 +191,13 @@ class _Scale:
 
     @classmethod
     def of(cls, values: Sequence[float | None], floor: float | None, bottom: float) -> "_Scale":
-        finite = [v for v in values if v is not None and math.isfinite(v)]
+        finite = [max(-_MOST, min(v, _MOST)) for v in values if v is not None and math.isfinite(v)]
         if floor is None:
             low, high = min([0.0, *finite]), max([0.0, *finite])
-            return cls(low, high if high > low else low + 1.0, None, bottom)
+            step = _nice((high - low) / 4 or 0.25)
+            return cls(math.floor(low / step) * step, math.ceil(high / step) * step or step, None, bottom)
         high = math.ceil(math.log10(max([*finite, floor])))
-        return cls(math.log10(floor), max(high, math.log10(floor) + 1), floor, bottom)
+        return cls(math.log10(floor), max(high, math.log10(floor) + 4), floor, bottom)
 
     def y(self, value: float) -> float:
         """Of a finite value."""
@@ -216,5 +218,6 @@ class _Scale:
 
 def _nice(step: float) -> float:
     """1, 2 or 5 times a power of ten, not below the step."""
+    step = max(step, 1 / _MOST)
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)

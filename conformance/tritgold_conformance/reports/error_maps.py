@@ -16,8 +16,8 @@ OF_ALLOWED = {
     "kn": "not assessed",
 }  # fmt: skip
 OF_TOKEN = {
-    "k0": "equal", "k1": "up to 1e-7", "k2": "up to 1e-6", "k3": f"up to {NOISE:.0e}, float noise", "k4": "up to 1e-3",
-    "k5": "up to 0.1", "k6": "more", "k7": "not finite, or another shape", "kn": "not shown",
+    "k0": "equal", "k1": "up to 1e-7", "k2": "up to 1e-6", "k3": f"up to {number(NOISE)}, float noise",
+    "k4": "up to 1e-3", "k5": "up to 0.1", "k6": "more", "k7": "not finite, or another shape", "kn": "not shown",
 }  # fmt: skip
 _MARKS = {"k4": "✗", "k5": "✗", "k6": "✗", "k7": "!", "kn": "·"}
 
@@ -54,37 +54,46 @@ def _of_operation(case: Case, c: Comparison | None) -> Cell:
     return Cell(kind, "≈" if case.status == "known failures" else "✗", tip)
 
 
-def trace_maps(report: Report) -> str:
-    """The engine's own activations: error by output and layer, and by layer and position."""
+def layer_map(report: Report) -> str:
+    """The engine's own activations: the worst error of each output, layer by layer."""
+    errors = {} if report.free_run is None else _judged(report.free_run)
+    if report.free_run is None or not errors:
+        return ""
+
+    def cell(name: str) -> Cell | None:
+        return _of_error(name, errors[name]) if name in errors else None
+
+    rows, layers = _by_layer(list(errors), cell)
+    title = "Error of the engine's own activations, by layer"
+    says = f"The largest difference over the token's largest golden value. {_divergence(report.free_run)}"
+    return figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_TOKEN))
+
+
+def position_map(report: Report) -> str:
+    """The same, position by position: the worst output of each layer."""
     run = report.free_run
     errors = {} if run is None else _judged(run)
     if run is None or not errors:
         return ""
-    behind = "Everything agrees up to float noise."
-    if run.divergence is not None:
-        behind = f"First divergence: {run.divergence.name}; what follows may be wrong because of it."
-
-    def by_layer(name: str) -> Cell | None:
-        return _of_error(name, errors[name]) if name in errors else None
-
-    title = "Error of the engine's own activations, by layer"
-    says = f"The largest difference over the token's largest golden value. {behind}"
-    rows, layers = _by_layer(list(errors), by_layer)
-    first = figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_TOKEN))
-    title = "Error of the engine's own activations, by position"
     groups: dict[str, list[str]] = {}
     for name in errors:
         groups.setdefault(layer_of(name) or name, []).append(name)
-    columns = range(len(run.errors.positions))
+    positions = run.errors.positions
     rows = [
-        Row(group if group in errors else f"layer {group}", [_of_column(errors, names, c, run) for c in columns])
+        Row(group if group in errors else f"layer {group}", _columns(errors, names, run))
         for group, names in groups.items()
     ]
-    positions = [str(p) for p in run.errors.positions]
-    wide = "" if len(positions) < 2 or run.errors.positions[1] == 1 else ", each column the worst of several"
-    says = f"The worst output of each layer{wide}. {behind}"
-    second = figure(heat_map(rows, positions, "position", title, says), title, says, _swatches(OF_TOKEN))
-    return first + second
+    title = "Error of the engine's own activations, by position"
+    several = ", each column the worst of several positions" if len(positions) > 1 and positions[1] > 1 else ""
+    says = f"The worst output of each layer{several}. {_divergence(run)}"
+    chart = heat_map(rows, [str(p) for p in positions], "position", title, says)
+    return figure(chart, title, says, _swatches(OF_TOKEN))
+
+
+def _divergence(run: FreeRun) -> str:
+    if run.divergence is None:
+        return "All that was judged agrees up to float noise."
+    return f"First divergence: {run.divergence.name}; what follows may be wrong because of it."
 
 
 def _judged(run: FreeRun) -> dict[str, list[float | None]]:
@@ -103,6 +112,10 @@ def _of_error(name: str, errors: Sequence[float | None]) -> Cell:
     bins = (("k0", 0.0), ("k1", 1e-7), ("k2", 1e-6), ("k3", NOISE), ("k4", 1e-3), ("k5", 0.1))
     kind = next((k for k, most in bins if worst <= most), "k6")
     return Cell(kind, _MARKS.get(kind, ""), f"{name}: {number(worst)}")
+
+
+def _columns(errors: dict[str, list[float | None]], names: list[str], run: FreeRun) -> list[Cell]:
+    return [_of_column(errors, names, column, run) for column in range(len(run.errors.positions))]
 
 
 def _of_column(errors: dict[str, list[float | None]], names: list[str], column: int, run: FreeRun) -> Cell:

@@ -42,9 +42,7 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
     title = f"{'Root mean square' if moment == 'rms' else 'Share of zeros'} of {what}"
     both = [(g, e) for g, e in zip(golden, engine, strict=True) if g is not None and e is not None]
     far = max((abs(e - g) / max(abs(g), 1e-30) for g, e in both), default=None)
-    says = (
-        "Not finite." if far is None else f"Engine and golden differ by {number(far, 2)} of the golden value at most."
-    )
+    says = "Not finite." if far is None else f"Engine and golden are at most {number(far * 100, 2)}% apart."
     if None in engine:
         says += " ✗: the engine's is not finite."
     return figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says, "")
@@ -75,7 +73,7 @@ def logits_charts(report: Report) -> str:
     limit = LOGIT_NOISE if spread is None else None
     title = "Error of the logits by position"
     says = "The largest difference over the position's largest logit, broken ties followed. "
-    says += f"Dashed: {LOGIT_NOISE:.0e} is allowed." if limit else f"Held to the golden spread, {number(spread)}."
+    says += f"Dashed: {number(LOGIT_NOISE)} is allowed." if limit else f"Held to the golden spread, {number(spread)}."
     second = lines(series_error, xs, "position", title, says, floor=_SMALLEST_ERROR, limit=limit)
     return first + figure(second, title, says, legend)
 

@@ -6,11 +6,11 @@ from importlib.resources import files
 from tritgold_conformance.render import LEVEL_WORDS
 from tritgold_conformance.report import Report, Side, Status
 from tritgold_conformance.reports.cases import Case, by_rule, cases, command, failures
-from tritgold_conformance.reports.error_maps import operations_map, trace_maps
+from tritgold_conformance.reports.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.reports.figures import logits_charts, speed_chart, statistics_charts
 from tritgold_conformance.reports.junit import details
 from tritgold_conformance.reports.safe import command_text, escaped, name, number
-from tritgold_conformance.reports.says import MARKS, diagnosis_lines
+from tritgold_conformance.reports.says import MARKS, counted, diagnosis_lines
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
 _CLASSES: dict[Status, str] = {
@@ -24,16 +24,14 @@ def to_html(report: Report) -> str:
     """The page. The same report gives the same bytes."""
     engine = escaped(name(report.engine.name))
     style = files("tritgold_conformance.reports").joinpath("style.css").read_text("utf-8")
-    maps = operations_map(report) + trace_maps(report)
+    maps = [operations_map(report) or _absent(report, "operations"), layer_map(report) or _absent(report, "trace")]
     body = (
         _head(report, engine),
         _section("Levels", _levels(report)),
         _section("Failures", _failures(report)),
         _section("Diagnosis", _diagnosis(report)),
         _section("Known failures", _xfail(report)),
-        _section(
-            "Where the error is", f'<div class="maps">{maps}</div>' if maps else _absent(report, "operations", "trace")
-        ),
+        _section("Where the error is", f'<div class="maps">{"".join(maps)}</div>{position_map(report)}'),
         _section("Activations, engine against golden", statistics_charts(report) or _absent(report, "trace")),
         _section("Logits", logits_charts(report) or _absent(report, "logits")),
         _section("Text", _text(report)),
@@ -65,7 +63,9 @@ def _head(report: Report, engine: str) -> str:
         ("golden model", _versions(report.reference)),
     ]
     stale = report.xfail is not None and report.xfail.strict and bool(report.xfail.stale)
-    more = ' <span class="bad">but its xfail file is stale</span>' if stale else ""
+    absent = [key for key, level in counted(report).items() if level.status == "not assessed"]
+    more = f' <span class="none">not assessed: {escaped(", ".join(absent))}</span>' if absent else ""
+    more += ' <span class="bad">the xfail file is stale</span>' if stale else ""
     return (
         f'<header><p class="soft">tritgold: an engine judged against the golden model</p><h1>{engine}</h1>'
         f'<p><span class="verdict {kind}">{sign} {report.verdict}</span>{more}</p>{_facts(facts)}</header>\n'
@@ -136,7 +136,9 @@ def _diagnosis(report: Report) -> str:
         return ""
     items = _list(diagnosis_lines(report.diagnosis))
     shown = [_command(f"tritgold faults show {fault.fault}") for fault in report.diagnosis.faults]
-    return f"<p><strong>{escaped(report.diagnosis.verdict)}</strong></p>{items}{''.join(shown)}"
+    faults = ", ".join(fault.fault for fault in report.diagnosis.faults)
+    headline = escaped(report.diagnosis.verdict + (f": {faults}" if faults else ""))
+    return f"<p><strong>{headline[:1].upper()}{headline[1:]}</strong></p>{items}{''.join(shown)}"
 
 
 def _xfail(report: Report) -> str:
@@ -176,7 +178,7 @@ def _text(report: Report) -> str:
 
 def _about(report: Report) -> str:
     absent = [case for case in cases(report) if case.status == "not assessed" and case.name]
-    facts = [*report.machine.items(), *((key, str(value)) for key, value in report.config.items())]
+    facts = [*report.machine.items(), *((key, _plain(value)) for key, value in report.config.items())]
     parts = (
         "<p>The same judgement again:</p>",
         _command(report.repeat),
@@ -187,6 +189,11 @@ def _about(report: Report) -> str:
         _details("Tokens of the input", f"<p>{', '.join(map(str, report.tokens))}</p>"),
     )
     return "".join(parts)
+
+
+def _plain(value: object) -> str:
+    """A list is the same whether it was read from JSON or not."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _details(summary: str, content: str) -> str:

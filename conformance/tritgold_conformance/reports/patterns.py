@@ -10,7 +10,7 @@ def matches(pattern: str, case: str) -> bool:
     (True, True)
     >>> matches("operations", "operations:embedding"), matches("operations:q.out", "operations:layers.0.q.out")
     (True, False)
-    >>> matches("*.*.q*t", "operations:layers.0.q.out"), matches("*.q.*.q.*", "operations:layers.0.q.out")
+    >>> matches("trace:*.0.q*t", "trace:layers.0.q.out"), matches("trace:*.q.*.q.*", "trace:layers.0.q.out")
     (True, False)
     """
     level, colon, _ = pattern.partition(":")

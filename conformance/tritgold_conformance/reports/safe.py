@@ -60,8 +60,10 @@ def number(value: float | None, digits: int = 3) -> str:
     """A figure, short. ``-`` where there is none.
 
     >>> number(0.00012345), number(None), number(1234567.0), number(0)
-    ('0.000123', '-', '1.23e+06', '0')
+    ('0.000123', '-', '1.23e6', '0')
     """
     if value is None:
         return "-"
-    return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
+    if not math.isfinite(value):
+        return "not finite"
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.{digits}g}")

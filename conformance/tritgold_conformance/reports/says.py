@@ -3,12 +3,19 @@
 import math
 
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence
-from tritgold_conformance.report import Report, Status
+from tritgold_conformance.report import Level, Report, Status
 from tritgold_conformance.reports.safe import number
 from tritgold_conformance.speed import Speed
 
 # A sign beside each word: a report is read in grey, too.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
+
+
+def counted(report: Report) -> dict[str, Level]:
+    """The levels that a full judgement has: ``text`` only where there are no logits, of which it is a weaker form."""
+    logits = report.levels.get("logits")
+    without = logits is not None and logits.status != "not assessed"
+    return {key: v for key, v in report.levels.items() if key != "text" or v.status != "not assessed" or not without}
 
 
 def speeds(report: Report) -> list[tuple[str, Speed]]:
