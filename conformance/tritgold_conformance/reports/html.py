@@ -8,9 +8,8 @@ from tritgold_conformance.report import Report, Side, Status
 from tritgold_conformance.reports.cases import Case, by_rule, cases, command, failures
 from tritgold_conformance.reports.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.reports.figures import logits_charts, speed_chart, statistics_charts
-from tritgold_conformance.reports.junit import details
 from tritgold_conformance.reports.safe import command_text, escaped, name, number
-from tritgold_conformance.reports.says import MARKS, counted, diagnosis_lines
+from tritgold_conformance.reports.says import MARKS, counted, details, diagnosis_lines
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
 _CLASSES: dict[Status, str] = {

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from tritgold_conformance.report import Report
 from tritgold_conformance.reports.cases import Case, cases, command
 from tritgold_conformance.reports.safe import clean, command_text, name
+from tritgold_conformance.reports.says import details
 
 ROOT = "tritgold"
 
@@ -60,18 +61,6 @@ def _case(suite: ET.Element, case: Case, report: Report) -> None:
     elif case.status == "failed":
         failure = ET.SubElement(element, "failure", type="does not conform", message=clean(case.message))
         failure.text = "\n".join([*details(case), command_text(command(report, case))])
-
-
-def details(case: Case) -> list[str]:
-    """Lines that say more of a failure than its message."""
-    c = case.comparison
-    lines = [clean(case.message)]
-    if c is not None and c.worst:
-        where = ", ".join(map(str, c.worst))
-        lines.append(f"worst at [{where}]: engine {c.engine!r}, golden {c.golden!r}")
-    if c is not None and c.why:
-        lines.append(f"allowed: {clean(c.why)}")
-    return lines
 
 
 def _whole(suite: ET.Element, report: Report) -> None:

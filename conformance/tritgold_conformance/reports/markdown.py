@@ -2,9 +2,8 @@
 
 from tritgold_conformance.report import Report, Side, Xfail
 from tritgold_conformance.reports.cases import Case, by_rule, command, failures
-from tritgold_conformance.reports.junit import details
 from tritgold_conformance.reports.safe import fenced, markdown, number
-from tritgold_conformance.reports.says import MARKS, diagnosis_lines, speeds
+from tritgold_conformance.reports.says import MARKS, details, diagnosis_lines, speeds
 
 _SHOWN = 10  # rules of failures
 

@@ -4,7 +4,8 @@ import math
 
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence
 from tritgold_conformance.report import Level, Report, Status
-from tritgold_conformance.reports.safe import number
+from tritgold_conformance.reports.cases import Case
+from tritgold_conformance.reports.safe import clean, number
 from tritgold_conformance.speed import Speed
 
 # A sign beside each word: a report is read in grey, too.
@@ -22,6 +23,18 @@ def speeds(report: Report) -> list[tuple[str, Speed]]:
     """Name and speed of the sides that were timed."""
     sides = (report.engine.name, report.engine.speed), (f"{report.reference.name} (golden)", report.reference.speed)
     return [(name, speed) for name, speed in sides if speed is not None]
+
+
+def details(case: Case) -> list[str]:
+    """Lines that say more of a failure than its message."""
+    c = case.comparison
+    lines = [clean(case.message)]
+    if c is not None and c.worst:
+        where = ", ".join(map(str, c.worst))
+        lines.append(f"worst at [{where}]: engine {c.engine!r}, golden {c.golden!r}")
+    if c is not None and c.why:
+        lines.append(f"allowed: {clean(c.why)}")
+    return lines
 
 
 def diagnosis_lines(found: Diagnosis) -> list[str]:
