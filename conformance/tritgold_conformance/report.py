@@ -166,9 +166,25 @@ def read_report(path: Path) -> Report:
         raise FormatError("no report of this version", kind=kind, file=path, got=got, expected=SCHEMA, hint=hint)
     try:
         _finite_again(raw.get("diagnosis"))
-        return msgspec.convert(raw, Report, str_keys=True)
+        return _whole(msgspec.convert(raw, Report, str_keys=True))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise _no_report(path, str(error)) from None
+
+
+def _whole(report: Report) -> Report:
+    """The same report. Raises ValueError for a part that is not there although its place is."""
+    if tuple(report.levels) != LEVELS:
+        raise ValueError(f"its levels are {', '.join(report.levels)}")
+    if missing := {"layers", "hidden", "heads", "kv_heads", "vocab"} - report.config.keys():
+        raise ValueError(f"config lacks {', '.join(sorted(missing))}")
+    for name, pair in report.statistics.items():
+        if pair.keys() != {"golden", "engine"}:
+            raise ValueError(f"statistics of {name} are not of golden and engine")
+    if report.free_run is not None:
+        columns = len(report.free_run.errors.positions)
+        if any(len(errors) != columns for errors in report.free_run.errors.outputs.values()):
+            raise ValueError(f"an output has not one error for each of {columns} positions")
+    return report
 
 
 def _finite_again(diagnosis: Any) -> None:

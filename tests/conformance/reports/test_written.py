@@ -58,6 +58,10 @@ def test_infinite_distances_survive(reports: dict[str, Report], tmp_path: Path) 
         (lambda d: d.update(diagnosis=[]), "report-malformed"),
         (lambda d: d.update(diagnosis={"faults": 7}), "report-malformed"),
         (lambda d: d.pop("verdict"), "report-malformed"),
+        (lambda d: d["levels"].pop("logits"), "report-malformed"),
+        (lambda d: d["config"].pop("layers"), "report-malformed"),
+        (lambda d: d["statistics"]["logits"].pop("engine"), "report-malformed"),
+        (lambda d: d["free_run"]["errors"]["positions"].pop(), "report-malformed"),
     ],
 )
 def test_what_is_no_report_is_refused(reports: dict[str, Report], change: object, kind: str, tmp_path: Path) -> None:
