@@ -42,7 +42,9 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
     title = f"{'Root mean square' if moment == 'rms' else 'Share of zeros'} of {what}"
     both = [(g, e) for g, e in zip(golden, engine, strict=True) if g is not None and e is not None]
     far = max((abs(e - g) / max(abs(g), 1e-30) for g, e in both), default=None)
-    says = "Not finite." if far is None else f"Engine and golden are at most {number(far * 100, 2)}% apart."
+    says = "Not finite."
+    if far is not None:
+        says = f"Engine and golden are at most {number(far * 100, 2)}% apart." if far else "Equal."
     if None in engine:
         says += " ✗: the engine's is not finite."
     return figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says, "")
