@@ -13,11 +13,12 @@ from tritgold_conformance.activation_statistics import side_by_side
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.error_map import error_map
 from tritgold_conformance.free_running import FreeRunning, compare_traces
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
 from tritgold_conformance.notes import logits_note, operations_note, trace_note
-from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
+from tritgold_conformance.report import LEVELS, FreeRun, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
 from tritgold_conformance.teacher_forced import judge_operations
 from tritgold_conformance.text import TextVerdict, judge_text
@@ -108,11 +109,13 @@ class _Judgement:
             first_divergence=first,
             operations=self.comparisons,
             not_assessed=self.not_assessed + ([] if self.free is None else self.free.missing),
+            free_run=self.free_run_shown(),
             ties=[] if self.free is None else self.free.ties,
             noise=self.free.worst if self.free is not None and self.free.compared else None,
             logits=self.logits,
             text=self.text,
             statistics=side_by_side(self.golden.trace.arrays, self.trace),
+            repeat=self.command(model, options, None),
             reproduce=self.command(model, options, first),
         )
 
@@ -132,6 +135,7 @@ class _Judgement:
                 compared=len(comparisons),
                 failed=failed,
                 not_assessed=len(absent),
+                absent=absent,
                 note=operations_note(comparisons),
             )
             self.comparisons += comparisons
@@ -158,9 +162,16 @@ class _Judgement:
             compared=len(free.compared),
             failed=int(free.divergence is not None),
             not_assessed=len(free.missing),
+            absent=free.missing,
             note=trace_note(free, unknown, "" if strict else hidden),
         )
         self.free = free
+
+    def free_run_shown(self) -> FreeRun | None:
+        if self.free is None:
+            return None
+        errors = error_map(self.followed.arrays, self.trace, len(self.golden.tokens))
+        return FreeRun(compared=self.free.compared, divergence=self.free.divergence, errors=errors)
 
     def prefill(self) -> None:
         self.say("logits of one prefill")

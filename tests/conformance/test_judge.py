@@ -229,7 +229,7 @@ def test_the_report_is_json_of_its_own_schema_and_ends_with_a_command(golden: Go
     report = judged(golden, Faulty(str(model), "no rope"))
     data = json.loads(to_json(report))
     jsonschema.validate(data, json_schema())
-    assert data["schema"] == "tritgold.report/1"
+    assert data["schema"] == "tritgold.report/2"
     assert data["engine"]["speed"] is None
     assert "--ids " + ",".join(map(str, golden.tokens)) in data["reproduce"]
     with pytest.raises(jsonschema.ValidationError):

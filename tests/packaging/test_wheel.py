@@ -55,7 +55,7 @@ def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
 def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
     held = set(names(wheel))
     for folder in ("reference", "accelerated", "conformance"):
-        for path in (ROOT / folder).rglob("*.py"):
+        for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.css")]:
             assert str(path.relative_to(ROOT / folder)) in held
     for path in (ROOT / "reference/tritgold/golden").rglob("*.*"):
         assert path.suffix == ".pyc" or str(path.relative_to(ROOT / "reference")) in held
@@ -67,9 +67,10 @@ def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_installed_command_judges(installed: Path) -> None:
-    done = run(installed, "tritgold", "check", "--engine", "reference", "--tokens", "4")
+    done = run(installed, "tritgold", "check", "--engine", "reference", "--tokens", "4", "--report", "page.html")
     assert done.returncode == 0, done.stderr
     assert "reference conforms." in done.stdout
+    assert "</style>" in (installed.parent / "page.html").read_text("utf-8")
 
 
 def test_the_installed_suite_judges(installed: Path) -> None:
