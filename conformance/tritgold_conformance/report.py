@@ -15,7 +15,7 @@ from tritgold_conformance.text import TextVerdict
 from tritgold_conformance.ties import BrokenTie
 
 SCHEMA = "tritgold.report/1"
-LEVELS = ("operations", "vectors", "trace", "logits", "continued", "steps", "text")
+LEVELS = ("files", "operations", "vectors", "statistics", "trace", "logits", "continued", "steps", "text")
 Status = Literal["passed", "failed", "not assessed"]
 Verdict = Literal["conforms", "does not conform", "nothing was checked"]
 EXIT_CODES: dict[Verdict, int] = {"conforms": 0, "does not conform": 1, "nothing was checked": 5}
@@ -42,8 +42,9 @@ class Side(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
-    levels: ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``trace`` (free-running), ``logits``
-    (one prefill), ``continued`` (a prompt in pieces, then steps), ``steps`` (token by token), ``text`` (next tokens).
+    levels: ``files`` (packed bytes), ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``statistics``
+    (of activations) and ``trace`` (free-running), ``logits`` (one prefill), ``continued`` (a prompt in pieces, then
+    steps), ``steps`` (token by token), ``text`` (next tokens).
     first_divergence: the first failing comparison in execution order. ties: broken ties of the trace.
     noise: largest float noise of the trace, relative to the token. reproduce: a command to paste.
     """

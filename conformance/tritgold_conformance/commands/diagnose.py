@@ -23,6 +23,7 @@ from tritgold_conformance.commands import common
 )
 @common.model_options
 @common.json_option
+@common.guarded
 def diagnose(
     spec: str,
     model: str | None,
