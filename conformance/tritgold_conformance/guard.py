@@ -22,7 +22,7 @@ from typing import TextIO
 
 from tritgold.errors import EngineError
 
-GRACE = 5.0  # seconds beside what is allowed: the child itself says better what was late, where it can
+GRACE = 2.0  # seconds beside what is allowed: the child itself says better what was late, where it can
 MARK = "TRITGOLD_ENGINE_RUN"  # in the environment of whatever an engine starts
 POLL = 0.05
 USAGE, COULD_NOT_JUDGE, INTERRUPTED = 2, 3, 130  # exit codes that say nothing of the engine
