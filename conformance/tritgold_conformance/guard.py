@@ -47,8 +47,9 @@ def held(spec: str) -> Iterator[None]:
     the parent, raises EngineError where the child ended before it told one (``engine-crash``), or was late and had to
     be killed (``engine-timeout``).
     """
-    out = sys.stdout
-    if not is_foreign(spec) or out is None or out is not sys.__stdout__ or not hasattr(os, "fork"):
+    is_own = sys.stdout is sys.__stdout__  # and not a test's, which a child could not write to
+    out: TextIO | None = sys.stdout
+    if not is_foreign(spec) or out is None or not is_own or not hasattr(os, "fork"):
         yield
         return
     reading, writing = os.pipe()

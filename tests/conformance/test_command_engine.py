@@ -1,6 +1,5 @@
 """Programs as engines: the protocol, the limits, and programs that misbehave."""
 
-import contextlib
 import json
 import os
 import shlex
@@ -17,6 +16,7 @@ import numpy as np
 import program_engine
 import pytest
 from click.testing import CliRunner
+from left_behind import sleeping
 from safetensors.numpy import load_file
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
@@ -58,19 +58,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     yield
     assert list(scratch.iterdir()) == []
-    assert sleeping() == []
-
-
-def sleeping() -> list[str]:
-    """Command lines that hold this test process' number: programs, and the children that they left asleep."""
-    if Path("/proc/self/cmdline").exists():
-        lines = []
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    else:
-        lines = subprocess.run(["ps", "-axwwo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if NUMBER in line.split() and "tritgold_conformance" not in line]
+    assert sleeping(NUMBER) == []
 
 
 def program(mode: str) -> str:
@@ -318,7 +306,7 @@ def test_interrupting_the_judge_ends_the_program(model: Path) -> None:
     judge_process = subprocess.Popen([*words, "--engine", program("hang")], env=environment, stderr=subprocess.PIPE)
     with judge_process:
         deadline = time.monotonic() + 30
-        while not sleeping() and time.monotonic() < deadline:
+        while not sleeping(NUMBER) and time.monotonic() < deadline:
             time.sleep(0.1)
         judge_process.send_signal(2)
         assert judge_process.wait(30) == 130

@@ -6,15 +6,13 @@ What needs no peer is tested everywhere: which Python they run by, and what is s
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from judged import llama_cpp_server
 from small_models import llama_like
 
 from tritgold.checkpoint import open_checkpoint
@@ -28,7 +26,6 @@ from tritgold_conformance.engines import MODES, peers
 from tritgold_conformance.engines.peers import with_plain_vocabulary
 from tritgold_conformance.golden import named_arithmetic
 
-HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
 live = pytest.mark.skipif(
     not PYTHON, reason="the peers run only where TRITGOLD_PEERS_PYTHON names their python; make peers"
@@ -106,6 +103,8 @@ def test_transformers_conforms(model: str) -> None:
     assert statuses(report, "passed") == {"trace", "logits", "continued", "steps"}
     assert report["levels"]["operations"]["status"] == report["levels"]["text"]["status"] == "not assessed"
     assert report["engine"]["versions"].keys() == {"transformers", "torch"}
+    assert report["engine"]["speed"]["clock"] == "program"
+    assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
     assert report["levels"]["trace"]["compared"] > 10 * report["config"]["layers"]
 
 
@@ -145,6 +144,8 @@ def test_llama_cpp_conforms_in_its_mode(tmp_path: Path) -> None:
     assert statuses(report, "passed") == {"text"}
     assert report["mode"] == "llama-cpp-q8_k/1"
     assert {position["shown"] for position in report["text"]["positions"]} == {259}
+    assert report["engine"]["speed"]["clock"] == "program"
+    assert report["engine"]["speed"]["prefill"] > 0
     code, report = check("llama.cpp", path, "--mode", "golden")
     assert code == 1, "by token it would have other codes than by block"
     assert report["levels"]["text"]["failed"] == 16
@@ -171,21 +172,6 @@ def test_a_file_that_llama_cpp_refuses_cannot_be_judged(tmp_path: Path) -> None:
     assert "llama.cpp refuses the file" in error["hint"]
 
 
-@contextmanager
-def llama_cpp_server(model: Path) -> Iterator[str]:
-    words = [PYTHON, str(HERE / "llama_cpp_server.py"), str(model)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        address = server.stdout.readline().decode().strip()
-        assert address.startswith("http://127.0.0.1:"), address
-        try:
-            yield address
-        finally:
-            server.stdin.close()
-            server.wait(30)
-
-
 @live
 @pytest.mark.parametrize("shown", [5, 259])
 def test_a_real_server_is_judged_over_http(tmp_path: Path, shown: int) -> None:
@@ -198,6 +184,8 @@ def test_a_real_server_is_judged_over_http(tmp_path: Path, shown: int) -> None:
         engine = f"{address}?logprobs={shown}"
         code, report = check(engine, path, "--mode", "llama-cpp-q8_k")
         assert code == 0, report["levels"]["text"]
+        assert report["engine"]["speed"]["clock"] == "judge"
+        assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
         assert statuses(report, "passed") == {"text"}
         assert report["levels"]["text"]["compared"] == 16
         assert {position["shown"] for position in report["text"]["positions"]} == {shown}

@@ -204,10 +204,10 @@ def llama_cpp_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
     return {"prefill": prefill} | ({"step": (long - short) / STEPS} if long > short else {})
 
 
-def open_server(model: str, context: int = 512) -> Any:
+def open_server(model: str, context: int = 512, defaults: bool = False) -> Any:
     """llama.cpp's server on a GGUF file; also on a free port of this machine. RuntimeError where it refuses the file.
 
-    KV cache in float32 and no flash attention: the defaults round K and V to float16.
+    KV cache in float32 and no flash attention: the defaults, which may be had, round K and V to float16.
     """
     import xllamacpp as xl
 
@@ -215,8 +215,9 @@ def open_server(model: str, context: int = 512) -> Any:
     params.model.path = model
     params.n_ctx, params.n_parallel, params.warmup, params.verbosity, params.port = context, 1, False, 0, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if not defaults:
+        params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return xl.Server(params)
 
 

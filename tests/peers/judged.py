@@ -1,0 +1,216 @@
+"""The peers, judged for real on the embedded models, and what explains each difference: docs/peers-judged.md.
+
+    TRITGOLD_PEERS_PYTHON=... python tests/peers/judged.py > docs/data/peers-judged.json    (make judged-peers)
+
+A peer is held to the mode that it claims. Where it differs, the golden model is run in that mode with every fault of
+the library that has a place there, and with every plain KV cache; what is nearest to the log-probabilities that the
+peer showed is named, with its distance, the distance without it, and that of the next best; and judged again with it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.convert import Options, convert
+from tritgold.errors import TritgoldError, TritgoldWarning
+from tritgold.golden import trained_model
+from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.model import forward
+from tritgold.trace import versions
+from tritgold_conformance.engine import Candidate, load_engine
+from tritgold_conformance.engines.peers import PYTHON, with_plain_vocabulary
+from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.judge import judge
+from tritgold_conformance.measurements.report import rounded, show
+from tritgold_conformance.report import Report
+from tritgold_conformance.text import Completion, judge_text
+
+HERE = Path(__file__).parent
+TOKENS, SHOWN = 40, 2048
+CACHES = ("f16", "bf16", "q8_0", "fp8_e4m3")
+Rows = list[Completion | None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """engine: as for --engine; ``server``: llama.cpp's own on loopback, with ``options``. silu: in the config."""
+
+    engine: str
+    model: str
+    mode: str
+    silu: bool = False
+    options: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("transformers", "kjv-ar", "golden"),
+    Case("transformers", "kjv-dlm", "golden"),
+    Case("llama.cpp", "kjv-ar", "llama-cpp-q8_k"),
+    Case("llama.cpp", "kjv-dlm", "llama-cpp-q8_k"),
+    Case("llama.cpp", "kjv-ar", "llama-cpp-q8_k", silu=True),
+    Case("llama.cpp", "kjv-dlm", "llama-cpp-q8_k", silu=True),
+    Case("llama.cpp", "kjv-ar", "golden", silu=True),
+    Case("server", "kjv-ar", "llama-cpp-q8_k", silu=True),
+    Case("server", "kjv-ar", "llama-cpp-q8_k", silu=True, options=("--defaults",)),
+)
+
+
+def main() -> None:
+    """One JSON object on stdout; progress on stderr."""
+    rows = []
+    for case in CASES:
+        print(case, file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
+            rows.append(row_of(case, Path(folder)))
+    command = "python tests/peers/judged.py"
+    show(
+        {"schema": "tritgold.peers-judged/1", "command": command, "machine": versions(), "tokens": TOKENS, "rows": rows}
+    )
+
+
+def row_of(case: Case, folder: Path) -> dict[str, Any]:
+    """One case, judged."""
+    path = model_of(case, folder)
+    checkpoint = open_checkpoint(path)
+    tokens = judging_tokens(TOKENS, checkpoint.config.vocab, seed=1)
+    golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(case.mode))
+    with opened(case, checkpoint, path, folder) as engine:
+        report = judge(golden, engine, case.model)
+        completions = [engine.complete(tokens[: n + 1]) for n in range(TOKENS)] if report.exit_code else []
+    what = {"engine": case.engine, "model": case.model, "silu": case.silu, "options": list(case.options)}
+    return {**what, **outcome(report), "explained": explanation(golden, completions) if report.exit_code else None}
+
+
+def model_of(case: Case, folder: Path) -> Path:
+    """The embedded model, or the same weights with SiLU in their config."""
+    path = trained_model(case.model)
+    if not case.silu:
+        return path
+    shutil.copytree(path, folder / "silu")
+    config = json.loads((folder / "silu" / "config.json").read_text())
+    (folder / "silu" / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
+    return folder / "silu"
+
+
+@contextmanager
+def opened(case: Case, checkpoint: Checkpoint, path: Path, folder: Path) -> Iterator[Candidate]:
+    """The engine of a case, for as long as the block lasts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU is what is measured here
+        if case.engine != "server":
+            yield load_engine(case.engine, path, checkpoint, TOKENS)
+            return
+        convert(checkpoint, folder / "m.gguf", "tq2_0", Options(architecture="bitnet", embedding="F32"))
+        with llama_cpp_server(with_plain_vocabulary(folder / "m.gguf", checkpoint), *case.options) as address:
+            yield load_engine(f"{address}?logprobs={SHOWN}", path, checkpoint, TOKENS)
+
+
+@contextmanager
+def llama_cpp_server(model: Path, *options: str) -> Iterator[str]:
+    """llama.cpp's server on a GGUF file, on a free port of this machine: its address."""
+    words = [os.environ[PYTHON], str(HERE / "llama_cpp_server.py"), str(model), *options]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        address = server.stdout.readline().decode().strip()
+        assert address.startswith("http://127.0.0.1:"), address
+        try:
+            yield address
+        finally:
+            server.stdin.close()
+            server.wait(30)
+
+
+def outcome(report: Report) -> dict[str, Any]:
+    """What of a report is recorded."""
+    levels = {name: of for name, of in report.levels.items() if of.status != "not assessed"}
+    speed = report.engine.speed
+    reference = report.reference.speed
+    return {
+        "mode": report.mode,
+        "versions": report.engine.versions,
+        "verdict": report.verdict,
+        "levels": {n: {"status": of.status, "compared": of.compared, "note": of.note} for n, of in levels.items()},
+        "speed": None if speed is None else {**rates(speed), "clock": speed.clock},
+        "reference": None if speed is None or reference is None else rates(reference),
+    }
+
+
+def rates(speed: Any) -> dict[str, float | None]:
+    """tokens/s, rounded: the fourth digit says nothing."""
+    found = {"prefill": speed.prefill, "decode": speed.decode}
+    return {name: None if rate is None else float(f"{rate:.3g}") for name, rate in found.items()}
+
+
+# ---- what explains a difference --------------------------------------------------------------------------------------
+
+
+def explanation(golden: GoldenRun, completions: Rows) -> dict[str, Any]:
+    """The nearest of all candidates: its name, distances in nats, and the verdict of the judge with it."""
+    base = Subject(golden.checkpoint, golden.arithmetic)
+    plain = distance(base, golden.tokens, completions)
+    assert plain is not None
+    made = dict(candidates(base))
+    far = {name: distance(subject, golden.tokens, completions) for name, subject in made.items()}
+    ranked = sorted((of, name) for name, of in far.items() if of is not None)
+    ((median, largest), name), ((next_median, _), next_name), *_ = ranked
+    result: dict[str, Any] = {"by": name, "nats": rounded(median), "nats_at_most": rounded(largest)}
+    result |= {"without": rounded(plain[0]), "next": next_name, "next_nats": rounded(next_median)}
+    if not name.startswith("KV cache"):  # the judge's golden run has none
+        run = GoldenRun.of(made[name].checkpoint, golden.tokens, made[name].arithmetic)
+        verdict = judge_text(run, completions)
+        result |= {"conforms_with_it": not verdict.failing, "note": verdict.note}
+    return result
+
+
+def candidates(base: Subject) -> Iterator[tuple[str, Subject]]:
+    """Every fault of the library that has a place, every mode, and every plain KV cache."""
+    for fault in FAULTS.values():
+        if (made := fault.apply(base)) is not None:
+            yield f"fault {fault.name}", made
+    for mode in ("golden", "llama-cpp-q8_k"):
+        if named_arithmetic(mode) != base.arithmetic:
+            yield f"mode {mode}", replace(base, arithmetic=named_arithmetic(mode))
+    for scheme in CACHES:
+        make: Callable[..., Any] = kv_scheme(scheme).cache
+        yield f"KV cache {scheme}", replace(base, new_cache=make)
+
+
+def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[float, float] | None:
+    """|difference| of the log-probabilities shown: median over positions of a position's largest, and the largest.
+
+    None where the subject cannot be run. A position moved by a broken tie is one of many: hence the median.
+    """
+    c = subject.checkpoint
+    try:
+        with np.errstate(all="ignore"):
+            cache = subject.new_cache(c.config, len(tokens))
+            logits = forward(tokens, c.weights, c.config, cache, arithmetic=subject.arithmetic)
+    except (TritgoldError, ValueError, IndexError):  # a fault of one scale a token, in a mode of one a block
+        return None
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    ours = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    worst = []
+    for row, completion in zip(ours, completions, strict=True):
+        if completion is not None and completion[1]:
+            ids = list(completion[1])
+            worst.append(float(np.abs(row[ids] - np.array(list(completion[1].values()))).max()))
+    return (float(np.median(worst)), max(worst)) if worst and np.isfinite(worst).all() else None
+
+
+if __name__ == "__main__":
+    main()
