@@ -85,7 +85,7 @@ def test_another_mode_is_another_verdict() -> None:
     """The reference is right in its own mode, and the report says which one it was held to."""
     code, report = check("reference", "kjv-ar", "--mode", "llama-cpp-q8_k", "--no-speed")
     assert (code, report["mode"]) == (1, "llama-cpp-q8_k/1")
-    assert statuses(report, "not assessed") == {"operations", "vectors", "trace", "text"}
+    assert statuses(report, "not assessed") == {"files", "operations", "vectors", "statistics", "trace", "text"}
     assert "--mode llama-cpp-q8_k" in report["reproduce"]
     words = ["check", "--engine", "reference", "--mode", "llama-cpp-q8_k", "--only", "layers.0.q", "--tokens", "2"]
     assert CliRunner().invoke(main, words).exit_code == 2
