@@ -2,9 +2,10 @@
 
     TRITGOLD_PEERS_PYTHON=... python tests/peers/judged.py > docs/data/peers-judged.json    (make judged-peers)
 
-A peer is held to the mode that it claims. Where it differs, the golden model is run in that mode with every fault of
-the library that has a place there, and with every plain KV cache; what is nearest to the log-probabilities that the
-peer showed is named, with its distance, the distance without it, and that of the next best; and judged again with it.
+A peer is held to the mode that it claims. Where it differs, the golden model is run in the other modes, with llama.cpp's
+attention as it is by default, and with every fault of the library that has a place there. What is nearest to the
+log-probabilities that the peer showed is named, with its distance, the distance without it, and that of the next best; and
+the peer is judged again with it.
 """
 
 import json
@@ -14,19 +15,19 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from float16_attention import with_flash, without_flash
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
 from tritgold.errors import TritgoldError, TritgoldWarning
 from tritgold.golden import trained_model
-from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
 from tritgold.trace import versions
 from tritgold_conformance.engine import Candidate, load_engine
@@ -41,7 +42,6 @@ from tritgold_conformance.text import Completion, judge_text
 
 HERE = Path(__file__).parent
 TOKENS, SHOWN = 40, 2048
-CACHES = ("f16", "bf16", "q8_0", "fp8_e4m3")
 Rows = list[Completion | None]
 
 
@@ -166,28 +166,26 @@ def explanation(golden: GoldenRun, completions: Rows) -> dict[str, Any]:
     assert plain is not None
     made = dict(candidates(base))
     far = {name: distance(subject, golden.tokens, completions) for name, subject in made.items()}
-    ranked = sorted((of, name) for name, of in far.items() if of is not None)
-    ((median, largest), name), ((next_median, _), next_name), *_ = ranked
+    # Sorting keeps the order of equals: a mode stands before the fault that does the same.
+    ranked = sorted(((of, name) for name, of in far.items() if of is not None), key=lambda found: found[0])
+    ((median, largest), name), *others = ranked
+    (next_median, _), next_name = next(other for other in others if other[0][0] > 1.001 * median)
     result: dict[str, Any] = {"by": name, "nats": rounded(median), "nats_at_most": rounded(largest)}
     result |= {"without": rounded(plain[0]), "next": next_name, "next_nats": rounded(next_median)}
-    if not name.startswith("KV cache"):  # the judge's golden run has none
-        run = GoldenRun.of(made[name].checkpoint, golden.tokens, made[name].arithmetic)
-        verdict = judge_text(run, completions)
-        result |= {"conforms_with_it": not verdict.failing, "note": verdict.note}
-    return result
+    verdict = judge_text(GoldenRun.of(made[name].checkpoint, golden.tokens, made[name].arithmetic), completions)
+    return {**result, "conforms_with_it": not verdict.failing, "note": verdict.note}
 
 
 def candidates(base: Subject) -> Iterator[tuple[str, Subject]]:
-    """Every fault of the library that has a place, every mode, and every plain KV cache."""
-    for fault in FAULTS.values():
-        if (made := fault.apply(base)) is not None:
-            yield f"fault {fault.name}", made
+    """Every mode, llama.cpp's attention with its default cache, and every fault of the library that has a place."""
     for mode in ("golden", "llama-cpp-q8_k"):
         if named_arithmetic(mode) != base.arithmetic:
             yield f"mode {mode}", replace(base, arithmetic=named_arithmetic(mode))
-    for scheme in CACHES:
-        make: Callable[..., Any] = kv_scheme(scheme).cache
-        yield f"KV cache {scheme}", replace(base, new_cache=make)
+    for name, changed in (("f16-attention", without_flash), ("f16-flash-attention", with_flash)):
+        yield f"arithmetic {name}", replace(base, arithmetic=changed(base.arithmetic))
+    for fault in FAULTS.values():
+        if (made := fault.apply(base)) is not None:
+            yield f"fault {fault.name}", made
 
 
 def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[float, float] | None:
