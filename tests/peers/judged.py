@@ -2,10 +2,10 @@
 
     TRITGOLD_PEERS_PYTHON=... python tests/peers/judged.py > docs/data/peers-judged.json    (make judged-peers)
 
-A peer is held to the mode that it claims. Where it differs, the golden model is run in the other modes, with llama.cpp's
-attention as it is by default, and with every fault of the library that has a place there. What is nearest to the
-log-probabilities that the peer showed is named, with its distance, the distance without it, and that of the next best; and
-the peer is judged again with it.
+A peer is held to the mode that it claims. Where it differs, the golden model is run in the other modes, with the
+attention that llama.cpp has by default, and with every fault of the library that has a place there. What is nearest to
+the log-probabilities shown is named, with its distance, the distance without it, and that of the next best; and the peer
+is judged again with it.
 """
 
 import json
