@@ -4,8 +4,8 @@
 
 A peer is held to the mode that it claims. Where it differs, the golden model is run in the other modes, with the
 attention that llama.cpp has by default, and with every fault of the library that has a place there. What is nearest to
-the log-probabilities shown is named, with its distance, the distance without it, and that of the next best; and the peer
-is judged again with it.
+the log-probabilities shown is named, with its distance, the distance without it, and that of the next best; and the
+peer is judged again with it.
 """
 
 import json
