@@ -16,14 +16,14 @@ def judged() -> str:
 
 def explained() -> str:
     """What is nearest to the output of those that differ."""
-    head = ("engine", "model", "mode", "explained by", "distance", "without it", "next best", "its distance", "with it")
+    head = ("engine", "model", "mode", "explained by", "positions that fit", "without it", "next best", "with it")
     rows = []
     for row in data("peers-judged")["rows"]:
         if (why := row["explained"]) is not None:
-            with_it = "conforms" if why.get("conforms_with_it") else "-"
-            numbers = (figure(why["nats"]), figure(why["without"]))
-            after = (f"`{_name(why['next'])}`", figure(why["next_nats"]), with_it)
-            rows.append((*_who(row), f"{_kind(why['by'])} `{_name(why['by'])}`", *numbers, *after))
+            with_it = "conforms" if why["conforms_with_it"] else "float16 ties break"
+            following = f"`{_name(why['next'])}`: {why['next_positions']}"
+            by = f"{_kind(why['by'])} `{_name(why['by'])}`"
+            rows.append((*_who(row), by, f"{why['positions']} of 40", why["without"], following, with_it))
     return table(head, rows)
 
 
@@ -36,7 +36,7 @@ def _who(row: dict[str, Any]) -> tuple[str, str, str]:
 def _verdict(row: dict[str, Any]) -> tuple[object, ...]:
     levels = [f"{name} {of['compared']}" for name, of in row["levels"].items()]
     notes = " ".join(of["note"] for of in row["levels"].values())
-    differences = [float(found) for found in re.findall(r"(?:at most|shown within) (\d\S*?e-\d+)(?= of|;|$)", notes)]
+    differences = [float(a or b) for a, b in re.findall(r"(\d\S*) of the largest logit|shown within (\S*\d)", notes)]
     ties = max([int(found) for found in re.findall(r"ties followed: (\d+)", notes)], default=0)
     right = row["verdict"] == "conforms"
     speed = "-" if row["speed"] is None else f"{row['speed']['prefill']:,.0f}, {row['speed']['decode']:,.0f}"

@@ -4,8 +4,8 @@
 
 A peer is held to the mode that it claims. Where it differs, the golden model is run in the other modes, with the
 attention that llama.cpp has by default, and with every fault of the library that has a place there. What is nearest to
-the log-probabilities shown is named, with its distance, the distance without it, and that of the next best; and the
-peer is judged again with it.
+the log-probabilities shown is named, with the positions at which it fits, those without it, and of the next best; and
+the peer is judged again with it.
 """
 
 import json
@@ -36,6 +36,7 @@ from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judge import judge
+from tritgold_conformance.logits import LOGIT_NOISE
 from tritgold_conformance.measurements.report import rounded, show
 from tritgold_conformance.report import Report
 from tritgold_conformance.text import Completion, judge_text
@@ -168,10 +169,11 @@ def explanation(golden: GoldenRun, completions: Rows) -> dict[str, Any]:
     far = {name: distance(subject, golden.tokens, completions) for name, subject in made.items()}
     # Sorting keeps the order of equals: a mode stands before the fault that does the same.
     ranked = sorted(((of, name) for name, of in far.items() if of is not None), key=lambda found: found[0])
-    ((median, largest), name), *others = ranked
-    (next_median, _), next_name = next(other for other in others if other[0][0] > 1.001 * median)
-    result: dict[str, Any] = {"by": name, "nats": rounded(median), "nats_at_most": rounded(largest)}
-    result |= {"without": rounded(plain[0]), "next": next_name, "next_nats": rounded(next_median)}
+    (best, name), *others = ranked
+    following, next_name = next(other for other in others if other[0] > (best[0], 1.001 * best[1]))
+    result: dict[str, Any] = {"by": name, "positions": -best[0], "nats": rounded(best[1])}
+    result |= {"without": -plain[0], "without_nats": rounded(plain[1])}
+    result |= {"next": next_name, "next_positions": -following[0], "next_nats": rounded(following[1])}
     verdict = judge_text(GoldenRun.of(made[name].checkpoint, golden.tokens, made[name].arithmetic), completions)
     return {**result, "conforms_with_it": not verdict.failing, "note": verdict.note}
 
@@ -188,10 +190,11 @@ def candidates(base: Subject) -> Iterator[tuple[str, Subject]]:
             yield f"fault {fault.name}", made
 
 
-def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[float, float] | None:
-    """|difference| of the log-probabilities shown: median over positions of a position's largest, and the largest.
+def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[int, float] | None:
+    """How near a golden model is to the log-probabilities shown, smaller is nearer: minus the number of positions at
+    which all of them are within float noise, and the median over positions of a position's largest difference, nats.
 
-    None where the subject cannot be run. A position moved by a broken tie is one of many: hence the median.
+    None where the subject cannot be run. No tie is followed: behind a broken one, positions are off by 1e-2 and more.
     """
     c = subject.checkpoint
     try:
@@ -202,12 +205,13 @@ def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[fl
         return None
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     ours = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    worst = []
+    worst, within = [], 0
     for row, completion in zip(ours, completions, strict=True):
         if completion is not None and completion[1]:
             ids = list(completion[1])
             worst.append(float(np.abs(row[ids] - np.array(list(completion[1].values()))).max()))
-    return (float(np.median(worst)), max(worst)) if worst and np.isfinite(worst).all() else None
+            within += worst[-1] <= LOGIT_NOISE * float(np.abs(row).max())
+    return (-within, float(np.median(worst))) if worst and np.isfinite(worst).all() else None
 
 
 if __name__ == "__main__":
