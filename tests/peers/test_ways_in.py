@@ -26,6 +26,7 @@ from tritgold_conformance.engines import MODES, peers
 from tritgold_conformance.engines.peers import with_plain_vocabulary
 from tritgold_conformance.golden import named_arithmetic
 
+HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
 live = pytest.mark.skipif(
     not PYTHON, reason="the peers run only where TRITGOLD_PEERS_PYTHON names their python; make peers"
