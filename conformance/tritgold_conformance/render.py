@@ -16,8 +16,10 @@ from tritgold_conformance.speed import RUNS
 
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 LEVEL_WORDS = {
+    "files": "packed bytes, read",
     "operations": "each operation on golden inputs",
     "vectors": "operations on telling inputs",
+    "statistics": "activation statistics",
     "trace": "activations, free-running",
     "logits": "logits of one prefill",
     "continued": "logits of a prompt in pieces",
@@ -25,6 +27,7 @@ LEVEL_WORDS = {
     "text": "next token, likeliest tokens",
 }
 _VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 
@@ -128,7 +131,8 @@ def _speed(report: Report) -> Table:
     for side in (report.engine, report.reference):
         if side.speed is not None:
             rates = (side.speed.prefill, side.speed.decode)
-            table.add_row(_shown(side.name), *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
+            clock = CLOCKS.get(side.speed.clock, "")
+            table.add_row(_shown(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
     return table
 
 

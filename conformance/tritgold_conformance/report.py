@@ -21,7 +21,7 @@ from tritgold_conformance.text import TextVerdict
 from tritgold_conformance.ties import BrokenTie
 
 SCHEMA = "tritgold.report/2"
-LEVELS = ("operations", "vectors", "trace", "logits", "continued", "steps", "text")
+LEVELS = ("files", "operations", "vectors", "statistics", "trace", "logits", "continued", "steps", "text")
 Status = Literal["passed", "failed", "known failures", "not assessed"]
 Verdict = Literal["conforms", "known failures only", "does not conform", "nothing was checked"]
 EXIT_CODES: dict[Verdict, int] = {
@@ -108,8 +108,9 @@ class Xfail(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
-    levels: ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``trace`` (free-running), ``logits``
-    (one prefill), ``continued`` (a prompt in pieces, then steps), ``steps`` (token by token), ``text`` (next tokens).
+    levels: ``files`` (packed bytes), ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``statistics``
+    (of activations) and ``trace`` (free-running), ``logits`` (one prefill), ``continued`` (a prompt in pieces, then
+    steps), ``steps`` (token by token), ``text`` (next tokens).
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
     repeat: the command that makes this report again; reproduce: the one that shows the first divergence.

@@ -35,7 +35,10 @@ def run_suite(engine: str, tmp_path: Path, *arguments: str) -> subprocess.Comple
 def test_a_conforming_engine_passes_with_counts(tmp_path: Path) -> None:
     done = run_suite("reference", tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "40 tokens: conforms; compared 408, failed 0, not assessed 0 outputs, levels: text" in done.stdout
+    assert (
+        "40 tokens: conforms; compared 408, failed 0, not assessed 0 outputs, levels: files, statistics, text"
+        in done.stdout
+    )
 
 
 def test_a_faulty_engine_fails_with_a_command_to_paste(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_levels_an_engine_lacks_are_skipped_with_the_reason(tmp_path: Path) -> N
     done = run_suite("faulty_engines:LogitsOnly", tmp_path)
     assert done.returncode == 0, done.stdout
     assert "not assessed: the engine has no operation()" in done.stdout
-    assert "levels: operations, vectors, trace, steps, text" in done.stdout
+    assert "levels: files, operations, vectors, statistics, trace, steps, text" in done.stdout
 
 
 def test_text_fails_where_another_token_is_written(tmp_path: Path) -> None:

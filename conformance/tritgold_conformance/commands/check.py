@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 @common.model_options
 @common.json_option
+@common.guarded
 def check(
     spec: str,
     timeout: int | None,

@@ -153,6 +153,20 @@ _READING_OPTIONS = (
 )
 
 
+def guarded(function: F) -> F:
+    """Run a command whose engine is somebody else's class in a process that it cannot take the judge down with."""
+
+    @functools.wraps(function)
+    def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
+        from tritgold_conformance.guard import held
+
+        with errors(as_json), held(spec):
+            return function(*args, spec=spec, as_json=as_json, **given)
+
+    wrapped: Any = in_a_child
+    return wrapped
+
+
 def input_options(multiple: bool = False) -> Callable[[F], F]:
     """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
     more = " May be repeated." if multiple else ""

@@ -41,6 +41,13 @@ def describe(case: Case) -> str:
     return f"{case.name}: {c.what}; engine {c.engine}, golden {c.golden} at {c.worst}; allowed: {c.why}"
 
 
+@pytest.mark.parametrize("level", ["files", "statistics"])
+def test_packed_bytes_and_statistics(tritgold_report: Report, level: str) -> None:
+    """Packed bytes are read exactly and damaged ones refused; statistics of the engine's activations are the golden."""
+    require(tritgold_report, level)
+    assert tritgold_report.levels[level].status == "passed", tritgold_report.levels[level].note
+
+
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_operation_on_golden_inputs(tritgold_report: Report, kind: str) -> None:
     """Each operation, given golden inputs, gives the golden output: integers exactly, floats within bounds."""
