@@ -16,7 +16,7 @@ from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.safetensors_file import SafetensorsFile
-from tritgold.kv_cache.base import Sizes
+from tritgold.kv_cache.base import Side, Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.kv_cache.token_rows import TokenScheme
 from tritgold_conformance.case_vectors.cases_files import layout_of
@@ -145,6 +145,14 @@ def _kv(_: Subject, d: Draft) -> Arrays:
     return read
 
 
+def _kv_load(_: Subject, d: Draft) -> Arrays:
+    p = d.parameters
+    scheme, shape = kv_scheme(p["scheme"], **p["options"]), Sizes(1, p["kv_heads"], p["head_dim"])
+    assert isinstance(scheme, TokenScheme)
+    sides: tuple[Side, Side] = ("k", "v")
+    return {side: scheme.load(d.inputs[f"{side}_bytes"], shape, 0, side) for side in sides}
+
+
 # ---- models, decode loops, tokenizers ----------------------------------------------------------------------------
 
 
@@ -184,6 +192,7 @@ _KINDS: dict[str, Callable[[Subject, Draft], Answer | Arrays]] = {
     "ffn_activation": _ffn_activation,
     "add": _add,
     "kv": _kv,
+    "kv_load": _kv_load,
     "operation": _operation,
     "logits": _logits,
     **{method: _asked(method) for method in ("generate", "serve", "diffuse", "encode", "chat", "stream")},

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tritgold.kv_cache.kv_scheme import SCHEMES
+from tritgold.kv_cache.kv_scheme import SCHEMES, kv_scheme
+from tritgold.kv_cache.token_rows import TokenScheme
 from tritgold_conformance.case_vectors.allowed import OfRow
 from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group, floats
 from tritgold_conformance.compare import Tolerance
@@ -102,8 +103,22 @@ def _kept() -> Iterator[Draft]:
         k, v = keys_and_values(sum(chunks))
         why = f"{name}: zeros, tiny values, an outlier and one sign among ordinary tokens, in chunks and single steps"
         exact = dict.fromkeys(("k", "v", "k_bytes", "v_bytes"), EXACT)
-        yield Draft(f"{name.replace('_', '-')}{said}", "kv", why, parameters, {"k": k, "v": v}, 6400,
+        label = f"{name.replace('_', '-')}{said}"
+        yield Draft(label, "kv", why, parameters, {"k": k, "v": v}, 6400,
                     {**exact, **allowed}, ("k_bytes", "v_bytes"))  # fmt: skip
+        yield from _loaded(label, {"scheme": name, "options": options}, allowed)
+
+
+def _loaded(name: str, parameters: dict[str, Any], allowed: dict[str, Tolerance]) -> Iterator[Draft]:
+    """Bytes that the scheme stored, where it stores each token by itself: reading alone."""
+    scheme = kv_scheme(parameters["scheme"], **parameters["options"])
+    if not isinstance(scheme, TokenScheme) or scheme.first is not None:
+        return
+    k, v = keys_and_values(7)
+    stored = {"k_bytes": scheme.store(k, 0, "k"), "v_bytes": scheme.store(v, 0, "v")}
+    shape = {"kv_heads": k.shape[1], "head_dim": k.shape[2]}
+    why = "rows as stored, to be read: where this fails and storing does not, reading is wrong"
+    yield Draft(f"{name}-load", "kv_load", why, {**parameters, **shape}, stored, 6400, allowed)
 
 
 def keys_and_values(tokens: int) -> tuple[np.ndarray, np.ndarray]:

@@ -60,7 +60,7 @@ def _reads(draft: Draft, made: Subject) -> bool:
             return bool(made.decoding)
         case "encode" | "chat" | "stream":
             return bool(made.text)
-        case "open" | "kv" | "add":
+        case "open" | "kv" | "kv_load" | "add":
             return False
         case _:
             return made.arithmetic != GOLDEN_ARITHMETIC

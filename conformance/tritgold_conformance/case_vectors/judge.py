@@ -19,6 +19,7 @@ from tritgold.formats.untrusted_text import printable, read_text
 from tritgold_conformance.case_vectors.allowed import from_data
 from tritgold_conformance.case_vectors.case import CASES, EXPECTED, Answers, Case, Cases, Manifest, Output, Status
 from tritgold_conformance.case_vectors.manifest import LARGEST
+from tritgold_conformance.case_vectors.rules import rules
 from tritgold_conformance.compare import Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
@@ -50,6 +51,12 @@ class Judgement:
     def suspects(self) -> dict[str, int]:
         """Flags of failed cases, the most frequent first."""
         return dict(Counter(flag for v in self.verdicts if v.status == "failed" for flag in v.flags).most_common())
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Series of cases that fail by a rule."""
+        by_status = {s: [v.case for v in self.verdicts if v.status == s] for s in ("failed", "passed")}
+        return rules(by_status["failed"], by_status["passed"])
 
     @property
     def exit_code(self) -> int:

@@ -106,6 +106,7 @@ def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
         "failed": found.count("failed"),
         "not_assessed": found.count("not assessed"),
         "suspects": found.suspects,
+        "rules": found.rules,
         "failures": [
             {"case": v.case, "what": v.what, "flags": v.flags, "reproduce": _reproduce(v, folder, answers)}
             for v in failed
@@ -127,6 +128,8 @@ def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, 
     click.echo(", ".join(counts))
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
         click.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
+    for series, rule in found.rules.items():
+        click.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:5]:
         click.echo(f"suspect {name} ({count} failed cases are there for it): {summaries.get(name, '')}")
 

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from tritgold_conformance.case_vectors.draft import Group
 from tritgold_conformance.case_vectors.flags import with_fault
+from tritgold_conformance.case_vectors.rules import rules
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.cli import main
 
@@ -234,3 +235,27 @@ def test_a_program_of_the_command_protocol_runs_on_the_models_as_they_are(folder
     found = judged(folder, tmp_path / "answers")
     assert (found["failed"], found["exit_code"]) == (0, 0), found["failures"][:3]
     assert found["passed"] == sum(case.startswith("models/") for case in found["cases"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        ("rows-from-32-on-zero", "fails iff the number is 33 or more"),
+        ("tail-rows-zero", "fails iff the number is more than 4 and no multiple of it"),
+    ],
+)
+def test_many_cases_that_fail_by_a_rule_are_told_as_the_rule(
+    folder: Path, tmp_path: Path, fault: str, rule: str
+) -> None:
+    made = with_fault("", fault)
+    assert made is not None
+    products = "operations/bit-linear"
+    answers = write_answers(tmp_path / "a", lambda group: group.name == products, lambda group: made)
+    assert f"{products}/tokens-*: {rule}" in run(folder, "--judge", answers).output
+
+
+def test_no_rule_is_made_of_little_or_of_what_contradicts_it() -> None:
+    assert rules(["g/n-1", "g/n-3"], ["g/n-2"]) == {}
+    assert rules(["g/n-1", "g/n-9"], ["g/n-4", "g/n-5", "g/n-6"]) == {}
+    assert rules(["g/n-1", "g/n-2", "g/n-3", "g/n-4"], []) == {}
+    assert rules(["g/n-1", "g/n-3"], ["g/n-4", "g/n-5"]) == {"g/n-*": "fails iff the number is 3 or less"}
