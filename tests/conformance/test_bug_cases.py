@@ -130,8 +130,8 @@ def test_an_int16_sum_shows_from_259_products_of_one_sign_on_and_never_on_random
     shown = [name for name in CASES if "/bit-linear/" in name and shows(*case(name), "int16-wraps")]
     assert "operations/bit-linear/same-sign-259" in shown
     assert not [name for name in shown if "random" in name or name.endswith("same-sign-128")]
-    assert not failing(subject("int16-wraps"))
-    assert failing(subject("int16-wraps"), judge_vectors)
+    for judged in (judge_operations, judge_vectors):  # rows of at most 256 cannot show it, and nothing says they did
+        assert not failing(subject("int16-wraps"), judged)
 
 
 def test_an_offset_from_the_sum_of_the_floats_leaves_something_of_zero_weights() -> None:
@@ -179,10 +179,14 @@ class Unwritten(ReferenceEngine):
         return self.prefill([token])[0]
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {role: np.full_like(x, self.value) for role, x in super().operation(name, inputs).items()}
+        return {role: self._spoilt(x) for role, x in super().operation(name, inputs).items()}
 
     def trace(self, tokens: list[int]) -> Any:
-        return {name: np.full_like(a, self.value) for name, a in super().trace(tokens).arrays.items()}
+        return {name: self._spoilt(a) for name, a in super().trace(tokens).arrays.items()}
+
+    def _spoilt(self, array: np.ndarray) -> np.ndarray:
+        value = self.value if array.dtype.kind == "f" else 0
+        return np.full(array.shape, value, array.dtype)
 
 
 def test_outputs_that_were_never_written_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
