@@ -1,5 +1,6 @@
 """What the folder's JSON files say. They are msgspec's: the JSON schema is made of them and cannot drift."""
 
+import inspect
 from typing import Any, Literal
 
 import msgspec
@@ -135,7 +136,16 @@ def json_schema() -> dict[str, Any]:
     shown, parts = msgspec.json.schema_components(kinds.values(), ref_template="#/$defs/{name}")
     files = dict(zip(kinds, shown, strict=True))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, "anyOf": list(shown),
-            "files": files, "$defs": parts}  # fmt: skip
+            "files": files, "$defs": _cleaned(parts)}  # fmt: skip
+
+
+def _cleaned(schema: Any) -> Any:
+    """With descriptions as Python 3.13 keeps docstrings; older ones keep the indentation of the source."""
+    if isinstance(schema, dict):
+        cleaned = {k: _cleaned(v) for k, v in schema.items()}
+        said = schema.get("description")
+        return {**cleaned, "description": inspect.cleandoc(said)} if isinstance(said, str) else cleaned
+    return [_cleaned(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def encode(value: msgspec.Struct) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.golden import embedded_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.graph import Operation
 from tritgold.ternary import InMemoryTernary, TernaryTensor
@@ -34,15 +35,16 @@ OPERATION_TOKENS = 5
 LOGIT_TOKENS = {"small": 20, "llama": 20, "deep": 8}
 # The input whose codes all lie further than TIE_MARGIN from a rounding tie: no engine's float noise breaks one.
 TIE_MARGIN = 5e-4
-SEEDS = {"small": 25, "llama": 85, "deep": 25}
+SEEDS = {"small": 25, "llama": 85, "deep": 25, "seeded": 4}
 LOGITS = OfRow(LOGIT_NOISE, "float32 noise of a whole pass; no code of this input lies near a rounding tie")
 
 
 def groups() -> Iterator[Group]:
-    """models/small, models/llama, models/deep."""
+    """models/small, models/llama, models/deep, models/seeded."""
     yield _model("small", small(), "squared ReLU, sub-norms, tied head; scales of 24 bits that multiply")
     yield _model("llama", llama(), "SiLU, no sub-norms, untied head; scales that divide")
     yield _model("deep", deep(), "twelve layers: in the order of their names 10 comes before 2", operations=False)
+    yield _embedded()
 
 
 def small() -> Checkpoint:
@@ -124,6 +126,20 @@ def _model(name: str, checkpoint: Checkpoint, about: str, operations: bool = Tru
     return Group(
         f"models/{name}", "logits", f"A model of noise: {about}.", drafts, checkpoint, Asked(asked, [], sessions)
     )
+
+
+def _embedded() -> Group:
+    """Logits of the seeded golden model, at positions 0, 1 and the last. Its tensors would be half of the folder."""
+    with embedded_model("seeded") as path:
+        checkpoint = in_memory(open_checkpoint(path))
+    tokens = judging_tokens(3, checkpoint.config.vocab, SEEDS["seeded"])
+    model = {"model_hash": checkpoint.model_hash(), "written_by": "python -m tritgold.golden FOLDER seeded"}
+    drafts = [
+        replace(draft, parameters={**draft.parameters, **model})
+        for draft in map(_logits, (Session("prefill", tokens, [3]), Session("steps", tokens, [1, 1, 1])))
+    ]
+    about = "The seeded golden model, 4 layers of 256: not in this folder, a command writes it."
+    return Group("models/seeded", "logits", about, drafts, checkpoint, carried=False)
 
 
 def _inputs(golden: GoldenRun) -> Iterator[tuple[Operation, dict[str, np.ndarray]]]:

@@ -42,7 +42,7 @@ class Draft:
 class Group:
     """Cases in one folder. model: what operations and tokens are of; requests: those of the command protocol.
 
-    files: further files by name.
+    files: further files by name. carried: whether the model lies in the folder; a large one is written by a command.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Group:
     model: Checkpoint | None = None
     requests: Any = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    carried: bool = True
 
 
 def index(shape: tuple[int, ...]) -> np.ndarray:

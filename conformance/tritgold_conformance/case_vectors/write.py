@@ -67,7 +67,7 @@ def _write_group(folder: Path, group: Group, flags_of: Mapping[str, list[str]]) 
             (folder / draft.file[0]).write_bytes(draft.file[1])
     for name, raw in group.files.items():
         (folder / name).write_bytes(raw)
-    if group.model is not None:
+    if group.model is not None and group.carried:
         write_model(folder, group.model, None)
     if group.requests is not None:
         write_requests(folder, group.requests)  # its inputs.safetensors is replaced: the same arrays by our own writer
