@@ -19,6 +19,7 @@ from tritgold_conformance.commands.inspect import inspect
 from tritgold_conformance.commands.report import report
 from tritgold_conformance.commands.run import run
 from tritgold_conformance.commands.trace import trace
+from tritgold_conformance.commands.vectors import vectors
 
 
 class _Group(click.Group):
@@ -60,5 +61,5 @@ def main() -> None:
     """
 
 
-for command in (run, trace, compare, check, diagnose, report, faults, inspect, convert, bench, env):
+for command in (run, trace, compare, check, diagnose, report, faults, vectors, inspect, convert, bench, env):
     main.add_command(command)

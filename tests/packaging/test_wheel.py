@@ -61,6 +61,12 @@ def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
         assert path.suffix == ".pyc" or str(path.relative_to(ROOT / "reference")) in held
 
 
+def test_the_hashes_of_the_conformance_cases_are_in_the_wheel(wheel: Path) -> None:
+    """The cases themselves are not: they are written by a command, and compared with these."""
+    assert "tritgold_conformance/case_vectors/manifest.json" in names(wheel)
+    assert not [n for n in names(wheel) if n.endswith(("cases.json", "expected.safetensors"))]
+
+
 def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
     arguments = [str(binaries / command[0]), *command[1:]]
     return subprocess.run(arguments, cwd=binaries.parent, capture_output=True, text=True, check=False)
@@ -84,3 +90,9 @@ def test_without_jax_the_installed_command_says_what_to_install(installed: Path)
     done = run(installed, "tritgold", "check")
     assert done.returncode == 3
     assert "pip install 'tritgold[xla]'" in done.stderr
+
+
+def test_the_installed_command_writes_the_cases_that_were_recorded(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, "tritgold", "vectors", str(tmp_path / "cases")).returncode == 0
+    done = run(installed, "tritgold", "vectors", str(tmp_path / "cases"), "--check")
+    assert done.returncode == 0, done.stderr

@@ -47,9 +47,10 @@ class Answer:
     refused: tuple[str, ...] = ()
 
 
-def write_model(folder: Path, checkpoint: Checkpoint, path: Path) -> None:
+def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None) -> None:
     """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader."""
-    config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": str(path.resolve())}
+    where = None if path is None else str(path.resolve())
+    config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": where}
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
 
