@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers fixtures models golden formats measurements forms plots clean
+.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats measurements forms plots clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -39,6 +39,12 @@ stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digest
 
 peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, llama.cpp and pytritium, run live in an environment of their own
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
+
+judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on the embedded models: docs/peers-judged.md anew
+	mkdir -p build
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/python tests/peers/judged.py > build/peers-judged.json
+	mv build/peers-judged.json docs/data/peers-judged.json
+	$(BIN)/python docs/measured_tables.py
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers anew
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures

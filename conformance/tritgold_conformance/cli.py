@@ -16,8 +16,10 @@ from tritgold_conformance.commands.diagnose import diagnose
 from tritgold_conformance.commands.env import env
 from tritgold_conformance.commands.faults import faults
 from tritgold_conformance.commands.inspect import inspect
+from tritgold_conformance.commands.report import report
 from tritgold_conformance.commands.run import run
 from tritgold_conformance.commands.trace import trace
+from tritgold_conformance.commands.vectors import vectors
 
 
 class _Group(click.Group):
@@ -59,5 +61,5 @@ def main() -> None:
     """
 
 
-for command in (run, trace, compare, check, diagnose, faults, inspect, convert, bench, env):
+for command in (run, trace, compare, check, diagnose, report, faults, vectors, inspect, convert, bench, env):
     main.add_command(command)

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
+from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, TritgoldError
+from tritgold.formats.untrusted_text import printable
+from tritgold_conformance import forms, guard
 from tritgold_conformance.engines import SECONDS, WAYS
+from tritgold_conformance.forms import Forms
 
 if TYPE_CHECKING:
     from tritgold_conformance.golden import GoldenRun
@@ -25,42 +29,84 @@ if TYPE_CHECKING:
 
 # Tokens of the longest telling input (``vectors``): engines of ours need room for it, however short the judged text.
 TELLING_TOKENS = 4
+# An engine has at least one of these.
+JUDGED = ("prefill", "trace", "operation", "complete", "statistics", "unpack", "step")
 
 
 class Engine(Protocol):
-    """What an engine may offer. It is made with one argument, the path of the checkpoint; every method is optional.
+    """What an engine may offer: made with one argument, the path of the checkpoint; every method is optional.
 
-    ``reset()``: forget every token.
-    ``prefill(tokens) -> float [tokens, vocab]``: read tokens behind those read since ``reset``; logits at each.
-    ``step(token) -> float [vocab]``: logits after one more token.
-    ``trace(tokens) -> {name: array}`` (or an object whose ``arrays`` is that): activations of one prefill from
-        position 0, by the names of docs/traces.md; any part of them.
-    ``operation(name, inputs) -> {role: array}``: one operation of the graph on given inputs, positions from 0; by the
-        roles of docs/judging.md.
-    ``complete(tokens) -> (token, {id: log-probability})``: the token that it would write greedily behind these, and the
-        log-probabilities of the most likely ones; for engines that show no logits.
-    ``statistics(tokens) -> {name: {"mean": ...}}``: mean, std, rms, min, max and zeros of the same activations, for an
-        engine that shows no more; any part of them.
-    ``versions() -> {name: version}``: for the report.
-    ``prepare(golden)``: told once what will be asked, for engines that are asked once. ``timed``: False for those
-        whose tokens/s would say nothing. ``mode``: the name of its arithmetic, where that is not ``golden``.
-
-    None, or NotImplementedError, says that the engine does not have it. Any other exception is its own fault.
+    None, or NotImplementedError, says that it does not have it. Any other exception is its own fault. What may be
+    returned, in which form: docs/judging.md. Beside the methods it may have ``name``, ``mode`` (its arithmetic, where
+    that is not ``golden``) and ``timed`` (False where the judge's clock would not measure it: then ``seconds`` is
+    asked, and ``clock`` says whose they are).
     """
 
     name: str
+
+    def reset(self) -> None:
+        """Forget every token."""
+
+    def prefill(self, tokens: list[int]) -> Any:
+        """Read tokens behind those read since ``reset``: logits at each, float [tokens, vocab]."""
+
+    def step(self, token: int) -> Any:
+        """Read one more token: its logits, float [vocab]."""
+
+    def trace(self, tokens: list[int]) -> Any:
+        """Activations of one prefill from position 0, {name: array}; any part of the names of docs/traces.md."""
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
+        """One operation of the graph on given inputs, positions from 0: {role: array}."""
+
+    def statistics(self, tokens: list[int]) -> Any:
+        """{name: {moment: number}} of the activations that ``trace`` would show: mean, std, rms, min, max, zeros."""
+
+    def complete(self, tokens: list[int]) -> Any:
+        """(token, {id: log-probability}): what it writes greedily behind these, and the likeliest tokens."""
+
+    def unpack(self, format: str, data: bytes, shape: tuple[int, int]) -> Any:
+        """float [out, in], trit x scale, of the bytes of a packed matrix; it raises where the bytes are damaged."""
+
+    def generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> Any:
+        """Tokens, one after the other."""
+
+    def serve(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> Any:
+        """Tokens as a batch server gives them, the prompt read in chunks and found in a cache."""
+
+    def diffuse(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> Any:
+        """Tokens by block diffusion."""
+
+    def encode(self, text: str) -> Any:
+        """Ids of a text."""
+
+    def chat(self, message: str) -> Any:
+        """Ids of a user's message in its template."""
+
+    def stream(self, ids: list[int]) -> Any:
+        """Pieces of text, one an id."""
+
+    def seconds(self, tokens: list[int]) -> Any:
+        """{"prefill": seconds of reading these at once, "step": of one more token}, by a clock of its own."""
+
+    def versions(self) -> Any:
+        """{name: version}, for the report."""
+
+    def prepare(self, golden: "GoldenRun") -> None:
+        """Told once what will be asked, for engines that are asked once (ours)."""
 
 
 class Candidate:
     """An engine seen by the judge.
 
-    Whatever it returns is copied, for it may use its buffers again; whatever it prints goes to stderr; whatever it
-    raises, SystemExit included, becomes an EngineError with the original as its cause. seconds: how long one call may
-    take, see ``limited``.
+    Whatever it returns is copied, for it may use its buffers again, and is refused where it has another form than
+    was asked for (``forms``); whatever it prints goes to stderr; whatever it raises, SystemExit included, becomes an
+    EngineError with the original as its cause. seconds: how long one call may take, see ``limited``. config: of the
+    model, by which shapes are known; ``prepare`` says it too.
     """
 
-    def __init__(self, engine: object, spec: str = "", seconds: float = 0) -> None:
-        self._engine, self._seconds = engine, seconds
+    def __init__(self, engine: object, spec: str = "", seconds: float = 0, config: ModelConfig | None = None) -> None:
+        self._engine, self._seconds, self._forms = engine, seconds, Forms(config)
         self.spec = spec or self.name
 
     @property
@@ -71,28 +117,34 @@ class Candidate:
     @property
     def name(self) -> str:
         """What the engine calls itself; a program says so only when it has run."""
-        return str(getattr(self._engine, "name", type(self._engine).__name__))
+        return self._attribute("name", type(self._engine).__name__, printable)
 
     @property
     def mode(self) -> str:
         """The name of the arithmetic that it means to follow, ``golden`` where it names none."""
-        return str(getattr(self._engine, "mode", "golden"))
+        return self._attribute("mode", "golden", printable)
 
     @property
     def timed(self) -> bool:
-        """Whether tokens/s of it mean anything."""
-        return bool(getattr(self._engine, "timed", True))
+        """Whether the judge's clock measures tokens/s of it."""
+        return self._attribute("timed", True, bool)
+
+    @property
+    def clock(self) -> str:
+        """Whose clock its ``seconds`` are of, see ``speed.Speed``."""
+        return self._attribute("clock", "engine", printable)
 
     def has(self, method: str) -> bool:
         """Whether the engine offers a method."""
-        return callable(getattr(self._engine, method, None))
+        return self._attribute(method, None, callable)
 
     def versions(self) -> dict[str, str]:
         """What the engine says about itself; empty where it says nothing."""
-        return self._call("versions", lambda v: {str(k): str(x) for k, x in dict(v).items()}) or {}
+        return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
     def prepare(self, golden: "GoldenRun") -> None:
         """Tell it what the judge will ask."""
+        self._forms = Forms(golden.checkpoint.config)
         self._call("prepare", lambda _: None, golden)
 
     def reset(self) -> None:
@@ -101,58 +153,86 @@ class Candidate:
 
     def prefill(self, tokens: list[int]) -> np.ndarray | None:
         """Logits at each of the tokens, behind those read since ``reset``, float64. None where it has none."""
-        return self._call("prefill", _floats, list(tokens))
+        return self._call("prefill", self._forms.logits(len(tokens)), list(tokens))
 
     def step(self, token: int) -> np.ndarray | None:
         """Logits after one more token, float64 [vocab]. None where it has no ``step``."""
-        return self._call("step", lambda row: _floats(row).reshape(-1), int(token))
+        return self._call("step", self._forms.row, int(token))
 
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
         """Activations of a fresh prefill, by name; empty where it shows none."""
-        return self._call("trace", _arrays, list(tokens)) or {}
+        return self._call("trace", self._forms.trace(len(tokens)), list(tokens)) or {}
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
         """Statistics of the activations of a fresh prefill, by name; empty where it gives none."""
-        return self._call("statistics", _moments, list(tokens)) or {}
+        return self._call("statistics", forms.moments, list(tokens)) or {}
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """One operation. None where the engine does not have it."""
         # Copies: an engine that writes into its inputs must not change what the next one is judged on.
         given = {role: array.copy() for role, array in inputs.items()}
-        return self._call("operation", _arrays, name, given, thing=name)
+        return self._call("operation", self._forms.outputs(name, inputs), name, given, thing=name)
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
         """The token it writes behind these, and log-probabilities by id. None where it has none."""
-        return self._call("complete", _next_token, list(tokens))
+        return self._call("complete", forms.next_token, list(tokens))
+
+    def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray | None:
+        """float [out, in], trit x scale, of the bytes of a format. None where it does not read the format."""
+
+        def convert(value: Any) -> np.ndarray:
+            return np.array(forms.numbers(value, f"{name} unpacked", tuple(shape)))
+
+        return self._call("unpack", convert, name, data, shape, thing=name)
+
+    def seconds(self, tokens: list[int]) -> dict[str, float] | None:
+        """``prefill``: seconds of reading these tokens at once; ``step``: of one more token. None where it says none.
+
+        Either may be missing.
+        """
+        return self._call("seconds", forms.seconds, list(tokens))
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""
-        return self._call(method, _plain, *arguments)
+        return self._call(method, forms.plain, *arguments)
+
+    def _attribute(self, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
+        """An attribute may be a property, which is code of the engine's too."""
+        with contained(f"reading its {name}", f"engine {type(self._engine).__name__}", "engine-failed"):
+            return convert(getattr(self._engine, name, default))
 
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
         if not self.has(method):
             return None
-        what = f"{method} {thing}".strip()
-        with contained(what, f"engine {self.name}", "engine-failed"), limited(self._seconds):
-            try:
-                value = getattr(self._engine, method)(*args)
-            except NotImplementedError:
+        what, engine = f"{method} {thing}".strip(), f"engine {self.name}"
+        with limited(self._seconds, what, engine):
+            with contained(what, engine, "engine-failed"):
+                try:
+                    value = getattr(self._engine, method)(*args)
+                except NotImplementedError:
+                    return None
+            if value is None:
                 return None
-            return None if value is None else convert(value)
+            with contained(f"the answer of {what}", engine, "engine-output"):
+                return convert(value)
 
 
 @contextlib.contextmanager
-def contained(what: str, engine: str, kind: str) -> Any:
-    """Run somebody else's code: its output goes to stderr, its exceptions become EngineError."""
+def contained(what: str, engine: str, kind: str) -> Iterator[None]:
+    """Run somebody else's code: its output goes to stderr, its exceptions become EngineError.
+
+    Of any base, or an engine that raises pytest's Skipped would be skipped. Ctrl-C is the user's.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except TritgoldError:
+    except TritgoldError as error:
+        raise error.located(thing=f"{engine}: {what}") from error.__cause__
+    except (KeyboardInterrupt, _LateError):
         raise
-    except _LateError as late:
-        raise EngineError(f"{what} {late}", kind="engine-timeout", thing=engine, hint="--timeout allows more") from None
-    except (Exception, SystemExit) as error:
-        raise EngineError(f"{what} failed: {type(error).__name__}: {error}", kind=kind, thing=engine) from error
+    except BaseException as error:
+        said = f"{type(error).__name__}: {printable(error)}"
+        raise EngineError(f"{what} failed: {said}", kind=kind, thing=engine) from error
 
 
 class _LateError(BaseException):
@@ -160,11 +240,11 @@ class _LateError(BaseException):
 
 
 @contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Interrupt somebody else's Python code after so many seconds; ``contained``, around it, says so. 0: never.
+def limited(seconds: float, what: str, engine: str) -> Iterator[None]:
+    """Interrupt somebody else's Python code after so many seconds, as an EngineError. 0: never.
 
-    By a signal, hence in the main thread alone, and not while native code runs that never returns to Python: that is
-    what a program is for (``cmd:``), which can be killed.
+    By a signal, hence in the main thread alone, and not while native code runs that never returns to Python: then the
+    guard, where there is one, ends the process (``guard``).
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not seconds or not is_main or not hasattr(signal, "setitimer"):
@@ -172,15 +252,20 @@ def limited(seconds: float) -> Iterator[None]:
         return
 
     def late(*_: Any) -> None:
-        raise _LateError(f"took longer than {seconds:g} s")
+        raise _LateError
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again each second, should it go on regardless
+    guard.tell(f"call {seconds:g} {what}")
     try:
         yield
+    except _LateError:
+        message = f"{what} took longer than {seconds:g} s"
+        raise EngineError(message, kind="engine-timeout", thing=engine, hint="--timeout allows more") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        guard.tell("back")
 
 
 def load_engine(
@@ -198,56 +283,33 @@ def load_engine(
     say: hears how far loading is, where the engine tells.
     Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
+    config = checkpoint.config
     room = max(capacity, TELLING_TOKENS)
     if spec == "reference":
         opener = importlib.import_module("tritgold_conformance.engines.reference").open_engine
-        return Candidate(opener(checkpoint, room), spec)
+        return Candidate(opener(checkpoint, room), spec, config=config)
     if spec == "xla":
         opener = importlib.import_module("tritgold_conformance.engines.xla").open_engine
-        return Candidate(opener(checkpoint, room, say=say), spec)
+        return Candidate(opener(checkpoint, room, say=say), spec, config=config)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
-        return Candidate(opener(checkpoint, model, seconds), spec)
+        return Candidate(opener(checkpoint, model, seconds), spec, config=config)
     if spec.startswith("cmd:"):
         opener = importlib.import_module("tritgold_conformance.engines.command").open_command
-        return Candidate(opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec)
+        return Candidate(opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec, config=config)
     if spec.startswith(("http:", "https:")):
         opener = importlib.import_module("tritgold_conformance.engines.http_server").open_server
-        return Candidate(opener(spec, checkpoint.config, seconds), spec)
+        return Candidate(opener(spec, config, seconds), spec, config=config)
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=WAYS)
     if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
         sys.path.insert(0, os.getcwd())
-    with contained("making it", f"engine {spec}", "engine-load"), limited(seconds):
+    what, thing = "making it", f"engine {spec}"
+    with limited(seconds, what, thing), contained(what, thing, "engine-load"):
         engine = getattr(importlib.import_module(module), name)(str(model))
-    candidate = Candidate(engine, spec, seconds)
-    if not any(candidate.has(method) for method in ("prefill", "trace", "operation", "complete")):
-        expected = "prefill(tokens), trace(tokens), operation(name, inputs) or complete(tokens)"
+    candidate = Candidate(engine, spec, seconds, config)
+    if not any(candidate.has(method) for method in JUDGED):
+        expected = f"one of {', '.join(JUDGED)}"
         raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
     return candidate
-
-
-def _floats(value: Any) -> np.ndarray:
-    """A copy as float64, from whatever can be read as numbers: bfloat16 too, and tensors of other libraries."""
-    return np.array(np.asarray(value), np.float64)
-
-
-def _next_token(value: Any) -> tuple[int, dict[int, float]]:
-    token, logprobs = value
-    return int(token), {int(i): float(x) for i, x in dict(logprobs).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    return list(value) if isinstance(value, list | tuple) else np.array(value)
-
-
-def _moments(value: Any) -> dict[str, dict[str, float]]:
-    return {str(name): {str(k): float(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
-
-
-def _arrays(value: Any) -> dict[str, np.ndarray]:
-    named = dict(getattr(value, "arrays", value))
-    return {str(name): np.array(array) for name, array in named.items() if array is not None}

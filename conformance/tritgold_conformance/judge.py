@@ -1,7 +1,7 @@
 """judge: one engine, one golden run -> one report. The levels in order, from the surest verdict to the widest."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from tritgold_conformance.activation_statistics import side_by_side
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.error_map import error_map
+from tritgold_conformance.files import judge_files
 from tritgold_conformance.free_running import FreeRunning, compare_traces
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
-from tritgold_conformance.notes import logits_note, operations_note, trace_note
-from tritgold_conformance.report import LEVELS, Level, Report, Side, Verdict
+from tritgold_conformance.notes import logits_note, operations_note, trace_note, unknown_names
+from tritgold_conformance.report import LEVELS, FreeRun, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
+from tritgold_conformance.statistics_level import judge_statistics
 from tritgold_conformance.teacher_forced import judge_operations
 from tritgold_conformance.text import TextVerdict, judge_text
 from tritgold_conformance.ties import BrokenTie, follow_ties
@@ -66,6 +69,8 @@ class _Judgement:
         self.golden, self.engine, self.say = golden, engine, say
         self.levels: dict[str, Level] = {}
         self.comparisons: list[Comparison] = []
+        self.from_files: list[Comparison] = []
+        self.from_statistics: list[Comparison] = []
         self.not_assessed: list[str] = []
         self.logits: list[LogitsVerdict] = []
         self.explanations: list[Explained] = []
@@ -77,7 +82,9 @@ class _Judgement:
     def report(self, model: str, with_speed: bool, options: tuple[str, ...]) -> Report:
         self.say("engine")
         self.engine.prepare(self.golden)
+        self.files()
         self.operations()
+        self.statistics()
         self.say("trace")
         if self.mode != LLAMA_CPP_Q8_K.id:
             self.trace = self.engine.trace(self.golden.tokens)
@@ -92,12 +99,14 @@ class _Judgement:
         self.steps()
         self.next_tokens()
         verdict = _verdict(self.levels)
-        timed = with_speed and verdict == "conforms" and self.engine.timed
+        timed = with_speed and verdict == "conforms"
         first = self.first_divergence()
+        engine = self.side(self.engine, timed)
+        reference = Candidate(ReferenceEngine(self.golden.checkpoint, len(self.golden.tokens)))
         return Report(
             verdict=verdict,
-            engine=self.side(self.engine, timed),
-            reference=self.side(Candidate(ReferenceEngine(self.golden.checkpoint, len(self.golden.tokens))), timed),
+            engine=engine,
+            reference=self.side(reference, engine.speed is not None),
             mode=self.mode,
             model=model,
             model_hash=self.golden.trace.model_hash,
@@ -108,13 +117,51 @@ class _Judgement:
             first_divergence=first,
             operations=self.comparisons,
             not_assessed=self.not_assessed + ([] if self.free is None else self.free.missing),
+            free_run=self.free_run_shown(),
             ties=[] if self.free is None else self.free.ties,
             noise=self.free.worst if self.free is not None and self.free.compared else None,
             logits=self.logits,
             text=self.text,
             statistics=side_by_side(self.golden.trace.arrays, self.trace),
+            repeat=self.command(model, options, None),
             reproduce=self.command(model, options, first),
         )
+
+    def files(self) -> None:
+        if not self.engine.has("unpack"):
+            self.levels["files"] = Level(status="not assessed", note="the engine has no unpack()")
+            return
+        self.say("packed bytes")
+        self.levels["files"], self.from_files = self.level_of(judge_files(self.engine))
+
+    def statistics(self) -> None:
+        given = {} if self.mode == LLAMA_CPP_Q8_K.id else self.engine.statistics(self.golden.tokens)
+        if not given:
+            lacks = "the engine gives no statistics()"
+            self.levels["statistics"] = Level(status="not assessed", note=lacks)
+            return
+        self.say("activation statistics")
+        level, self.from_statistics = self.level_of(judge_statistics(self.golden, given))
+        unknown = sorted(given.keys() - self.golden.trace.arrays.keys())
+        if unknown:
+            level.note = "; ".join(filter(None, (level.note, unknown_names(unknown))))
+        self.levels["statistics"] = level
+
+    def level_of(self, outcomes: Iterable[Comparison | str]) -> tuple[Level, list[Comparison]]:
+        """A level of comparisons, and of names that are not assessed."""
+        judged = list(outcomes)
+        comparisons = [c for c in judged if isinstance(c, Comparison)]
+        absent = [name for name in judged if isinstance(name, str)]
+        failed = sum(not c.passed for c in comparisons)
+        level = Level(
+            status="failed" if failed else "passed" if comparisons else "not assessed",
+            compared=len(comparisons),
+            failed=failed,
+            not_assessed=len(absent),
+            absent=absent,
+            note=operations_note(comparisons) or "the engine gave none of them",
+        )
+        return level, comparisons
 
     def operations(self) -> None:
         for level, judged in (("operations", judge_operations), ("vectors", judge_vectors)):
@@ -124,18 +171,9 @@ class _Judgement:
                 continue
             self.say("operations on golden inputs" if level == "operations" else "operations on telling inputs")
             outcomes = list(judged(self.golden, self.engine))
-            comparisons = [c for c in outcomes if isinstance(c, Comparison)]
-            absent = [name for name in outcomes if isinstance(name, str)]
-            failed = sum(not c.passed for c in comparisons)
-            self.levels[level] = Level(
-                status="failed" if failed else "passed" if comparisons else "not assessed",
-                compared=len(comparisons),
-                failed=failed,
-                not_assessed=len(absent),
-                note=operations_note(comparisons),
-            )
+            self.levels[level], comparisons = self.level_of(outcomes)
             self.comparisons += comparisons
-            self.not_assessed += absent
+            self.not_assessed += [name for name in outcomes if isinstance(name, str)]
 
     def follow(self, known: list[BrokenTie] | tuple[()]) -> None:
         """Run the golden model again with the engine's codes at ties: what its trace and its logits are held to."""
@@ -158,9 +196,16 @@ class _Judgement:
             compared=len(free.compared),
             failed=int(free.divergence is not None),
             not_assessed=len(free.missing),
+            absent=free.missing,
             note=trace_note(free, unknown, "" if strict else hidden),
         )
         self.free = free
+
+    def free_run_shown(self) -> FreeRun | None:
+        if self.free is None:
+            return None
+        errors = error_map(self.followed.arrays, self.trace, len(self.golden.tokens))
+        return FreeRun(compared=self.free.compared, divergence=self.free.divergence, errors=errors)
 
     def prefill(self) -> None:
         self.say("logits of one prefill")
@@ -231,9 +276,12 @@ class _Judgement:
         )
 
     def first_divergence(self) -> Comparison | None:
-        """The first failure in execution order, of those on golden inputs and of the free run."""
+        """The first failure in execution order: of reading bytes, of those on golden inputs, of the free run."""
         order = list(self.golden.trace.arrays)
-        failed = [c for c in self.comparisons if not c.passed]
+        for c in self.from_files:
+            if not c.passed:
+                return c
+        failed = [c for c in (*self.comparisons, *self.from_statistics) if not c.passed]
         if self.free is not None and self.free.divergence is not None:
             failed.append(self.free.divergence)
         return min(failed, key=lambda c: order.index(c.name.partition(" [")[0]), default=None)

@@ -1,5 +1,6 @@
 """What stands beside a level in the report: its figures in one line."""
 
+from tritgold.formats.untrusted_text import printable
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.free_running import FreeRunning
 from tritgold_conformance.logits import LogitsVerdict
@@ -26,8 +27,17 @@ def trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
     if hidden:
         notes.append(f"from {hidden} on a broken tie and a bug look alike: the trace shows no codes")
     if unknown:
-        notes.append(f"unknown names: {', '.join(unknown[:3])}{' ...' if len(unknown) > 3 else ''}")
+        notes.append(unknown_names(unknown))
     return "; ".join(notes)
+
+
+def unknown_names(names: list[str]) -> str:
+    """The first of the names that are not ours.
+
+    >>> unknown_names(["layer.0.q"])
+    'unknown names: layer.0.q'
+    """
+    return f"unknown names: {printable(', '.join(names[:3]))}{' ...' if len(names) > 3 else ''}"
 
 
 def logits_note(verdict: LogitsVerdict) -> str:

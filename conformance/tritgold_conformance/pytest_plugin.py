@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
     from tritgold_conformance.engine import Candidate
-    from tritgold_conformance.report import Report
+    from tritgold_conformance.report import Expected, Report
 
 # Position 0 alone sees no RoPE and no mask; two positions see both; 150 do not fit a batch of 128.
 INPUT_LENGTHS = (1, 2, 40, 150)
@@ -25,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tritgold-engine", default="xla", help="as for tritgold check (default: xla)")
     group.addoption("--tritgold-mode", default=None, help="arithmetic to judge by (default: the engine's own)")
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
+    group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
+    group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
@@ -69,7 +71,10 @@ def tritgold_report(
     from tritgold_conformance.commands.common import model_name
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge
+    from tritgold_conformance.reports.xfail import read_xfail, with_xfail
 
+    file = request.config.getoption("--tritgold-xfail")
+    known = read_xfail(Path(file)) if file else []
     config = tritgold_checkpoint.config
     if request.param > config.context:
         pytest.skip(f"not assessed: the model has {config.context} positions")
@@ -79,8 +84,25 @@ def tritgold_report(
     golden = GoldenRun.of(tritgold_checkpoint, tokens, named_arithmetic(mode or tritgold_engine.mode))
     options = ("--mode", mode) if mode else ()
     report = judge(golden, tritgold_engine, name, with_speed=False, options=options)
+    if file:
+        report = with_xfail(report, known, file, request.config.getoption("--tritgold-xfail-strict"))
     request.config.stash[_REPORTS].append(report)
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A strict xfail file with a stale entry fails a run that would have passed."""
+    strict = session.config.getoption("--tritgold-xfail-strict")
+    if strict and session.exitstatus == pytest.ExitCode.OK and _stale(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _stale(config: pytest.Config) -> list["Expected"]:
+    """Entries of the xfail file that are stale over all the inputs that were judged."""
+    from tritgold_conformance.reports.xfail import stale_in_all
+
+    reports: list[Report] = config.stash[_REPORTS]
+    return stale_in_all(reports)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -100,3 +122,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         )
         if report.exit_code:
             terminalreporter.write_line(f"  reproduce: {report.reproduce}")
+    for entry in _stale(config):
+        terminalreporter.write_line(f"stale xfail entry, line {entry.line}: {entry.pattern} {entry.state}")

@@ -1,59 +1,87 @@
 """A report on a terminal: rich tables, read by people. What machines read is the JSON."""
 
+import re
+
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as without_markup
 from rich.table import Table
 from rich.text import Text
 
 from tritgold_conformance.compare import Comparison
+from tritgold_conformance.diagnosis import render as diagnosis
 from tritgold_conformance.free_running import FreeRunning
-from tritgold_conformance.report import Report, Side
+from tritgold_conformance.report import Report, Side, Xfail
+from tritgold_conformance.reports.safe import clean, command_text
 from tritgold_conformance.speed import RUNS
 
-_STYLES = {"passed": "green", "failed": "bold red", "not assessed": "yellow"}
-_LEVELS = {
+_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
+LEVEL_WORDS = {
+    "files": "packed bytes, read",
     "operations": "each operation on golden inputs",
     "vectors": "operations on telling inputs",
+    "statistics": "activation statistics",
     "trace": "activations, free-running",
     "logits": "logits of one prefill",
     "continued": "logits of a prompt in pieces",
     "steps": "logits token by token",
     "text": "next token, likeliest tokens",
 }
+_VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 
 
 def render(report: Report, console: Console) -> None:
     """Print the verdict table, the first divergence, activation statistics and tokens/s."""
-    c = report.config
+    c = {key: _shown(str(value)) for key, value in report.config.items()}
     console.print(
-        f"[bold]{escape(report.engine.name)}[/] ({_versions(report.engine)}) against "
-        f"[bold]{report.reference.name}[/], mode {report.mode}"
+        f"[bold]{_shown(report.engine.name)}[/] ({_versions(report.engine)}) against "
+        f"[bold]{_shown(report.reference.name)}[/], mode {_shown(report.mode)}"
     )
     console.print(
-        f"model {escape(report.model)} ({report.model_hash[:12]}): {c['layers']} layers, hidden {c['hidden']}, "
+        f"model {_shown(report.model)} ({_shown(report.model_hash[:12])}): {c['layers']} layers, hidden {c['hidden']}, "
         f"{c['heads']}/{c['kv_heads']} heads, vocabulary {c['vocab']}; {len(report.tokens)} tokens\n"
     )
     console.print(_levels(report))
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
         for line in failing_groups([c.name for c in report.operations if not c.passed]):
-            console.print(f"  failing: {escape(line)}")
+            console.print(f"  failing: {_shown(line)}")
     if report.statistics:
         console.print("\nActivations, root mean square, engine / golden:")
         console.print(_statistics(report))
     if report.engine.speed is not None:
         console.print(f"\nTokens per second, prefill of {report.engine.speed.tokens}, medians of {RUNS}:")
         console.print(_speed(report))
-    style = "bold green" if report.exit_code == 0 else "bold red"
-    console.print(Text(f"\n{report.engine.name} {report.verdict}.", style=style))
+    if report.xfail is not None:
+        _xfail(report.xfail, console)
+    style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
+    console.print(Text(f"\n{clean(report.engine.name)} {_VERDICTS.get(report.verdict, report.verdict)}.", style=style))
     if report.exit_code:
-        console.print(f"To see this alone: [bold]{escape(report.reproduce)}[/]", soft_wrap=True)
+        console.print(f"To see this alone: [bold]{without_markup(command_text(report.reproduce))}[/]", soft_wrap=True)
+    if report.diagnosis is not None:
+        console.print("\nDiagnosis (tritgold diagnose says more)")
+        diagnosis.render(report.diagnosis, console)
+
+
+def _xfail(xfail: Xfail, console: Console) -> None:
+    fails = sum(entry.state == "fails" for entry in xfail.entries)
+    console.print(f"\nKnown failures, {_shown(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
+    for entry in xfail.stale:
+        console.print(f"  [bold red]stale[/], line {entry.line}: {_shown(entry.pattern)} {entry.state}; take it out")
+    for entry in xfail.entries:
+        if entry.state == "not assessed":
+            console.print(f"  line {entry.line}: {_shown(entry.pattern)} was [yellow]not assessed[/]")
+
+
+def _shown(text: str) -> str:
+    """Text of an engine, or of a report that somebody sent: neither markup nor escapes of the terminal."""
+    return without_markup(clean(text))
 
 
 def _versions(side: Side) -> str:
-    return escape(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
+    return _shown(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
 
 
 def _levels(report: Report) -> Table:
@@ -63,15 +91,15 @@ def _levels(report: Report) -> Table:
     for name, level in report.levels.items():
         counts = (str(level.compared), str(level.failed), str(level.not_assessed))
         status = Text(level.status, style=_STYLES[level.status])
-        table.add_row(_LEVELS[name], status, *counts, escape(level.note))
+        table.add_row(LEVEL_WORDS[name], status, *counts, _shown(level.note))
     return table
 
 
 def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
-    console.print(f"\n[bold red]{heading}: {escape(first.name)}[/]: {escape(first.what)}")
-    if first.worst:
+    console.print(f"\n[bold red]{heading}: {_shown(first.name)}[/]: {_shown(first.what)}")
+    if first.worst and first.engine is not None and first.golden is not None:
         console.print(f"  worst at {first.worst}: engine {first.engine:.9g}, golden {first.golden:.9g}")
-    console.print(f"  allowed: {escape(first.why)}")
+    console.print(f"  allowed: {_shown(first.why)}")
 
 
 def _statistics(report: Report) -> Table:
@@ -80,7 +108,8 @@ def _statistics(report: Report) -> Table:
     for what in _SHOWN_STATISTICS:
         table.add_column(what, justify="right")
     table.add_column("zeros in ffn_act", justify="right")
-    for layer in range(report.config["layers"]):
+    numbers = (re.match(r"layers\.(\d{1,9})\.", name) for name in report.statistics)
+    for layer in sorted({int(found[1]) for found in numbers if found}):
         cells = [_rms_pair(report, f"layers.{layer}.{what}") for what in _SHOWN_STATISTICS]
         act = report.statistics.get(f"layers.{layer}.ffn_act")
         zeros = "-" if act is None else f"{act['engine'].zeros:.1%} / {act['golden'].zeros:.1%}"
@@ -102,7 +131,8 @@ def _speed(report: Report) -> Table:
     for side in (report.engine, report.reference):
         if side.speed is not None:
             rates = (side.speed.prefill, side.speed.decode)
-            table.add_row(side.name, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
+            clock = CLOCKS.get(side.speed.clock, "")
+            table.add_row(_shown(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
     return table
 
 
@@ -145,6 +175,6 @@ def failing_groups(names: list[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        _, layer, what = name.split(".", 2) if name.startswith("layers.") else ("", "", name)
+        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d{1,9}\.", name) else ("", "", name)
         groups.setdefault(what, []).append(layer)
     return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

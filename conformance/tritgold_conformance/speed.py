@@ -2,6 +2,10 @@
 
 Only engines that have passed are timed (a fast wrong answer has no speed), and the reference is timed in the
 same process a moment apart, so that the ratio means something on a noisy machine.
+
+Whose clock: ``judge``, around calls of a class or answers of a server; ``program``, our own program's around calls of a
+peer; ``engine``, a program's word for it (``answer.json``), which nobody has checked. Starting a program and reading a
+model is in none of them.
 """
 
 import statistics
@@ -17,18 +21,28 @@ ENOUGH = 15.0  # seconds: a run that takes longer is not repeated
 
 @dataclass(frozen=True)
 class Speed:
-    """tokens/s, medians of up to RUNS; decode is None for an engine without ``step``. tokens: length of the input."""
+    """tokens/s; None where it was not measured. tokens: length of the input. clock: one of the three above."""
 
     prefill: float | None
     decode: float | None
     tokens: int
+    clock: str = "judge"
 
 
-def measure_speed(engine: Candidate, tokens: list[int], steps: int = 16) -> Speed:
-    """Time ``prefill`` over the tokens and ``steps`` single steps behind a prompt of one token."""
+def measure_speed(engine: Candidate, tokens: list[int], steps: int = 16) -> Speed | None:
+    """Time ``prefill`` over the tokens and ``steps`` single steps behind a prompt of one token.
+
+    An engine that calls do not time is asked for its ``seconds``; None where it says nothing.
+    """
+    if not engine.timed:
+        said = engine.seconds(tokens)
+        if not said:
+            return None
+        prefill, step = said.get("prefill"), said.get("step")
+        return Speed(prefill and len(tokens) / prefill, step and 1 / step, len(tokens), engine.clock)
     steps = min(steps, len(tokens) - 1)
 
-    def prefill() -> None:
+    def prefill_all() -> None:
         engine.prefill(tokens)
 
     def decode() -> None:
@@ -39,12 +53,14 @@ def measure_speed(engine: Candidate, tokens: list[int], steps: int = 16) -> Spee
         engine.reset()
         engine.step(tokens[0])
 
-    reading = len(tokens) / _median(prefill, engine.reset) if engine.has("prefill") else None
-    writing = steps / _median(decode, begin) if engine.has("step") and steps > 0 else None
+    if not engine.has("prefill") and not engine.has("step"):
+        return None
+    reading = len(tokens) / median_seconds(prefill_all, engine.reset) if engine.has("prefill") else None
+    writing = steps / median_seconds(decode, begin) if engine.has("step") and steps > 0 else None
     return Speed(reading, writing, len(tokens))
 
 
-def _median(timed: Callable[[], None], before: Callable[[], None]) -> float:
+def median_seconds(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
     """Median seconds of RUNS calls, after one that is not counted (compilation, first touch of memory).
 
     An engine that needs more than ENOUGH for one call is timed once.

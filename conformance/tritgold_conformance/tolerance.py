@@ -8,7 +8,7 @@ element left out, an eps of another size or a scale off by a percent is outside.
 
 import numpy as np
 
-from tritgold.config import ModelConfig
+from tritgold.config import Activation, ModelConfig
 from tritgold.graph import Operation
 from tritgold.weights import ModelWeights
 from tritgold_conformance.compare import Bound, Exact, TieAwareCodes, Tolerance, Ulp
@@ -30,26 +30,30 @@ def tolerances(
         case "embedding":
             return {"x": Exact("a look-up: widening bf16 to float32 is exact")}
         case "rms_norm":
-            return {"x": _norm(inputs["x"].shape[-1])}
+            return {"x": norm_tolerance(inputs["x"].shape[-1])}
         case "quantize":
             return _quantize(inputs["x"])
         case "bit_linear":
             return {"acc": Exact(), "out": Ulp(4, "acc, s and w meet in two or three float32 operations")}
         case "rope":
-            return {role: _rotation(inputs[role], config) for role in ("q", "k")}
+            heads = {"q": config.heads, "k": config.kv_heads}
+            shaped = {r: inputs[r].reshape(len(inputs[r]), n, config.head_dim) for r, n in heads.items()}
+            positions = np.arange(len(inputs["q"]))
+            return {r: rotation_tolerance(x, positions, config.rope_theta) for r, x in shaped.items()}
         case "softmax":
-            return {"x": _softmax(inputs["q"], inputs["k"])}
+            return {"x": softmax_tolerance(inputs["q"], inputs["k"])}
         case "mix":
-            return {"x": _mix(inputs["probs"], inputs["v"], config)}
+            return {"x": mix_tolerance(inputs["probs"], inputs["v"].reshape(-1, config.kv_heads, config.head_dim))}
         case "ffn_activation":
-            return {"x": _activation(inputs["gate"], inputs["up"], config)}
+            return {"x": activation_tolerance(inputs["gate"], inputs["up"], config.activation)}
         case "add":
             return {"x": Ulp(1, "one float32 addition")}
         case "lm_head":
             return {"x": _head(inputs["x"], weights)}
 
 
-def _norm(width: int) -> Tolerance:
+def norm_tolerance(width: int) -> Tolerance:
+    """Of RMSNorm over so many channels."""
     # Squares are positive and the root halves their sum's error: sequential float32 stays below a third of this,
     # while at width 2560 an eps of 1e-6 for 1e-5 moves a token of unit variance by 37 units.
     return Ulp(4 + float(np.sqrt(width)) / 2, "a sum of squares, a root that halves its error, two products")
@@ -64,24 +68,24 @@ def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
     }
 
 
-def _rotation(x: np.ndarray, config: ModelConfig) -> Tolerance:
-    tokens = x.shape[0]
-    heads = np.abs(x.reshape(tokens, -1, config.head_dim)).astype(np.float64)
-    half = config.head_dim // 2
+def rotation_tolerance(x: np.ndarray, positions: np.ndarray, theta: float) -> Tolerance:
+    """Of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
+    heads, half = np.abs(x).astype(np.float64), x.shape[2] // 2
     pair = heads[..., :half] + heads[..., half:]
-    frequency = config.rope_theta ** (-2.0 * np.arange(half) / config.head_dim)
-    angle = np.arange(tokens)[:, None, None] * frequency
+    frequency = theta ** (-2.0 * np.arange(half) / x.shape[2])
+    angle = positions[:, None, None] * frequency
     limit = (4 + 2 * angle) * U * pair
     return Bound(np.concatenate([limit, limit], axis=2), "float32 angles: position * frequency carries two roundings")
 
 
-def _softmax(q: np.ndarray, k: np.ndarray) -> Tolerance:
+def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0) -> Tolerance:
+    """Of the softmax over the keys that each token sees; start: position of the first token."""
     tokens, heads, head_dim = q.shape
     group = heads // k.shape[1]
     by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)
     # |score| <= sum |q_i k_i| / sqrt(d): the error of a score, hence of the exponent, hence relative of e^score.
     magnitude = np.einsum("thd,shd->hts", np.abs(q).astype(np.float64), by_head) / np.sqrt(head_dim)
-    causal = np.tril(np.ones((tokens, k.shape[0])))
+    causal = np.tri(tokens, k.shape[0], start)
     exponent = (sum_roundings(head_dim) * U * magnitude * causal).max(axis=2, keepdims=True)
     scores = np.einsum("thd,shd->hts", q.astype(np.float64), np.repeat(k, group, axis=1)) / np.sqrt(head_dim)
     scores = np.where(causal > 0, scores, -np.inf)
@@ -91,16 +95,17 @@ def _softmax(q: np.ndarray, k: np.ndarray) -> Tolerance:
     return Bound(limit, "the score's rounding moves the exponent; then one sum over the keys")
 
 
-def _mix(probs: np.ndarray, v: np.ndarray, config: ModelConfig) -> Tolerance:
-    keys = probs.shape[2]
-    values = np.abs(v.reshape(keys, config.kv_heads, config.head_dim)).astype(np.float64)
-    by_head = np.repeat(values, config.heads // config.kv_heads, axis=1)
-    magnitude = np.einsum("hts,shd->thd", probs.astype(np.float64), by_head).reshape(probs.shape[1], -1)
+def mix_tolerance(probs: np.ndarray, v: np.ndarray) -> Tolerance:
+    """Of the weighted sum of values [keys, kv_heads, head_dim] by probabilities [heads, tokens, keys]."""
+    heads, tokens, keys = probs.shape
+    by_head = np.repeat(np.abs(v).astype(np.float64), heads // v.shape[1], axis=1)
+    magnitude = np.einsum("hts,shd->thd", probs.astype(np.float64), by_head).reshape(tokens, -1)
     return Bound(sum_roundings(keys) * U * magnitude, "one sum over the keys of probability * value")
 
 
-def _activation(gate: np.ndarray, up: np.ndarray, config: ModelConfig) -> Tolerance:
-    if config.activation == "relu2":
+def activation_tolerance(gate: np.ndarray, up: np.ndarray, activation: Activation) -> Tolerance:
+    """Of the gate's function times up."""
+    if activation == "relu2":
         return Ulp(4, "two products")
     g = gate.astype(np.float64)
     with np.errstate(over="ignore"):

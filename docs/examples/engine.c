@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void die(const char *what, const char *thing) { fprintf(stderr, "%s: %s\n", what, thing); exit(1); }
 static void *room(size_t bytes) { void *p = calloc(bytes + 1, 1); if (!p) die("no memory", "calloc"); return p; }
@@ -318,17 +319,25 @@ int main(int count, char **arguments) {
 
     Node *list = find(requests, "operations"), *trace = find(requests, "trace");
     for (Node *r = list ? list->child : NULL; r; r = r->next) operation(r);
+    double prefill_seconds = 0, step_seconds = 0;
     if (trace) { tracing = 1; session(find(trace, "tokens"), NULL); tracing = 0; }
     list = find(requests, "logits");
     for (Node *r = list ? list->child : NULL; r; r = r->next) {
         char name[256]; numbers(find(r, "tokens"), &n); format(name, "logits/%s", word(r, "id"));
+        clock_t began = clock();
         float *rows = session(find(r, "tokens"), find(r, "chunks"));
+        double took = (double)(clock() - began) / CLOCKS_PER_SEC; /* of this one thread's CPU */
+        if (!strcmp(word(r, "id"), "prefill")) prefill_seconds = took;
+        if (!strcmp(word(r, "id"), "steps")) step_seconds = took / (double)n;
         add(&out, name, "F32", n, vocab, 1, 2)->data = (char *)rows;
     }
     snprintf(path, sizeof path, "%s/outputs.safetensors", arguments[count - 1]); save(&out, path);
     snprintf(path, sizeof path, "%s/answer.json", arguments[count - 1]);
     FILE *file = fopen(path, "w"); if (!file) die("cannot be written", path);
-    fprintf(file, "{\"protocol\": \"tritgold.command/1\", \"name\": \"engine.c\", \"versions\": {\"C\": \"%ld\"}}\n",
+    fprintf(file, "{\"protocol\": \"tritgold.command/1\", \"name\": \"engine.c\", \"versions\": {\"C\": \"%ld\"}",
             __STDC_VERSION__);
+    if (prefill_seconds > 0 && step_seconds > 0)
+        fprintf(file, ", \"seconds\": {\"prefill\": %.9g, \"step\": %.9g}", prefill_seconds, step_seconds);
+    fputs("}\n", file);
     return fclose(file) ? 1 : 0;
 }

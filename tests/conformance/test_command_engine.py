@@ -1,6 +1,5 @@
 """Programs as engines: the protocol, the limits, and programs that misbehave."""
 
-import contextlib
 import json
 import os
 import shlex
@@ -17,6 +16,7 @@ import numpy as np
 import program_engine
 import pytest
 from click.testing import CliRunner
+from left_behind import sleeping
 from safetensors.numpy import load_file
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
@@ -25,11 +25,13 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.cli import main
 from tritgold_conformance.engine import load_engine
 from tritgold_conformance.engines import process
-from tritgold_conformance.engines.asked import Asked, output_shapes
+from tritgold_conformance.engines.asked import Asked
 from tritgold_conformance.engines.exchange import write_model, write_requests
+from tritgold_conformance.forms import output_shapes
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.report import Report
+from tritgold_conformance.speed import Speed
 
 ROOT = Path(__file__).parents[2]
 NUMBER = str(10_000_000 + os.getpid())  # seconds; tells the tests of one process from those of another
@@ -56,19 +58,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     yield
     assert list(scratch.iterdir()) == []
-    assert sleeping() == []
-
-
-def sleeping() -> list[str]:
-    """Command lines that hold this test process' number: programs, and the children that they left asleep."""
-    if Path("/proc/self/cmdline").exists():
-        lines = []
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    else:
-        lines = subprocess.run(["ps", "-axwwo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if NUMBER in line.split() and "tritgold_conformance" not in line]
+    assert sleeping(NUMBER) == []
 
 
 def program(mode: str) -> str:
@@ -93,7 +83,8 @@ def test_a_program_that_is_right_conforms_on_every_level(golden: GoldenRun, mode
     assert report.exit_code == 0
     assert {c.outcome for c in report.operations} == {"equal"}
     assert (report.engine.name, report.engine.versions) == ("program", {"program": "1"})
-    assert report.engine.speed is None, "a program's start is no token's time"
+    assert report.engine.speed == Speed(9 / 0.25, 1 / 0.125, 9, "engine"), "its own clock: a start is no token's time"
+    assert report.reference.speed is not None
 
 
 def test_it_is_run_once(golden: GoldenRun, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +126,13 @@ def test_what_was_not_foreseen_is_asked_anew(golden: GoldenRun, model: Path) -> 
 
 @pytest.mark.parametrize(
     ("mode", "given"),
-    [("logits only", {"logits", "continued", "steps"}), ("text only", {"text"}), ("greedy only", {"text"})],
+    [
+        ("logits only", {"logits", "continued", "steps"}),
+        ("text only", {"text"}),
+        ("greedy only", {"text"}),
+        ("files only", {"files"}),
+        ("statistics only", {"statistics"}),
+    ],
 )
 def test_what_is_left_out_is_not_assessed(golden: GoldenRun, model: Path, mode: str, given: set[str]) -> None:
     report = judged(golden, model, mode)
@@ -174,10 +171,12 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
         dtype = {"int8": "I8", "float32": "F32"}[str(tensor.dtype)]
         assert dtype in page
     config, requests = (json.loads((folder / name).read_text()) for name in ("config.json", "requests.json"))
-    for key in (*config, *requests, *requests["logits"][0], *requests["operations"][0], "answer.json"):
+    parts = (requests["logits"][0], requests["operations"][0], requests["files"][0])
+    for key in (*config, *requests, *(key for part in parts for key in part), "answer.json"):
         assert f"`{key}`" in page, key
     inputs = load_file(folder / "inputs.safetensors")
     wanted = {name for asked in requests["operations"] for name in asked["inputs"].values()}
+    wanted |= {file["data"] for file in requests["files"]}
     assert inputs.keys() == wanted
     assert np.array_equal(inputs["layers.0.q.out"], golden.trace["layers.0.q.out"])
     assert [s["chunks"] for s in requests["logits"]] == [[9], [3, 4, 1, 1], [1] * 9]
@@ -211,6 +210,9 @@ HOSTILE = {
     "large json": ("engine-output", "answer.json cannot be read"),
     "no object": ("engine-output", "of another protocol: found 'list'"),
     "old protocol": ("engine-output", "of another protocol: found 'tritgold.command/0'"),
+    "odd seconds": ("engine-output", "seconds is no {what: seconds}: found step: -1.0"),
+    "seconds of text": ("engine-output", "seconds is no {what: seconds}"),
+    "odd refusals": ("engine-output", "refused is no list of ids"),
     "odd versions": ("engine-output", "versions is no object"),
     "json alone": ("engine-output", "wrote no outputs.safetensors"),
     "truncated": ("engine-output", "outputs.safetensors: tensor 'logits/prefill': ends behind the end of the file"),
@@ -249,6 +251,10 @@ def test_a_program_that_misbehaves_is_not_judged(golden: GoldenRun, model: Path,
     [
         ("nan", "logits", "non-finite"),
         ("wrong", "logits", "sign flipped"),
+        ("files wrong", "files", "i2_s [random trits]: 43663 of 65536 differ: sign flipped"),
+        ("damaged files read", "files", "was read as if it were whole"),
+        ("statistics wrong", "statistics", "layers.1.ffn_act: rms is"),
+        ("statistics not finite", "statistics", "layers.1.ffn_act: non-finite: rms"),
         ("text not a number", "text", "non-finite"),
         ("text beyond", "text", "outside the vocabulary"),
     ],
@@ -300,7 +306,7 @@ def test_interrupting_the_judge_ends_the_program(model: Path) -> None:
     judge_process = subprocess.Popen([*words, "--engine", program("hang")], env=environment, stderr=subprocess.PIPE)
     with judge_process:
         deadline = time.monotonic() + 30
-        while not sleeping() and time.monotonic() < deadline:
+        while not sleeping(NUMBER) and time.monotonic() < deadline:
             time.sleep(0.1)
         judge_process.send_signal(2)
         assert judge_process.wait(30) == 130
@@ -325,7 +331,9 @@ def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: 
     golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
     report = judge(golden, load_engine(f"cmd:{shlex.quote(os.path.join('.', engine))}", path, checkpoint, tokens), "m")
     assert report.exit_code == 0, report.levels
-    assert {n for n, s in statuses(report).items() if s == "not assessed"} == {"text"}
+    assert {n for n, s in statuses(report).items() if s == "not assessed"} == {"files", "statistics", "text"}
+    assert report.engine.speed is not None
+    assert report.engine.speed.clock == "engine"
     assert report.engine.name == "engine.c"
 
 

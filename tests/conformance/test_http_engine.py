@@ -102,7 +102,7 @@ def vllm(row: Rows, count: int) -> dict[str, Any]:
     return {"choices": [{"text": "t", "logprobs": {"tokens": [f"token_id:{best[0]}"], "top_logprobs": [shown]}}]}
 
 
-def judged(golden: GoldenRun, model: Path, answer: Answer, seconds: float = 20, query: str = "") -> Report:
+def judged(golden: GoldenRun, model: Path, answer: Answer, query: str = "") -> Report:
     """answer(prompt, count) -> what the server says, an object or text."""
 
     def handle(request: Handler, body: dict[str, Any]) -> None:
@@ -112,8 +112,8 @@ def judged(golden: GoldenRun, model: Path, answer: Answer, seconds: float = 20, 
         request.send(said if isinstance(said, str | bytes) else json.dumps(said))
 
     with server(handle) as address:
-        engine = load_engine(address + query, model, golden.checkpoint, COUNT, seconds)
-        return judge(golden, engine, "small")
+        engine = load_engine(address + query, model, golden.checkpoint, COUNT, 20)
+        return judge(golden, engine, "small", with_speed=False)
 
 
 def rows_of(golden: GoldenRun, change: Callable[[Rows], Rows] = lambda rows: rows) -> Callable[[list[int]], Rows]:
@@ -132,7 +132,6 @@ def test_a_right_server_conforms_as_far_as_it_can_be_seen(golden: GoldenRun, mod
     assert report.levels["text"].compared == COUNT
     assert f"greedy token equal at {COUNT} of {COUNT}; the 20 log-probabilities" in report.levels["text"].note
     assert report.engine.versions["model"] == "small"
-    assert report.engine.speed is None
 
 
 def test_how_many_are_shown_can_be_said(golden: GoldenRun, model: Path) -> None:
@@ -140,6 +139,34 @@ def test_how_many_are_shown_can_be_said(golden: GoldenRun, model: Path) -> None:
     report = judged(golden, model, lambda prompt, count: llama_cpp(row(prompt), count), query="?logprobs=5")
     assert report.text is not None
     assert {position.shown for position in report.text.positions} == {5}
+
+
+SECONDS_A_TOKEN = 2e-3
+
+
+@pytest.mark.parametrize("says_usage", [True, False])
+def test_its_speed_is_measured_by_the_judge_s_clock(golden: GoldenRun, model: Path, says_usage: bool) -> None:
+    """A server that sleeps for each token read that is new to it, and for each one written."""
+    row, seen = rows_of(golden), set[tuple[int, ...]]()
+
+    def handle(request: Handler, body: dict[str, Any]) -> None:
+        prompt, count = body["prompt"], body["max_tokens"]
+        known = max((n for n in range(len(prompt) + 1) if tuple(prompt[:n]) in seen), default=0)
+        seen.update(tuple(prompt[:n]) for n in range(1, len(prompt) + 1))
+        time.sleep(SECONDS_A_TOKEN * (len(prompt) - known + count - 1))
+        said = llama_cpp(row(prompt), 20) if "logprobs" in body else {"choices": [{"text": "t"}]}
+        request.send(json.dumps(said | ({"usage": {"completion_tokens": count}} if says_usage else {})))
+
+    with server(handle) as address:
+        report = judge(golden, load_engine(address, model, golden.checkpoint, COUNT, 20), "small")
+    speed = report.engine.speed
+    assert speed is not None
+    assert (speed.tokens, speed.clock, report.exit_code) == (COUNT, "judge", 0)
+    assert speed.prefill is not None
+    assert speed.prefill <= 1 / SECONDS_A_TOKEN, "no cache may answer"
+    assert (speed.decode is not None) == says_usage
+    if speed.decode is not None:
+        assert speed.decode < 1.2 / SECONDS_A_TOKEN, "the time to read the prompt and to answer is taken off"
 
 
 WRONG: dict[str, tuple[Callable[[Rows], Rows], str]] = {

@@ -55,10 +55,16 @@ def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
 def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
     held = set(names(wheel))
     for folder in ("reference", "accelerated", "conformance"):
-        for path in (ROOT / folder).rglob("*.py"):
+        for path in [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.css")]:
             assert str(path.relative_to(ROOT / folder)) in held
     for path in (ROOT / "reference/tritgold/golden").rglob("*.*"):
         assert path.suffix == ".pyc" or str(path.relative_to(ROOT / "reference")) in held
+
+
+def test_the_hashes_of_the_conformance_cases_are_in_the_wheel(wheel: Path) -> None:
+    """The cases themselves are not: they are written by a command, and compared with these."""
+    assert "tritgold_conformance/case_vectors/manifest.json" in names(wheel)
+    assert not [n for n in names(wheel) if n.endswith(("cases.json", "expected.safetensors"))]
 
 
 def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -67,9 +73,10 @@ def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_installed_command_judges(installed: Path) -> None:
-    done = run(installed, "tritgold", "check", "--engine", "reference", "--tokens", "4")
+    done = run(installed, "tritgold", "check", "--engine", "reference", "--tokens", "4", "--report", "page.html")
     assert done.returncode == 0, done.stderr
     assert "reference conforms." in done.stdout
+    assert "</style>" in (installed.parent / "page.html").read_text("utf-8")
 
 
 def test_the_installed_suite_judges(installed: Path) -> None:
@@ -83,3 +90,9 @@ def test_without_jax_the_installed_command_says_what_to_install(installed: Path)
     done = run(installed, "tritgold", "check")
     assert done.returncode == 3
     assert "pip install 'tritgold[xla]'" in done.stderr
+
+
+def test_the_installed_command_writes_the_cases_that_were_recorded(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, "tritgold", "vectors", str(tmp_path / "cases")).returncode == 0
+    done = run(installed, "tritgold", "vectors", str(tmp_path / "cases"), "--check")
+    assert done.returncode == 0, done.stderr

@@ -6,15 +6,13 @@ What needs no peer is tested everywhere: which Python they run by, and what is s
 import json
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from judged import llama_cpp_server
 from small_models import llama_like
 
 from tritgold.checkpoint import open_checkpoint
@@ -88,7 +86,7 @@ def test_another_mode_is_another_verdict() -> None:
     """The reference is right in its own mode, and the report says which one it was held to."""
     code, report = check("reference", "kjv-ar", "--mode", "llama-cpp-q8_k", "--no-speed")
     assert (code, report["mode"]) == (1, "llama-cpp-q8_k/1")
-    assert statuses(report, "not assessed") == {"operations", "vectors", "trace", "text"}
+    assert statuses(report, "not assessed") == {"files", "operations", "vectors", "statistics", "trace", "text"}
     assert "--mode llama-cpp-q8_k" in report["reproduce"]
     words = ["check", "--engine", "reference", "--mode", "llama-cpp-q8_k", "--only", "layers.0.q", "--tokens", "2"]
     assert CliRunner().invoke(main, words).exit_code == 2
@@ -106,6 +104,8 @@ def test_transformers_conforms(model: str) -> None:
     assert statuses(report, "passed") == {"trace", "logits", "continued", "steps"}
     assert report["levels"]["operations"]["status"] == report["levels"]["text"]["status"] == "not assessed"
     assert report["engine"]["versions"].keys() == {"transformers", "torch"}
+    assert report["engine"]["speed"]["clock"] == "program"
+    assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
     assert report["levels"]["trace"]["compared"] > 10 * report["config"]["layers"]
 
 
@@ -145,6 +145,8 @@ def test_llama_cpp_conforms_in_its_mode(tmp_path: Path) -> None:
     assert statuses(report, "passed") == {"text"}
     assert report["mode"] == "llama-cpp-q8_k/1"
     assert {position["shown"] for position in report["text"]["positions"]} == {259}
+    assert report["engine"]["speed"]["clock"] == "program"
+    assert report["engine"]["speed"]["prefill"] > 0
     code, report = check("llama.cpp", path, "--mode", "golden")
     assert code == 1, "by token it would have other codes than by block"
     assert report["levels"]["text"]["failed"] == 16
@@ -171,21 +173,6 @@ def test_a_file_that_llama_cpp_refuses_cannot_be_judged(tmp_path: Path) -> None:
     assert "llama.cpp refuses the file" in error["hint"]
 
 
-@contextmanager
-def llama_cpp_server(model: Path) -> Iterator[str]:
-    words = [PYTHON, str(HERE / "llama_cpp_server.py"), str(model)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        address = server.stdout.readline().decode().strip()
-        assert address.startswith("http://127.0.0.1:"), address
-        try:
-            yield address
-        finally:
-            server.stdin.close()
-            server.wait(30)
-
-
 @live
 @pytest.mark.parametrize("shown", [5, 259])
 def test_a_real_server_is_judged_over_http(tmp_path: Path, shown: int) -> None:
@@ -198,6 +185,8 @@ def test_a_real_server_is_judged_over_http(tmp_path: Path, shown: int) -> None:
         engine = f"{address}?logprobs={shown}"
         code, report = check(engine, path, "--mode", "llama-cpp-q8_k")
         assert code == 0, report["levels"]["text"]
+        assert report["engine"]["speed"]["clock"] == "judge"
+        assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
         assert statuses(report, "passed") == {"text"}
         assert report["levels"]["text"]["compared"] == 16
         assert {position["shown"] for position in report["text"]["positions"]} == {shown}

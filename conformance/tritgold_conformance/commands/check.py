@@ -1,6 +1,7 @@
 """tritgold check: judge an engine against the golden model."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
 @click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
 @click.option("--diagnose/--no-diagnose", "ask", default=True, help="Look for the fault of an engine that fails.")
+@common.report_option
+@click.option(
+    "--xfail",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What this engine is known to fail (docs/reports.md): no failure, and never a pass.",
+)
+@click.option("--xfail-strict", is_flag=True, help="A stale entry of that file makes the exit code 1.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 @common.model_options
 @common.json_option
+@common.guarded
 def check(
     spec: str,
     timeout: int | None,
@@ -37,6 +46,9 @@ def check(
     only: str,
     speed: bool,
     ask: bool,
+    report_files: tuple[Path, ...],
+    xfail: Path | None,
+    xfail_strict: bool,
     schema: bool,
     reading: common.Reading,
     as_json: bool,
@@ -45,8 +57,8 @@ def check(
 
     Operations on golden inputs, activations, logits at every position, tokens/s.
 
-    Exit code 0: it conforms. 1: it does not; the first divergence in execution order is named. 3: it could not
-    be judged. 5: nothing was checked.
+    Exit code 0: it conforms, or fails as its xfail file says and nowhere else. 1: it does not; the first divergence in
+    execution order is named. 3: it could not be judged. 5: nothing was checked.
     """
     from tritgold_conformance import report
 
@@ -56,10 +68,19 @@ def check(
     from tritgold_conformance.engine import load_engine
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge, judge_alone
+    from tritgold_conformance.reports import written
+    from tritgold_conformance.reports.xfail import read_xfail, with_xfail
 
+    if only and (report_files or xfail):
+        raise click.UsageError("--report and --xfail are of a whole judgement, not of --only one operation")
+    if xfail_strict and not xfail:
+        raise click.UsageError("--xfail-strict is about the file of --xfail")
+    common.require_report_files(report_files)
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
+        known = read_xfail(xfail) if xfail else None
+        written.remove_old(report_files)
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
@@ -71,22 +92,19 @@ def check(
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
         name = common.model_name(model)
         verdict = judge(golden, engine, name, speed, options, say)
-        found = None
-        if ask and not as_json and verdict.verdict == "does not conform":
+        if known is not None:
+            verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
+        if ask and verdict.verdict == "does not conform":
             from tritgold_conformance.diagnosis.diagnose import diagnose
 
-            found = diagnose(golden, engine, name, unseen=False, say=say)
+            verdict.diagnosis = diagnose(golden, engine, name, unseen=False, say=say)
+        written.write_reports(verdict, report_files)
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:
         from tritgold_conformance.render import render
 
         render(verdict, common.console())
-    if found is not None:
-        from tritgold_conformance.diagnosis import render as diagnosis
-
-        click.echo("\nDiagnosis (tritgold diagnose says more)")
-        diagnosis.render(found, common.console())
     sys.exit(verdict.exit_code)
 
 

@@ -34,6 +34,29 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(function)
 
 
+def report_option(function: F) -> F:
+    """``--report FILE``, as often as there are files; handed to the command as ``report_files``."""
+    return click.option(
+        "--report",
+        "report_files",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the report: .html, .md, .xml (JUnit), .json or .svg (a badge). May be repeated.",
+    )(function)
+
+
+def require_report_files(paths: tuple[Path, ...]) -> None:
+    """Before anything is computed. Raises click.UsageError for what no report can be written to."""
+    from tritgold.errors import OutputError
+    from tritgold_conformance.reports.written import require_formats
+
+    try:
+        require_formats(paths)
+    except OutputError as error:
+        raise click.UsageError(str(error)) from None
+
+
 @dataclass(frozen=True)
 class Reading:
     """What the user says of a checkpoint that it does not say itself: the options of ``model_options``.
@@ -128,6 +151,20 @@ _READING_OPTIONS = (
         help="For packed weights without a quantization_config: scales multiply, or divide.",
     ),
 )
+
+
+def guarded(function: F) -> F:
+    """Run a command whose engine is somebody else's class in a process that it cannot take the judge down with."""
+
+    @functools.wraps(function)
+    def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
+        from tritgold_conformance.guard import held
+
+        with errors(as_json), held(spec):
+            return function(*args, spec=spec, as_json=as_json, **given)
+
+    wrapped: Any = in_a_child
+    return wrapped
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:

@@ -23,6 +23,7 @@ from tritgold_conformance.commands import common
 )
 @common.model_options
 @common.json_option
+@common.guarded
 def diagnose(
     spec: str,
     model: str | None,
@@ -52,6 +53,7 @@ def diagnose(
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens)
         engine = load_engine(spec, path, checkpoint, len(tokens), say=say)
+        engine.prepare(golden)  # a program is then run once, and not for every question
         found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
     if as_json:
         click.echo(to_json(found).decode())

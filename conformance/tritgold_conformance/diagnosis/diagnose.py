@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tritgold.errors import TritgoldError
+from tritgold_conformance.activation_statistics import moments_distance
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
 from tritgold_conformance.diagnosis.asked import search_answers
@@ -13,16 +14,7 @@ from tritgold_conformance.diagnosis.evidence import Evidence, collect
 from tritgold_conformance.diagnosis.local import Local
 from tritgold_conformance.diagnosis.patterns import divergence
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
-from tritgold_conformance.diagnosis.whole import (
-    FACTOR,
-    FLOOR,
-    PATHS,
-    Measure,
-    Predictions,
-    moments_distance,
-    statistics_allowed,
-    summary,
-)
+from tritgold_conformance.diagnosis.whole import PATHS, Measure, Predictions, summary
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
@@ -31,6 +23,7 @@ from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.spread import allowed_by_spread
+from tritgold_conformance.statistics_level import FACTOR, FLOOR, statistics_allowed
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
@@ -155,7 +148,7 @@ class _Level:
         if self._allowed is None:
             golden = self.evidence.golden
             self._allowed = (
-                statistics_allowed(self.evidence)
+                statistics_allowed(golden, self.evidence.statistics)
                 if self.level == "statistics"
                 else np.array([allowed_by_spread(golden)])
             )

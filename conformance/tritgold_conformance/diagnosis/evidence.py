@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold.errors import EngineError
-from tritgold_conformance.activation_statistics import statistics
+from tritgold_conformance.activation_statistics import MOMENTS, moments
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, answer_of, questions, stable
@@ -15,8 +15,6 @@ from tritgold_conformance.judge import cuts
 from tritgold_conformance.vectors import telling_inputs
 
 Outputs = dict[str, np.ndarray]
-# Of an array: what activation statistics are compared by.
-MOMENTS = ("mean", "std", "rms", "min", "max", "zeros")
 LEVELS = ("operations", "trace", "statistics", "logits")  # what a diagnosis may be held to, see ``limited``
 
 
@@ -53,12 +51,6 @@ class Evidence:
             keep = {"statistics"}
         fields = {name: getattr(self, name) for name in self.levels if name in keep}
         return Evidence(self.golden, **fields)
-
-
-def moments(array: np.ndarray) -> np.ndarray:
-    """MOMENTS of an array, float64 [6]; NaN for moments of what is not finite."""
-    found = statistics(array)
-    return np.array([np.nan if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
 
 
 def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:

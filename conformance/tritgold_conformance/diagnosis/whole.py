@@ -5,20 +5,17 @@ that a norm takes out again cannot be seen, two faults hide one another, and bro
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from tritgold.errors import TritgoldError
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold_conformance.activation_statistics import moments, moments_distance
 from tritgold_conformance.diagnosis.distance import geometric, relative
-from tritgold_conformance.diagnosis.evidence import Evidence, moments
+from tritgold_conformance.diagnosis.evidence import Evidence
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.judge import cuts
-from tritgold_conformance.spread import Coin
 
-RUNS, FACTOR, FLOOR = 4, 4.0, 2e-5
 PATHS = ("logits", "continued", "steps")
 
 
@@ -43,40 +40,6 @@ def predicted_statistics(subject: Subject, tokens: list[int]) -> dict[str, np.nd
     with np.errstate(all="ignore"):
         arrays = FaultyEngine(subject, len(tokens)).trace(tokens).arrays
     return {name: moments(array) for name, array in arrays.items()}
-
-
-def moments_distance(ours: np.ndarray | None, theirs: np.ndarray) -> float:
-    """mean, std, rms, min and max relative to the larger of rms and the extremes; the share of zeros as it is.
-
-    Moments that the engine does not give (NaN) are left out where ours is finite; both non-finite is equal.
-    """
-    if ours is None:
-        return np.inf
-    if not np.isfinite(ours[:5]).all():
-        return 0.0 if not np.isfinite(theirs[:5]).any() else np.inf
-    given = np.isfinite(theirs)
-    if not given.any():
-        return np.inf
-    # The moments by rms, extremes by their own size: one outlier moves no mean.
-    size = max(float(np.nan_to_num(theirs[2])), float(ours[2]), 1e-30)
-    extreme = max(float(np.abs(np.nan_to_num(theirs[3:5])).max()), float(np.abs(ours[3:5]).max()), 1e-30)
-    units = np.array([size, size, size, extreme, extreme, 1.0])
-    return float((np.abs(ours - theirs) / units)[given].max())
-
-
-def statistics_allowed(evidence: Evidence) -> np.ndarray:
-    """How far the statistics of each array may be off where nothing but broken ties lies between two models.
-
-    FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64 by trace name.
-    """
-    golden, base = evidence.golden, {n: moments(a) for n, a in evidence.golden.trace.arrays.items()}
-    worst = np.full(len(evidence.statistics), FLOOR)
-    for run in range(RUNS):
-        turned = Subject(golden.checkpoint, replace(GOLDEN_ARITHMETIC, quantize=Coin(run, GOLDEN_ARITHMETIC)))
-        ours = predicted_statistics(turned, golden.tokens)
-        r = np.array([moments_distance(ours.get(name), base[name]) for name in evidence.statistics])
-        worst = np.maximum(worst, FACTOR * r)
-    return worst
 
 
 def summary(r: np.ndarray) -> float:

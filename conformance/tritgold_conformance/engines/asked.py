@@ -12,11 +12,13 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.graph import Operation, operations
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
+from tritgold_conformance.activation_statistics import MOMENTS
+from tritgold_conformance.faults.witnesses import FileCase
+from tritgold_conformance.files import cases
+from tritgold_conformance.forms import Shape, output_shapes, tokens_of
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
 from tritgold_conformance.vectors import telling_inputs
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,28 +46,32 @@ class Session:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What one run is asked. trace, text: tokens to show the activations, or the next tokens, of; empty: not asked."""
+    """What one run is asked; empty: not asked.
+
+    trace, statistics, text: tokens to show the activations, their statistics, or the next tokens, of.
+    """
 
     operations: list[AskedOperation] = field(default_factory=list)
     trace: list[int] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
+    files: list[FileCase] = field(default_factory=list)
+    statistics: list[int] = field(default_factory=list)
 
     @classmethod
     def by_judge(cls, golden: GoldenRun) -> "Asked":
         """All that ``judge`` will ask about this run."""
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
-            return cls(sessions=_sessions(golden.tokens), text=golden.tokens)
+            return cls(sessions=_sessions(golden.tokens), text=golden.tokens, files=cases())
         asked = [AskedOperation(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
         asked += [AskedOperation(o, inputs) for o, _, inputs in telling_inputs(golden)]
-        return cls(asked, golden.tokens, _sessions(golden.tokens), golden.tokens)
+        tokens = golden.tokens
+        return cls(asked, tokens, _sessions(tokens), text=tokens, files=cases(), statistics=tokens)
 
     def shapes(self, config: ModelConfig) -> Iterator[tuple[str, Shape | None]]:
         """Names and shapes of all that may be answered; None for what the program itself decides the width of."""
         for number, asked in enumerate(self.operations):
-            count = len(next(iter(asked.inputs.values())))
-            if asked.operation.kind == "mix":
-                count = asked.inputs["probs"].shape[1]
+            count = tokens_of(asked.operation, asked.inputs)
             for role, shape in output_shapes(asked.operation, config, count).items():
                 yield f"operation/{number}/{role}", shape
         if self.trace:
@@ -74,6 +80,11 @@ class Asked:
                     yield f"trace/{operation.writes[role]}", shape
         for session in self.sessions:
             yield f"logits/{session.id}", (len(session.tokens), config.vocab)
+        for number, case in enumerate(self.files):
+            yield f"files/{number}", case.shape
+        if self.statistics:
+            for operation in operations(config):
+                yield from ((f"statistics/{name}", (len(MOMENTS),)) for name in operation.writes.values())
         if self.text:
             yield "text/token", (len(self.text),)
             yield "text/ids", None
@@ -91,28 +102,3 @@ def _sessions(tokens: list[int]) -> list[Session]:
     pieces = [cut, end - cut, *[1] * (count - end)] if cut else []  # too short to be cut
     chunks = {"prefill": [count], "continued": pieces, "steps": [1] * count}
     return [Session(name, tokens, lengths) for name, lengths in chunks.items() if lengths]
-
-
-def output_shapes(operation: Operation, config: ModelConfig, tokens: int) -> dict[str, Shape]:
-    """The shape of each output of an operation over so many tokens from position 0, by role.
-
-    The table of docs/judging.md, as code.
-    """
-    what = operation.name.rpartition(".")[2]
-    narrow = {"attn_sub_norm": config.q_width, "o_in": config.q_width, "ffn_sub_norm": config.inter}
-    width = {**narrow, "down_in": config.inter, "ffn_act": config.inter, "attn_mix": config.q_width}
-    match operation.kind:
-        case "quantize":
-            return {"codes": (tokens, width.get(what, config.hidden)), "scale": (tokens,)}
-        case "bit_linear":
-            out = config.linear_shape(what)[0]
-            return {"acc": (tokens, out), "out": (tokens, out)}
-        case "rope":
-            heads = {"q": config.heads, "k": config.kv_heads}
-            return {role: (tokens, count, config.head_dim) for role, count in heads.items()}
-        case "softmax":
-            return {"x": (config.heads, tokens, tokens)}
-        case "lm_head":
-            return {"x": (tokens, config.vocab)}
-        case _:
-            return {"x": (tokens, width.get(what, config.hidden))}

@@ -16,9 +16,11 @@ import numpy as np
 from tritgold import graph
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError
+from tritgold_conformance.activation_statistics import MOMENTS
 from tritgold_conformance.engines.asked import Asked, AskedOperation, Session
 from tritgold_conformance.engines.exchange import Answer, read_answer, write_model, write_requests
 from tritgold_conformance.engines.process import run_program
+from tritgold_conformance.faults.witnesses import FileCase
 from tritgold_conformance.golden import GoldenRun
 
 Logits = np.ndarray | None
@@ -34,7 +36,8 @@ class CommandEngine:
     the checkpoint, in a folder that goes again, what the program reads instead of it.
     """
 
-    timed = False  # starting a program is no part of a token's time
+    timed = False  # starting a program is no part of a token's time: it is asked for its own seconds
+    clock = "engine"
 
     def __init__(
         self,
@@ -49,20 +52,30 @@ class CommandEngine:
         self._opened = opened
         self._operations = {operation.name: operation for operation in graph.operations(checkpoint.config)}
         self._versions: dict[str, str] = {}
+        self._times: dict[str, float] = {}
+        self._timed_tokens: list[int] = []
         self._known: dict[str, dict[str, np.ndarray] | None] = {}
         self._traces: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
         self._sessions: list[tuple[Session, Logits]] = []
         self._texts: list[tuple[list[int], list[Next]]] = []
         self._read: list[list[int]] = []
+        self._statistics: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+        self._files: dict[tuple[str, bytes], np.ndarray | str | None] = {}
 
     def prepare(self, golden: GoldenRun) -> None:
         """Ask everything that the judge will ask; what was answered before is forgotten."""
-        self._known, self._traces, self._sessions, self._texts = {}, {}, [], []
+        self._known, self._traces, self._sessions, self._texts, self._timed_tokens = {}, {}, [], [], []
+        self._statistics, self._files = {}, {}
         self._run(Asked.by_judge(golden))
+        self._timed_tokens = list(golden.tokens)
 
     def versions(self) -> dict[str, str]:
         """What the program said."""
         return self._versions
+
+    def seconds(self, tokens: list[int]) -> dict[str, float] | None:
+        """What the program said of its own time, in the run that was judged."""
+        return self._times if tokens == self._timed_tokens else None
 
     def reset(self) -> None:
         """The next tokens are the first ones."""
@@ -98,6 +111,22 @@ class CommandEngine:
             self._run(Asked([asked]))
         return self._known[_key(asked)]
 
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        """What it says of its activations; empty where it says nothing."""
+        if tuple(tokens) not in self._statistics:
+            self._run(Asked(statistics=tokens))
+        given = self._statistics[tuple(tokens)].items()
+        return {name: dict(zip(MOMENTS, of.tolist(), strict=True)) for name, of in given}
+
+    def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray | None:
+        """A packed matrix, read. None where the program gave none. Raises ValueError where it refused the bytes."""
+        if (name, data) not in self._files:
+            self._run(Asked(files=[FileCase(name, data, shape, "")]))
+        found = self._files[name, data]
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
+
     def complete(self, tokens: list[int]) -> Next:
         """The token it would write behind these, and log-probabilities."""
         found = next((rows for asked, rows in self._texts if asked[: len(tokens)] == tokens), None)
@@ -109,13 +138,18 @@ class CommandEngine:
     def _run(self, asked: Asked) -> None:
         """Run the program once and keep what it answered."""
         answer = self._answer(asked)
-        self.name, self._versions = answer.name or self.name, answer.versions
+        self.name, self._versions, self._times = answer.name or self.name, answer.versions, answer.seconds
         arrays = answer.arrays
         for number, one in enumerate(asked.operations):
             self._known[_key(one)] = _below(arrays, f"operation/{number}/") or None
         if asked.trace:
             self._traces[tuple(asked.trace)] = _below(arrays, "trace/")
         self._sessions += [(session, arrays.get(f"logits/{session.id}")) for session in asked.sessions]
+        if asked.statistics:
+            self._statistics[tuple(asked.statistics)] = _below(arrays, "statistics/")
+        for number, case in enumerate(asked.files):
+            refused = str(number) in answer.refused
+            self._files[case.format, case.data] = "refused" if refused else arrays.get(f"files/{number}")
         if asked.text:
             self._texts.append((asked.text, _next_tokens(asked.text, _below(arrays, "text/"), self._thing())))
 

@@ -22,7 +22,9 @@ from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
-from tritgold_conformance.engines.asked import Asked, Shape
+from tritgold_conformance import forms
+from tritgold_conformance.engines.asked import Asked
+from tritgold_conformance.forms import Shape
 
 PROTOCOL = "tritgold.command/1"
 OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
@@ -33,16 +35,22 @@ NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F3
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program wrote. name, versions: what it says of itself, empty where it says nothing."""
+    """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
+
+    refused: ids of files that it would not read.
+    """
 
     arrays: dict[str, np.ndarray]
     name: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
 
-def write_model(folder: Path, checkpoint: Checkpoint, path: Path) -> None:
+def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None) -> None:
     """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader."""
-    config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": str(path.resolve())}
+    where = None if path is None else str(path.resolve())
+    config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": where}
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
 
@@ -93,6 +101,12 @@ def write_requests(folder: Path, asked: Asked) -> None:
     requests["trace"] = {"tokens": asked.trace} if asked.trace else None
     requests["logits"] = [{"id": s.id, "tokens": s.tokens, "chunks": s.chunks} for s in asked.sessions]
     requests["text"] = {"tokens": asked.text} if asked.text else None
+    requests["statistics"] = {"tokens": asked.statistics} if asked.statistics else None
+    requests["files"] = [
+        {"id": str(number), "format": case.format, "shape": list(case.shape), "data": f"files/{number}"}
+        for number, case in enumerate(asked.files)
+    ]
+    arrays |= {f"files/{number}": np.frombuffer(case.data, np.uint8) for number, case in enumerate(asked.files)}
     (folder / "requests.json").write_text(json.dumps(requests, indent=1))
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
 
@@ -116,13 +130,20 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
     if not isinstance(versions, dict):
         raise _refused(f"{ANSWER}: versions is no object", thing, type(versions).__name__, "an object")
     try:
+        seconds = forms.seconds(header.get("seconds") or {})
+    except EngineError as error:
+        raise _refused(f"{ANSWER}: seconds {error.message}", thing, error.got, error.expected) from None
+    try:
         stored = SafetensorsFile(_plain(folder, OUTPUTS, thing)).tensors
     except FormatError as error:  # its text names a folder that is gone when it is read
         where = f"{error.thing}: " if error.thing else ""
         raise _refused(f"{OUTPUTS}: {where}{error.message}", thing, error.got, error.expected) from None
     arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
     said = {printable(key): printable(value) for key, value in list(versions.items())[:20]}
-    return Answer(arrays, printable(header.get("name") or ""), said)
+    refused = header.get("refused") or []
+    if not isinstance(refused, list) or not all(isinstance(number, str) for number in refused):
+        raise _refused(f"{ANSWER}: refused is no list of ids", thing, printable(repr(refused)), 'like ["7"]')
+    return Answer(arrays, printable(header.get("name") or ""), said, seconds, tuple(refused))
 
 
 def _array(tensor: StoredTensor, allowed: Mapping[str, Shape | None], thing: str) -> np.ndarray:

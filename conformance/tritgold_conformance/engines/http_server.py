@@ -5,6 +5,7 @@ likeliest tokens alone, so the levels above are not assessed. http to the host t
 """
 
 import http.client
+import itertools
 import json
 import re
 import socket
@@ -17,10 +18,12 @@ from urllib.parse import parse_qs, urlsplit
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import parse_json, printable
+from tritgold_conformance.speed import median_seconds
 
 SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
 ENTRY = 500  # bytes of an answer for each of them, more than any server writes
 SPARE = 1 << 20
+STEPS = 16  # tokens by which decoding is timed
 FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N]"
 
 
@@ -28,7 +31,8 @@ class HttpEngine:
     """A completion server. seconds: for one answer, from connecting to its last byte."""
 
     name = "http"
-    timed = False  # its own clock would have to be believed
+    timed = False  # not by calls: its answers are timed, see ``seconds``
+    clock = "judge"
 
     def __init__(self, host: str, port: int, path: str, model: str, shown: int, seconds: float, vocab: int) -> None:
         self._host, self._port, self._path, self._model = host, port, path, model
@@ -47,11 +51,8 @@ class HttpEngine:
         llama.cpp shows none where the token is a part of a character. Raises EngineError for anything that is no
         completion.
         """
-        body = {"prompt": tokens, "max_tokens": 1, "temperature": 0, "logprobs": self._shown, "stream": False}
-        body["return_tokens_as_token_ids"] = True  # vLLM's; others pass over it
-        if self._model:
-            body["model"] = self._model
-        answer = self._ask("POST", "/completions", json.dumps(body).encode())
+        # return_tokens_as_token_ids is vLLM's; others pass over it.
+        answer = self._completion(tokens, 1, logprobs=self._shown, return_tokens_as_token_ids=True)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             raise self._refused("the answer holds no choices", got=printable(repr(answer), 200))
@@ -59,6 +60,35 @@ class HttpEngine:
             return _next_token(choices[0].get("logprobs"))
         except _UnreadableError as error:
             raise self._refused(str(error), got=printable(repr(choices[0].get("logprobs")), 200)) from None
+
+    def seconds(self, tokens: list[int]) -> dict[str, float] | None:
+        """By the judge's clock, medians of RUNS answers, connecting and sampling included.
+
+        ``prefill``: one answer of one token. Each time the tokens begin with another one, lest a cache know them.
+        ``step``: what STEPS tokens more take, over those that it says it wrote (``usage``); missing where it says none.
+        """
+        turned = itertools.count()
+
+        def read() -> None:
+            first = next(turned) % len(tokens)
+            self._completion([*tokens[first:], *tokens[:first]], 1)
+
+        written: list[int] = []
+
+        def write() -> None:
+            written.append(_written(self._completion(tokens, 1 + STEPS, ignore_eos=True)))
+
+        found = {"prefill": median_seconds(read)}
+        more = median_seconds(write) - median_seconds(lambda: self._completion(tokens, 1))
+        if min(written) > 1 and more > 0:
+            found["step"] = more / (min(written) - 1)
+        return found
+
+    def _completion(self, tokens: list[int], count: int, **options: Any) -> Any:
+        body = {"prompt": tokens, "max_tokens": count, "temperature": 0, "stream": False, **options}
+        if self._model:
+            body["model"] = self._model
+        return self._ask("POST", "/completions", json.dumps(body).encode())
 
     def find_model(self) -> None:
         """Take the first model that the server lists, where none was named; some servers insist on a name."""
@@ -161,6 +191,13 @@ def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
     if len(found) < len(pairs):
         raise _UnreadableError("a token is shown twice, or without a number")
     return token, found
+
+
+def _written(answer: Any) -> int:
+    """How many tokens a server says that it wrote, at most 1 + STEPS; 0 where it does not say."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return min(count, 1 + STEPS) if type(count) is int else 0
 
 
 def _whole(value: Any) -> int:

@@ -37,6 +37,8 @@ _MISSING = "import importlib.util as u, json, sys; print(json.dumps([n for n in 
 class TransformersEngine(CommandEngine):
     """transformers in float32, eager attention, one thread."""
 
+    clock = "program"
+
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
         """Its modules' outputs, codes and scales, under our names."""
         return {our_name(name): array for name, array in super().trace(tokens).items()}
@@ -49,6 +51,7 @@ class LlamaCppEngine(CommandEngine):
     """
 
     mode = LLAMA_CPP_Q8_K.name
+    clock = "program"
 
 
 def open_transformers(checkpoint: Checkpoint, path: Path, seconds: float) -> TransformersEngine:

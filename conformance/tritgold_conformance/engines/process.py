@@ -17,11 +17,11 @@ from pathlib import Path
 
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import printable
+from tritgold_conformance.guard import MARK, kill_marked
 
 POLL = 0.05  # seconds between looks at the clock and at the folder
 TAIL = 4000  # bytes of what it printed that an error quotes
 MAX_FILES = 1000  # in the output folder; two are wanted
-MARK = "TRITGOLD_ENGINE_RUN"
 
 
 def run_program(words: list[str], outputs: Path, seconds: float, size: int, scratch: Path) -> None:
@@ -83,24 +83,9 @@ def _started(words: list[str], scratch: Path, thing: str) -> Iterator[subprocess
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        _kill_marked(mark)
+        kill_marked(mark)
         assert process.stdout is not None
         process.stdout.close()
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill what left the process group. Looked for again while any is found: one may start another meanwhile."""
-    entry = f"{MARK}={mark}".encode()
-    for _ in range(10):
-        found = False
-        for environment in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if entry in environment.read_bytes().split(b"\0"):
-                    os.kill(int(environment.parent.name), signal.SIGKILL)
-                    found = True
-        if not found:
-            return
-        time.sleep(POLL)
 
 
 def folder_size(folder: Path) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL = "tritgold.command/1"
+REFUSED: list[str] = []  # ids of files that are damaged
 
 
 def answers(inputs: Path) -> dict[str, Any]:
@@ -25,7 +26,10 @@ def answers(inputs: Path) -> dict[str, Any]:
     from safetensors.numpy import load_file
 
     from tritgold.checkpoint import open_checkpoint
+    from tritgold.errors import PackingError
+    from tritgold_conformance.activation_statistics import moments
     from tritgold_conformance.engines.reference import ReferenceEngine
+    from tritgold_conformance.faults.packing import FORMATS
 
     config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
     assert config["protocol"] == requests["protocol"] == PROTOCOL
@@ -43,6 +47,15 @@ def answers(inputs: Path) -> dict[str, Any]:
             rows.append(engine.prefill(tokens[:length]))
             del tokens[:length]
         found[f"logits/{session['id']}"] = np.concatenate(rows)
+    for asked in requests["files"]:
+        try:
+            data, shape = given[asked["data"]].tobytes(), tuple(asked["shape"])
+            found[f"files/{asked['id']}"] = FORMATS[asked["format"]].unpack(data, shape).dense()
+        except PackingError:
+            REFUSED.append(asked["id"])
+    if requests["statistics"]:
+        shown = engine.trace(requests["statistics"]["tokens"]).arrays
+        found |= {f"statistics/{name}": moments(array) for name, array in shown.items()}
     if requests["text"]:
         engine.reset()
         logits = engine.prefill(requests["text"]["tokens"]).astype(np.float64)
@@ -59,7 +72,8 @@ def write(outputs: Path, arrays: dict[str, Any], answer: str | None = None) -> N
 
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     save_file(arrays, outputs / "outputs.safetensors")
-    header = {"protocol": PROTOCOL, "name": "program", "versions": {"program": "1"}}
+    header = {"protocol": PROTOCOL, "name": "program", "versions": {"program": "1"}, "refused": REFUSED}
+    header["seconds"] = {"prefill": 0.25, "step": 0.125}
     (outputs / "answer.json").write_text(json.dumps(header) if answer is None else answer)
 
 
@@ -67,17 +81,32 @@ def computes(mode: str, inputs: Path, outputs: Path) -> None:
     """Modes that answer, rightly or almost."""
     found = answers(inputs)
     logits = next((name for name in found if name.startswith("logits/")), "")
+    if mode.endswith((" only", "nothing to say")) and mode != "files only":
+        REFUSED.clear()
     match mode:
         case "right":
             print("a line that is no answer")
         case "logits only":
             found = {name: array for name, array in found.items() if name.startswith("logits/")}
+        case "files only":
+            found = {name: array for name, array in found.items() if name.startswith("files/")}
+        case "statistics only":
+            found = {name: array for name, array in found.items() if name.startswith("statistics/")}
         case "text only":
             found = {name: array for name, array in found.items() if name.startswith("text/")}
         case "greedy only":
             found = {name: array for name, array in found.items() if name == "text/token"}
         case "nothing to say":
             found = {}
+        case "damaged files read":
+            found["files/7"] = found["files/0"][:1, :128]
+            REFUSED.remove("7")
+        case "statistics wrong":
+            found["statistics/layers.1.ffn_act"][2] *= 1.01
+        case "statistics not finite":
+            found["statistics/layers.1.ffn_act"][2] = float("nan")
+        case "files wrong":
+            found["files/1"] = -found["files/1"]
         case "nan":
             found[logits][3, 5] = float("nan")
         case "wrong":
@@ -154,6 +183,12 @@ def misbehaves(mode: str, outputs: Path) -> bool:
             write(outputs, {}, '{"protocol": "tritgold.command/0"}')
         case "odd versions":
             write(outputs, {}, json.dumps({"protocol": PROTOCOL, "versions": "1.0"}))
+        case "odd seconds":
+            write(outputs, {}, json.dumps({"protocol": PROTOCOL, "seconds": {"prefill": 1.0, "step": -1}}))
+        case "seconds of text":
+            write(outputs, {}, json.dumps({"protocol": PROTOCOL, "seconds": {"prefill": "1.0"}}))
+        case "odd refusals":
+            write(outputs, {}, json.dumps({"protocol": PROTOCOL, "refused": [7]}))
         case "binary json":
             write(outputs, {}, "")
             (outputs / "answer.json").write_bytes(b"\xff\xfe\x00")

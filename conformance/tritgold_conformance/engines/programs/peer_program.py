@@ -9,7 +9,9 @@ llama.cpp: log-probabilities of the whole vocabulary behind each prefix, from it
 
 import json
 import os
+import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+Facts = dict[str, Any]  # of answer.json: versions, seconds
 PROTOCOL = "tritgold.command/1"
+RUNS, STEPS = 3, 16  # of what is timed
 
 
 def main(peer: str, inputs: Path, outputs: Path) -> None:
@@ -26,22 +30,22 @@ def main(peer: str, inputs: Path, outputs: Path) -> None:
 
     config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
     answer = {"transformers": transformers_answers, "llama.cpp": llama_cpp_answers}[peer]
-    arrays, versions = answer(config["checkpoint"], requests)
+    arrays, facts = answer(config["checkpoint"], requests)
     save_file({name: np.array(array, order="C") for name, array in arrays.items()}, outputs / "outputs.safetensors")
-    header = {"protocol": PROTOCOL, "name": peer, "versions": versions}
+    header = {"protocol": PROTOCOL, "name": peer, **facts}
     (outputs / "answer.json").write_text(json.dumps(header))
 
 
 # ---- transformers ----------------------------------------------------------------------------------------------------
 
 
-def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arrays, dict[str, str]]:
-    """Logits of every session, and the trace."""
+def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arrays, Facts]:
+    """Logits of every session, and the trace. Its pass warms what is then timed, around the calls of the model."""
     model = open_transformers(checkpoint)
     import torch
     import transformers
 
-    found = {}
+    found, seconds = {}, {}
     with torch.no_grad():
         if requests.get("trace"):
             tokens = torch.tensor(requests["trace"]["tokens"])
@@ -51,8 +55,12 @@ def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arr
             found["trace/lm_head.output"] = logits.numpy()
             recorder.remove()
         for session in requests.get("logits") or []:
-            found[f"logits/{session['id']}"] = _session(model, session["tokens"], session["chunks"])
-    return found, {module.__name__: module.__version__ for module in (transformers, torch)}
+            name = session["id"]
+            found[f"logits/{name}"], took = _session(model, session["tokens"], session["chunks"])
+            if name in ("prefill", "steps"):
+                seconds["prefill" if name == "prefill" else "step"] = statistics.median(took)
+    versions = {module.__name__: module.__version__ for module in (transformers, torch)}
+    return found, {"versions": versions, "seconds": seconds}
 
 
 def open_transformers(checkpoint: str) -> Any:
@@ -73,16 +81,18 @@ def open_transformers(checkpoint: str) -> Any:
     return model.to(torch.float32).eval()
 
 
-def _session(model: Any, tokens: list[int], chunks: list[int]) -> np.ndarray:
-    """Logits [tokens, vocab], read through its own cache."""
+def _session(model: Any, tokens: list[int], chunks: list[int]) -> tuple[np.ndarray, list[float]]:
+    """Logits [tokens, vocab], read through its own cache, and the seconds of each chunk."""
     import torch
 
-    rows, cache, start = [], None, 0
+    rows, seconds, cache, start = [], [], None, 0
     for length in chunks:
+        began = time.perf_counter()
         out = model(torch.tensor([tokens[start : start + length]]), past_key_values=cache, use_cache=True)
         rows.append(out.logits[0].numpy())
+        seconds.append(time.perf_counter() - began)
         cache, start = out.past_key_values, start + length
-    return np.concatenate(rows)
+    return np.concatenate(rows), seconds
 
 
 class Recorder:
@@ -152,16 +162,16 @@ def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
 # ---- llama.cpp -------------------------------------------------------------------------------------------------------
 
 
-def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, dict[str, str]]:
+def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, Facts]:
     """The next token behind each prefix, and log-probabilities of the whole vocabulary."""
     from importlib.metadata import version
 
-    said = {"xllamacpp": version("xllamacpp")}
+    said: Facts = {"versions": {"xllamacpp": version("xllamacpp")}}
     tokens = (requests.get("text") or {}).get("tokens")
     if not tokens:
         return {}, said
     try:
-        server = open_server(model, context=max(512, len(tokens) + 8))
+        server = open_server(model, context=max(512, len(tokens) + 8 + STEPS))
     except RuntimeError as error:
         sys.exit(f"llama.cpp refuses the file: {error}")
     # Each prefix finds the one before it in the cache: the ids are read once, one at a time.
@@ -170,13 +180,34 @@ def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, dic
     width = max((len(row) for row in rows if row is not None), default=0)
     logprobs = np.stack([np.zeros(width) if row is None else row for row in rows])
     ids = np.tile(np.arange(width), (len(tokens), 1))
+    said["seconds"] = llama_cpp_seconds(server, tokens)
     return {"text/token": best, "text/ids": ids, "text/logprobs": logprobs}, said
 
 
-def open_server(model: str, context: int = 512) -> Any:
+def llama_cpp_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
+    """Medians of RUNS calls of its server, JSON and sampling included. prefill: all tokens, nothing of them cached.
+
+    step: what STEPS tokens more take than one, over STEPS.
+    """
+
+    def seconds(count: int, cached: bool) -> float:
+        began = time.perf_counter()
+        server.handle_completions(
+            {"prompt": tokens, "temperature": 0, "max_tokens": count, "cache_prompt": cached, "ignore_eos": True}
+        )
+        return time.perf_counter() - began
+
+    prefill, long, short = (
+        statistics.median(seconds(count, cached) for _ in range(RUNS))
+        for count, cached in ((1, False), (1 + STEPS, True), (1, True))
+    )
+    return {"prefill": prefill} | ({"step": (long - short) / STEPS} if long > short else {})
+
+
+def open_server(model: str, context: int = 512, defaults: bool = False) -> Any:
     """llama.cpp's server on a GGUF file; also on a free port of this machine. RuntimeError where it refuses the file.
 
-    KV cache in float32 and no flash attention: the defaults round K and V to float16.
+    KV cache in float32 and no flash attention: the defaults, which may be had, round K and V to float16.
     """
     import xllamacpp as xl
 
@@ -184,8 +215,9 @@ def open_server(model: str, context: int = 512) -> Any:
     params.model.path = model
     params.n_ctx, params.n_parallel, params.warmup, params.verbosity, params.port = context, 1, False, 0, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if not defaults:
+        params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xl.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return xl.Server(params)
 
 

@@ -1,0 +1,34 @@
+"""tritgold report: a saved report on the terminal, and in every other format."""
+
+from pathlib import Path
+
+import click
+
+from tritgold_conformance.commands import common
+
+
+@click.command()
+@click.argument("saved", metavar="REPORT.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@common.json_option
+def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
+    """Make other reports of REPORT.json, which `tritgold check --json` or `--report FILE.json` made.
+
+    FILE is .html, .md, .xml (JUnit), .json or .svg (a badge). Without any the report is printed.
+
+    Exit code 0: written, whatever the verdict is. 3: REPORT.json is no report, or FILE cannot be written.
+    """
+    from tritgold_conformance.report import read_report
+    from tritgold_conformance.reports.written import write_reports
+
+    common.require_report_files(files)
+    with common.errors(as_json):
+        read = read_report(saved)
+        write_reports(read, files)
+    if as_json:
+        written = [str(path) for path in files]
+        common.print_json({"schema": "tritgold.reports/1", "verdict": read.verdict, "written": written})
+    elif not files:
+        from tritgold_conformance.render import render
+
+        render(read, common.console())

@@ -1,0 +1,138 @@
+"""tritgold vectors: conformance cases as data; a folder checked; somebody's answers judged."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tritgold_conformance.commands import common
+
+if TYPE_CHECKING:
+    from tritgold_conformance.case_vectors.judge import Judgement, Verdict
+
+SHOWN = 20  # failures on a terminal; --json has all
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Hold DIR against its manifest, and write it again to compare.")
+@click.option("--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge these answers.")
+@click.option("--only", default="", metavar="CASE", help="With --judge: one case, or one group, alone.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
+@common.json_option
+def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
+    """Write conformance cases as data: inputs, expected outputs, tolerances, and which bug each is there for.
+
+    safetensors and JSON, for engines in any language; docs/vectors.md describes the folder. With --judge ANSWERS, what
+    an engine wrote is compared with what is expected: exit code 0 if all that was answered passes, 1 if not, 5 if
+    nothing was answered. With --check, DIR is compared with its hashes and with what this version writes.
+    """
+    if schema:
+        from tritgold_conformance.case_vectors.case import json_schema
+
+        common.print_json(json_schema())
+        return
+    if folder is None:
+        raise click.UsageError("Missing argument 'DIR'.")
+    if (answers is not None and check) or (only and answers is None):
+        raise click.UsageError("--check and --judge exclude each other, and --only goes with --judge")
+    with common.errors(as_json), common.progress() as say:
+        if answers is not None:
+            sys.exit(_judge(folder, answers, only, as_json))
+        if check:
+            say("hashes, then all cases anew")
+            found = _check(folder)
+            what = "whole, and what this version writes"
+        else:
+            from tritgold_conformance.case_vectors.write import write
+
+            say("cases")
+            found = write(folder)
+            what = "written"
+    size = sum(h.bytes for h in found.files.values())
+    counts: dict[str, Any] = {"cases": found.cases, "groups": len(found.groups), "files": len(found.files)}
+    if as_json:
+        common.print_json({"schema": "tritgold.vectors-folder/1", **counts, "bytes": size, "faults": len(found.faults)})
+    else:
+        click.echo(
+            f"{folder}: {what}: {found.cases} cases in {len(found.groups)} groups, {size / 1e6:.1f} MB, "
+            f"there for {len(found.faults)} known faults"
+        )
+
+
+def _check(folder: Path) -> Any:
+    import tempfile
+
+    from tritgold.errors import FormatError
+    from tritgold_conformance.case_vectors.manifest import check
+    from tritgold_conformance.case_vectors.write import write
+
+    found = check(folder)
+    with tempfile.TemporaryDirectory(prefix="tritgold-") as scratch:
+        again = write(Path(scratch) / "vectors")
+    differing = [name for name, one in found.files.items() if again.files.get(name) != one]
+    if differing or again != found:
+        raise FormatError(
+            "this installation computes something else",
+            kind="vectors-other-bytes",
+            file=folder,
+            thing=(differing or ["manifest.json"])[0],
+            hint="report it, with `tritgold env`: the golden arithmetic is the same bits everywhere",
+        )
+    return found
+
+
+def _judge(folder: Path, answers: Path, only: str, as_json: bool) -> int:
+    from tritgold_conformance.case_vectors.judge import judge
+    from tritgold_conformance.case_vectors.manifest import check
+
+    manifest = check(folder)
+    found = judge(folder, answers, manifest, only)
+    if as_json:
+        common.print_json(_as_dict(found, folder, answers))
+    else:
+        _show(found, folder, answers, {name: flag.summary for name, flag in manifest.faults.items()})
+    return found.exit_code
+
+
+def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
+    failed = [v for v in found.verdicts if v.status == "failed"]
+    return {
+        "schema": "tritgold.vectors-judgement/1",
+        "exit_code": found.exit_code,
+        "passed": found.count("passed"),
+        "failed": found.count("failed"),
+        "not_assessed": found.count("not assessed"),
+        "suspects": found.suspects,
+        "rules": found.rules,
+        "failures": [
+            {"case": v.case, "what": v.what, "flags": v.flags, "reproduce": _reproduce(v, folder, answers)}
+            for v in failed
+        ],
+        "cases": {v.case: v.status for v in found.verdicts},
+    }
+
+
+def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, str]) -> None:
+    failed = [v for v in found.verdicts if v.status == "failed"]
+    for verdict in failed[:SHOWN]:
+        click.echo(f"failed  {verdict.case}: {verdict.what}")
+        if verdict.flags:
+            click.echo(f"        there for: {', '.join(verdict.flags)}")
+        click.echo(f"        {_reproduce(verdict, folder, answers)}")
+    if len(failed) > SHOWN:
+        click.echo(f"        and {len(failed) - SHOWN} more; --json has all")
+    counts = (f"{found.count('passed')} passed", f"{len(failed)} failed", f"{found.count('not assessed')} not assessed")
+    click.echo(", ".join(counts))
+    if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
+        click.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
+    for series, rule in found.rules.items():
+        click.echo(f"{series}: {rule}")
+    for name, count in list(found.suspects.items())[:5]:
+        click.echo(f"suspect {name} ({count} failed cases are there for it): {summaries.get(name, '')}")
+
+
+def _reproduce(verdict: "Verdict", folder: Path, answers: Path) -> str:
+    return shlex.join(["tritgold", "vectors", str(folder), "--judge", str(answers), "--only", verdict.case])

@@ -1,0 +1,190 @@
+"""The form of an answer: names, shapes and kinds of number, the same for every way in.
+
+An answer of another form than was asked for cannot be judged (exit code 3): nothing is converted, parsed or guessed.
+Wrong numbers in the right form, NaN included, are for the judge (exit code 1).
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.errors import EngineError
+from tritgold.formats.untrusted_text import printable
+from tritgold.graph import Operation, operations
+
+Shape = tuple[int, ...]
+INTEGERS = ("codes", "acc")  # roles whose numbers are integers
+HINT = "docs/judging.md#what-is-exit-code-1-and-what-is-3"
+
+
+def output_shapes(operation: Operation, config: ModelConfig, tokens: int) -> dict[str, Shape]:
+    """The shape of each output of an operation over so many tokens from position 0, by role.
+
+    The table of docs/judging.md, as code.
+    """
+    what = operation.name.rpartition(".")[2]
+    narrow = {"attn_sub_norm": config.q_width, "o_in": config.q_width, "ffn_sub_norm": config.inter}
+    width = {**narrow, "down_in": config.inter, "ffn_act": config.inter, "attn_mix": config.q_width}
+    match operation.kind:
+        case "quantize":
+            return {"codes": (tokens, width.get(what, config.hidden)), "scale": (tokens,)}
+        case "bit_linear":
+            out = config.linear_shape(what)[0]
+            return {"acc": (tokens, out), "out": (tokens, out)}
+        case "rope":
+            heads = {"q": config.heads, "k": config.kv_heads}
+            return {role: (tokens, count, config.head_dim) for role, count in heads.items()}
+        case "softmax":
+            return {"x": (config.heads, tokens, tokens)}
+        case "lm_head":
+            return {"x": (tokens, config.vocab)}
+        case _:
+            return {"x": (tokens, width.get(what, config.hidden))}
+
+
+def tokens_of(operation: Operation, inputs: dict[str, np.ndarray]) -> int:
+    """How many tokens an operation is given."""
+    return inputs["probs"].shape[1] if operation.kind == "mix" else len(next(iter(inputs.values())))
+
+
+def numbers(value: Any, what: str, shape: Shape | None = None, integers: bool = False) -> np.ndarray:
+    """The value as an array, not copied yet: float, integer or bfloat16, of the shape given (None: of any).
+
+    integers: floats are refused, be they whole or not. Raises EngineError, kind ``engine-output``.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
+        raise refused(f"{what} is no array of numbers", array.dtype, "floats" if not integers else "integers")
+    if integers and array.dtype.kind not in "iu":
+        raise refused(f"{what} holds no integers", array.dtype, "an integer type")
+    if shape is not None and array.shape != shape:
+        raise refused(f"{what} has another shape", list(array.shape), list(shape))
+    return array
+
+
+def refused(message: str, got: object = None, expected: object = None) -> EngineError:
+    """The error for an answer of another form; who gave it is added where that is known."""
+    shown = None if got is None else printable(got)
+    return EngineError(message, kind="engine-output", got=shown, expected=expected, hint=HINT)
+
+
+class Forms:
+    """What engines of one model may answer. config None: the model is not known, and neither are shapes."""
+
+    def __init__(self, config: ModelConfig | None = None) -> None:
+        self._config = config
+        self._operations = {} if config is None else {o.name: o for o in operations(config)}
+
+    def logits(self, tokens: int) -> Callable[[Any], np.ndarray]:
+        """float64 [tokens, vocab], a copy."""
+        shape = None if self._config is None else (tokens, self._config.vocab)
+        return lambda value: _copied(numbers(value, "the array of logits", shape))
+
+    def row(self, value: Any) -> np.ndarray:
+        """float64 [vocab], a copy. [1, vocab] is taken too: what a batch of one is in many libraries."""
+        array = numbers(value, "the row of logits")
+        array = array[0] if array.ndim == 2 and len(array) == 1 else array
+        shape = (self._config.vocab,) if self._config is not None else (array.size,)
+        return _copied(numbers(array, "the row of logits", shape))
+
+    def outputs(self, name: str, inputs: dict[str, np.ndarray]) -> Callable[[Any], dict[str, np.ndarray]]:
+        """Outputs of one operation by role, copies; any part of them, and nothing else."""
+        operation = self._operations.get(name)
+        if operation is None or self._config is None:
+            return lambda value: {role: np.array(array) for role, array in _named(value).items()}
+        shapes = output_shapes(operation, self._config, tokens_of(operation, inputs))
+
+        def convert(value: Any) -> dict[str, np.ndarray]:
+            given = _named(value)
+            unknown = sorted(given.keys() - shapes.keys())
+            if unknown or not given:
+                raise refused(f"{name} returns other roles", ", ".join(unknown) or "nothing", ", ".join(shapes))
+            what = {role: f"{name}, {role}" for role in given}
+            return {role: np.array(numbers(x, what[role], shapes[role], role in INTEGERS)) for role, x in given.items()}
+
+        return convert
+
+    def trace(self, tokens: int) -> Callable[[Any], dict[str, np.ndarray]]:
+        """Activations by name, copies. Names that are not ours are kept without their arrays: they are told."""
+        shapes: dict[str, tuple[Shape, bool]] = {}
+        for operation in self._operations.values():
+            assert self._config is not None
+            for role, shape in output_shapes(operation, self._config, tokens).items():
+                shapes[operation.writes[role]] = (shape, role in INTEGERS)
+
+        def convert(value: Any) -> dict[str, np.ndarray]:
+            given = _named(getattr(value, "arrays", value))
+            if self._config is None:
+                return {name: np.array(array) for name, array in given.items()}
+            found = {name: np.zeros(0) for name in given}
+            for name in given.keys() & shapes.keys():
+                found[name] = np.array(numbers(given[name], name, *shapes[name]))
+            return found
+
+        return convert
+
+
+def next_token(value: Any) -> tuple[int, dict[int, float]]:
+    """(token, {id: log-probability})."""
+    try:
+        token, logprobs = value
+        pairs = list(dict(logprobs).items())
+        return _whole(token), {_whole(i): _number(x) for i, x in pairs}
+    except (TypeError, ValueError) as error:
+        raise refused(f"is no pair of a token and {{id: log-probability}} ({printable(error)})") from None
+
+
+def moments(value: Any) -> dict[str, dict[str, float]]:
+    """name -> {moment: number}, as ``statistics`` gives them."""
+    try:
+        return {str(name): {str(k): _number(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
+    except (TypeError, ValueError) as error:
+        raise refused(f"is no {{name: {{moment: number}}}} ({printable(error)})") from None
+
+
+def seconds(value: Any) -> dict[str, float]:
+    """``prefill`` and ``step`` -> seconds, above 0; either may be missing or None."""
+    try:
+        found = {str(k): _number(v) for k, v in dict(value).items() if v is not None}
+    except (TypeError, ValueError) as error:
+        raise refused(f"is no {{what: seconds}} ({printable(error)})") from None
+    for what, number in found.items():
+        if what not in ("prefill", "step") or not 0 < number < float("inf"):
+            raise refused("is no {what: seconds}", f"{what}: {number}", "prefill and step, seconds above 0")
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A text, a list of ids or texts, or an array of numbers."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list | tuple) and not any(isinstance(x, list | tuple | np.ndarray) for x in value):
+        return [str(x) if isinstance(x, str) else _whole(x) for x in value]
+    return np.array(numbers(value, "the answer"))
+
+
+def _named(value: Any) -> dict[str, Any]:
+    try:
+        return {str(name): array for name, array in dict(value).items() if array is not None}
+    except (TypeError, ValueError) as error:
+        raise refused(f"is no {{name: array}} ({printable(error)})") from None
+
+
+def _copied(array: np.ndarray) -> np.ndarray:
+    return np.array(array, np.float64)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool | np.bool_):
+        raise TypeError("a truth value is no token")
+    return operator.index(value)
+
+
+def _number(value: Any) -> float:
+    """float, of a number: no text, no truth value, no array of several."""
+    if isinstance(value, str | bytes | bool | np.bool_):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)

@@ -1,0 +1,69 @@
+"""Text of strangers, made fit for a report: nothing in it is obeyed by a terminal, a browser or a parser of XML."""
+
+import html
+import math
+import re
+
+from tritgold.formats.untrusted_text import printable
+
+_NAME, _TEXT, _COMMAND = 200, 4000, 100_000
+
+
+def clean(text: object, most: int = _TEXT) -> str:
+    r"""Printable characters and line ends alone; the others, lone surrogates among them, as escapes.
+
+    >>> clean("a\x00b\nc\u202e")
+    'a\\x00b\nc\\u202e'
+    """
+    lines = str(text)[: most + 1].split("\n")
+    joined = "\n".join(printable(line, most) for line in lines)
+    return joined if len(str(text)) <= most else joined[:most] + "..."
+
+
+def name(text: object) -> str:
+    """One line, as of an engine or a version."""
+    return printable(text, _NAME)
+
+
+def command_text(text: str) -> str:
+    """A command to paste, whole."""
+    return clean(text, _COMMAND)
+
+
+def escaped(text: object, most: int = _TEXT) -> str:
+    """For HTML and SVG, in text and in quoted attributes."""
+    return html.escape(clean(text, most))
+
+
+def markdown(text: object) -> str:
+    r"""For a cell or a line of Markdown, GitHub's too: no markup, no link, no mention of anybody.
+
+    >>> markdown("a|b <b>*c*</b> @all #1")
+    'a\\|b &lt;b&gt;\\*c\\*&lt;/b&gt; &#64;all &#35;1'
+    """
+    line = " ".join(clean(text).split("\n"))
+    line = re.sub(r"([\\`*_{}\[\]()|~!+])", r"\\\1", line)
+    for character, entity in (("<", "&lt;"), (">", "&gt;"), ("@", "&#64;"), (" #", " &#35;"), ("://", "&#58;//")):
+        line = line.replace(character, entity)
+    return line
+
+
+def fenced(text: str) -> str:
+    """A block of code of Markdown that the text cannot end."""
+    shown = command_text(text)
+    runs = (len(run) for run in re.findall(r"`+", shown))
+    fence = "`" * max(3, 1 + max(runs, default=0))
+    return f"{fence}sh\n{shown}\n{fence}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure, short. ``-`` where there is none.
+
+    >>> number(0.00012345), number(None), number(1234567.0), number(0)
+    ('0.000123', '-', '1.23e6', '0')
+    """
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return "not finite"
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.{digits}g}")

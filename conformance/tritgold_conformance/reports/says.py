@@ -1,0 +1,69 @@
+"""What more than one report says: words, and what is left out."""
+
+import math
+
+from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence
+from tritgold_conformance.report import Level, Report, Status
+from tritgold_conformance.reports.cases import Case
+from tritgold_conformance.reports.safe import clean, number
+from tritgold_conformance.speed import Speed
+
+# A sign beside each word: a report is read in grey, too.
+MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
+
+
+def counted(report: Report) -> dict[str, Level]:
+    """The levels that a full judgement has: ``text`` only where there are no logits, of which it is a weaker form."""
+    logits = report.levels.get("logits")
+    without = logits is not None and logits.status != "not assessed"
+    return {key: v for key, v in report.levels.items() if key != "text" or v.status != "not assessed" or not without}
+
+
+def speeds(report: Report) -> list[tuple[str, Speed]]:
+    """Name and speed of the sides that were timed."""
+    sides = (report.engine.name, report.engine.speed), (f"{report.reference.name} (golden)", report.reference.speed)
+    return [(name, speed) for name, speed in sides if speed is not None]
+
+
+def details(case: Case) -> list[str]:
+    """Lines that say more of a failure than its message."""
+    c = case.comparison
+    lines = [clean(case.message)]
+    if c is not None and c.worst:
+        where = ", ".join(map(str, c.worst))
+        lines.append(f"worst at [{where}]: engine {c.engine!r}, golden {c.golden!r}")
+    if c is not None and c.why:
+        lines.append(f"allowed: {clean(c.why)}")
+    return lines
+
+
+def diagnosis_lines(found: Diagnosis) -> list[str]:
+    """The faults, what they do not explain, and the nearest candidates; plain text."""
+    lines = []
+    if found.first_divergence is not None:
+        lines.append(f"first divergence: {_divergence(found.first_divergence)}")
+    for fault in found.faults:
+        line = f"{fault.fault}: {fault.summary.rstrip('.')}; with it the golden model is"
+        line += f" {_distance(fault.distance)} from the engine"
+        line += f" ({fault.level}), without it {_distance(fault.golden)}"
+        if fault.next_best is not None:
+            line += f"; the next best is {fault.next_best[0]}, {_distance(fault.next_best[1])} away"
+        lines.append(line + (f"; on this input the same as {', '.join(fault.same)}" if fault.same else ""))
+    lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
+    if found.unexplained and found.ranking:
+        near = (f"{r.fault} ({number(r.distance, 2)})" for r in found.ranking[:5])
+        lines.append(f"nearest candidates, none near enough: {', '.join(near)}")
+    return lines
+
+
+def _divergence(d: Divergence) -> str:
+    places = (("layer", d.layer), ("position", d.position), ("channel", d.channel))
+    where = [f"{what} {at}" for what, at in places if at is not None]
+    return f"{d.name} ({d.level}; {', '.join(where) or 'as a whole'})" + (f": {d.what}" if d.what else "")
+
+
+def _distance(value: float) -> str:
+    """-1 stands for what cannot be compared."""
+    if value < 0 or not math.isfinite(value):
+        return "not comparable"
+    return "0" if value <= 1e-8 else f"{value:.2g}"

@@ -1,0 +1,71 @@
+"""The statistics level: mean, std, rms, extremes and zeros of an engine's own activations, where it shows no more.
+
+Weaker than a trace: codes are not seen, so broken ties cannot be followed. What breaking them at random does to the
+golden model's own statistics is measured, and an engine is held to a multiple of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from tritgold.errors import NonFiniteError
+from tritgold.layers.arithmetic import Arithmetic
+from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold_conformance.activation_statistics import MOMENTS, differences, moments, moments_distance
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.spread import Coin
+
+RUNS, FACTOR, FLOOR = 4, 4.0, 2e-5
+WHY = f"{FACTOR:g} x what breaking ties at random does to the golden model's own, at least {FLOOR:g} of the rms"
+
+
+def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Iterator[Comparison]:
+    """A Comparison for each array of which the engine gave any of MOMENTS, in execution order. Not finite fails."""
+    known = {name: of for name in golden.trace.arrays if (of := given.get(name)) and any(m in of for m in MOMENTS)}
+    for (name, of), allowed in zip(known.items(), statistics_allowed(golden, known), strict=True):
+        theirs = np.array([of.get(moment, np.nan) for moment in MOMENTS], np.float64)
+        ours = moments(golden.trace[name])
+        count = sum(moment in of for moment in MOMENTS)
+        lost = [moment for moment in MOMENTS if moment in of and not np.isfinite(of[moment])]
+        if lost:
+            yield Comparison(name, "fails", compared=count, what=f"non-finite: {', '.join(lost)}", why=WHY)
+            continue
+        far = differences(ours, theirs)
+        worst, excess = int(np.nanargmax(far)), float(np.nanmax(far) / allowed)
+        what = "" if excess <= 1 else f"{MOMENTS[worst]} is {theirs[worst]:.6g}, golden {ours[worst]:.6g}"
+        yield Comparison(
+            name,
+            "fails" if what else "within" if np.nanmax(far) else "equal",
+            compared=count,
+            differing=int(np.count_nonzero(np.nan_to_num(far))),
+            excess=excess,
+            what=what,
+            why=f"{allowed:.1e}: {WHY}",
+        )
+
+
+def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
+    """How far the statistics of each array may be off where nothing but broken ties lies between two models.
+
+    FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64, one a name.
+    """
+    names = list(names)
+    base = {name: moments(golden.trace[name]) for name in names}
+    worst = np.full(len(names), FLOOR)
+    for run in range(RUNS):
+        turned = _moments_with(golden, Coin(run, golden.arithmetic))
+        r = np.array([moments_distance(turned.get(name), base[name]) for name in names])
+        worst = np.maximum(worst, FACTOR * r)
+    return worst
+
+
+def _moments_with(golden: GoldenRun, quantize: Coin) -> dict[str, np.ndarray]:
+    trace, c = Trace(), golden.checkpoint
+    arithmetic: Arithmetic = replace(golden.arithmetic, quantize=quantize)
+    with np.errstate(all="ignore"), suppress(NonFiniteError):  # what came before is there
+        forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=arithmetic)
+    return {name: moments(array) for name, array in trace.arrays.items()}

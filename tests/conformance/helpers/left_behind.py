@@ -1,0 +1,17 @@
+"""What programs and engines leave behind."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+
+
+def sleeping(number: str) -> list[str]:
+    """Command lines of running processes that hold a number: programs, and the children that they left asleep."""
+    if Path("/proc/self/cmdline").exists():
+        lines = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                lines.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    else:
+        lines = subprocess.run(["ps", "-axwwo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if number in line.split() and "tritgold_conformance" not in line]

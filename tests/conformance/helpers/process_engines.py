@@ -1,0 +1,86 @@
+"""Engines that do to their process what no exception tells of. ``--engine process_engines:NAME`` with each of them."""
+
+import atexit
+import ctypes
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NUMBER = os.environ.get("TRITGOLD_TEST_NUMBER", "1000")  # seconds, by which what is left behind is found again
+
+
+class Right:
+    """Right, by way of the golden model."""
+
+    def __init__(self, model: str) -> None:
+        from tritgold.checkpoint import open_checkpoint
+        from tritgold_conformance.engines.reference import ReferenceEngine
+
+        self._inner = ReferenceEngine(open_checkpoint(Path(model)))
+
+    def reset(self) -> None:
+        self._inner.reset()
+
+    def prefill(self, tokens: list[int]) -> Any:
+        self.mischief()
+        return self._inner.prefill(tokens)
+
+    def mischief(self) -> None:
+        """What a subclass does in the middle of the work."""
+
+
+class Leaves(Right):
+    def mischief(self) -> None:
+        os._exit(0)
+
+
+class LeavesAtTheEnd(Right):
+    """Wrong, and ends the process with a code of success when Python ends."""
+
+    def prefill(self, tokens: list[int]) -> Any:
+        atexit.register(os._exit, 0)
+        return -np.asarray(super().prefill(tokens))
+
+
+class Segfaults(Right):
+    def mischief(self) -> None:
+        ctypes.string_at(0)
+
+
+class HangsInNativeCode(Right):
+    def mischief(self) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # as good as a kernel that never returns
+        print("hangs", flush=True)
+        time.sleep(1000)
+
+
+class LeavesAThread(Right):
+    def mischief(self) -> None:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=False).start()
+
+
+class LeavesAProcess(Right):
+    """And a temporary file, and its output where results go."""
+
+    def mischief(self) -> None:
+        subprocess.Popen([sys.executable, "-c", "import sys, time; time.sleep(float(sys.argv[1]))", NUMBER])
+        tempfile.mkstemp(prefix="left-behind-")
+        os.write(1, b"loading kernels ...\n")
+
+
+class ForksWell(Right):
+    """Starts processes as a library may, and lets them end."""
+
+    def mischief(self) -> None:
+        worker = multiprocessing.get_context("spawn").Process(target=int)
+        worker.start()
+        worker.join()

@@ -1,0 +1,63 @@
+"""Reports of engines that pass, fail, give half of the levels, and give nothing; judged once."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from library import Shown, golden, subject
+
+from tritgold.trace import Trace
+from tritgold_conformance.engine import Candidate
+from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.judge import judge
+from tritgold_conformance.report import Report
+
+TOKENS = 6
+# What an engine may call itself, and what none of the reports may obey.
+HOSTILE = "<script>alert(1)</script>\x00\x1b[31m\ud800 & \"q\" 'q' |`x`| [a](http://b) ]]> \u202e"
+
+
+class Failing(Shown):
+    def versions(self) -> dict[str, str]:
+        return {"<img src=x onerror=alert(2)>": HOSTILE}
+
+
+class Half(ReferenceEngine):
+    name = "half"
+    operation = step = None  # type: ignore[assignment]
+
+
+class NotFinite(ReferenceEngine):
+    name = "not finite"
+    prefill = step = None  # type: ignore[assignment]
+
+    def trace(self, tokens: list[int]) -> Trace:
+        trace = super().trace(tokens)
+        arrays = {**trace.arrays, "layers.1.ffn_act": np.full_like(trace["layers.1.ffn_act"], np.nan)}
+        return replace(trace, arrays=arrays)
+
+
+class Nothing:
+    name = "nothing"
+
+
+def judged(engine: object, speed: bool = False) -> Report:
+    candidate = Candidate(engine, "my_module:My Engine")  # type: ignore[arg-type]
+    return judge(golden("seeded", TOKENS), candidate, "seeded", with_speed=speed)
+
+
+@pytest.fixture(scope="session")
+def reports() -> dict[str, Report]:
+    checkpoint = golden("seeded", TOKENS).checkpoint
+    failing = judged(Failing(subject("silu"), TOKENS, HOSTILE))
+    return {
+        "passing": judged(ReferenceEngine(checkpoint, TOKENS), speed=True),
+        "failing": failing,
+        "half": judged(Half(checkpoint, TOKENS)),
+        "not finite": judged(NotFinite(checkpoint, TOKENS)),
+        "nothing": judged(Nothing()),
+        "hostile": msgspec.structs.replace(
+            failing, model=HOSTILE, mode=HOSTILE, repeat=HOSTILE, machine={HOSTILE: HOSTILE}
+        ),
+    }

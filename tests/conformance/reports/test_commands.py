@@ -1,0 +1,94 @@
+"""``tritgold check --report --xfail`` and ``tritgold report``, as they are typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tritgold_conformance.cli import main
+from tritgold_conformance.report import Report, to_json
+
+ENGINE = "faulty_engines:Faulty"  # scale divided
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def check(*arguments: object) -> Result:
+    return call("check", "--model", "seeded", "--tokens", 3, "--engine", *arguments)
+
+
+def test_a_failing_engine_in_every_format(tmp_path: Path) -> None:
+    files = [tmp_path / f"r{suffix}" for suffix in (".html", ".md", ".xml", ".json", ".svg")]
+    done = check(ENGINE, *(word for file in files for word in ("--report", file)))
+    assert done.exit_code == 1, done.output
+    assert "Diagnosis (tritgold diagnose says more)" in done.stdout
+    for file in files:
+        assert file.stat().st_size > 400
+    assert json.loads(files[3].read_text())["diagnosis"]["faults"][0]["fault"] in files[0].read_text()
+    again = [tmp_path / "again.html", tmp_path / "again.SVG"]
+    assert call("report", files[3], *again).exit_code == 0
+    assert again[0].read_bytes() == files[0].read_bytes()
+    assert again[1].read_bytes() == files[4].read_bytes()
+    shown = call("report", files[3])
+    assert shown.exit_code == 0
+    assert shown.stdout == done.stdout, "alone it prints what check printed"
+
+
+@pytest.mark.parametrize("names", [["r.pdf"], ["r"], ["a.md", "a.md"], ["no/such/r.md"]])
+def test_files_that_cannot_be_are_refused_before_any_compute(tmp_path: Path, names: list[str]) -> None:
+    words = [word for name in names for word in ("--report", tmp_path / name)]
+    done = call("check", "--engine", "no_such:Engine", "--model", "no such model", *words)
+    assert done.exit_code == 2, "the engine and the model were not asked for"
+    assert names[0].rpartition("/")[0] in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--report", "r.md"], ["--xfail", "x"], []])
+def test_what_belongs_to_a_whole_judgement_is_not_of_one_operation(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "x").write_text("logits")
+    asked = [tmp_path / w if w in ("x", "r.md") else w for w in words] or ["--xfail-strict"]
+    assert check(ENGINE, *(["--only", "logits"] if words else []), *asked).exit_code == 2
+
+
+def test_a_report_of_an_earlier_run_does_not_stay_for_one_that_crashed(tmp_path: Path) -> None:
+    file = tmp_path / "r.md"
+    file.write_text("conforms")
+    assert check("faulty_engines:Crashing", "--report", file).exit_code == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_known_failures_are_exit_code_0_and_stale_ones_1_where_strict(tmp_path: Path) -> None:
+    file = tmp_path / "xfail.txt"
+    file.write_text("operations # all of it\nvectors\ntrace\nlogits\ncontinued\nsteps\n")
+    done = check(ENGINE, "--xfail", file, "--xfail-strict", "--report", tmp_path / "r.md")
+    assert done.exit_code == 0, done.output
+    assert "fails, but nowhere that its xfail file does not list" in done.stdout
+    assert "conforms" not in done.stdout
+    assert "Diagnosis" not in done.stdout
+    assert "known failures only" in (tmp_path / "r.md").read_text()
+    done = check("reference", "--no-speed", "--xfail", file)
+    assert done.exit_code == 0
+    assert "stale, line 1: operations passes" in done.stdout
+    assert check("reference", "--no-speed", "--xfail", file, "--xfail-strict").exit_code == 1
+
+
+def test_an_xfail_file_that_is_none_could_not_be_judged_by(tmp_path: Path) -> None:
+    file = tmp_path / "xfail.txt"
+    file.write_text("logit\n")
+    done = check(ENGINE, "--xfail", file)
+    assert done.exit_code == 3
+    assert "line 1: is no entry" in done.stderr
+
+
+def test_report_says_what_it_wrote_and_refuses_what_is_no_report(reports: dict[str, Report], tmp_path: Path) -> None:
+    saved = tmp_path / "r.json"
+    saved.write_bytes(to_json(reports["half"]))
+    done = call("report", saved, tmp_path / "a.svg", "--json")
+    assert json.loads(done.stdout)["written"] == [str(tmp_path / "a.svg")]
+    saved.write_text("{}")
+    done = call("report", saved, tmp_path / "b.svg")
+    assert done.exit_code == 3
+    assert "no report of this version" in done.stderr
+    assert not (tmp_path / "b.svg").exists()
