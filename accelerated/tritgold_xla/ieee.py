@@ -10,17 +10,21 @@ JAX 0.10) and the second always. Measured on JAX 0.4.36, 0.10.2 and 0.12.0, and 
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 _RUNS = 16
+_Arrays = TypeVar("_Arrays")
 
 
-def barrier(x: jax.Array) -> jax.Array:
-    """x, materialised: what follows is not fused with what made it. For speed; see above what it does not promise."""
-    held: jax.Array = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+def barrier(x: _Arrays) -> _Arrays:
+    """x, one array or several, materialised: what follows is not fused with what made it. For speed; see above what it
+    does not promise.
+    """
+    held: _Arrays = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
     return held
 
 
