@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
@@ -19,7 +20,7 @@ from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad, whole_blocks
 from tritgold_xla.checks import check_capacity, check_memory, check_room, check_sequences, non_finite
 from tritgold_xla.choice import Choices, library_dots
 from tritgold_xla.diffusion_options import BlockProgram
-from tritgold_xla.flags import MODE, cpu_device
+from tritgold_xla.flags import MODE, cpu_device, threads
 from tritgold_xla.formulations import FORMULATIONS
 from tritgold_xla.kv_cache import KvCache, cache_bytes
 from tritgold_xla.kv_schemes import kv_scheme
@@ -42,7 +43,7 @@ class XlaEngine:
     a file that ``tuning.tune`` has made, whose choices for this machine are used; else the rule in ``choice``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
-    how many.
+    how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
@@ -62,6 +63,7 @@ class XlaEngine:
         sequences: int = 1,
         tuning: Path | None = None,
         progress: Progress | None = None,
+        screen: bool | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config)
@@ -74,6 +76,7 @@ class XlaEngine:
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
+        self._screens = self._screening_pays() if screen is None else screen
         self.screened = self.unscreened = 0
 
     def beside(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
@@ -143,15 +146,22 @@ class XlaEngine:
     def greedy(self, tokens: Sequence[int]) -> int:
         """Append the tokens. Returns the most likely next one: that of the largest logit, of equal ones the lowest id.
 
-        The head is screened with a byte a weight (``head.greedy``), made at the first call; ``screened`` and
+        One thread screens the head with a byte a weight (``head.greedy``), made at the first call; ``screened`` and
         ``unscreened`` count where that sufficed and where it did not.
         """
+        if not self._screens:
+            return int(np.argmax(self.read(tokens)))
         if self._parameters.screen is None:
             check_memory(self.config.vocab * (self.config.hidden + 12))
             self._parameters = self._parameters._replace(screen=screen_of(self._parameters.head, self._device))
         token, screened = self._append(tokens, "none", "greedy")[-1].tolist()
         self.screened, self.unscreened = self.screened + screened, self.unscreened + 1 - screened
         return token
+
+    def _screening_pays(self) -> bool:
+        """The screen's loop runs on one thread, whatever there are; the kernels for the whole head run on all."""
+        kernels = self._parameters.head.dtype == jnp.bfloat16 and library_dots()
+        return not (kernels and threads() > 1)
 
     def run_block(self, block: Block, program: BlockProgram) -> Filled:
         """Fill a block of masks behind what the cache holds; ``block_diffusion`` says how a text is made of them."""

@@ -7,10 +7,12 @@ import sys
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden import embedded_model
 from tritgold.model import forward
@@ -123,15 +125,44 @@ def test_results_are_the_callers_own(cases):
     assert engine.step(tokens[0]).shape == (MIXED.vocab,)
 
 
-@pytest.mark.parametrize("threads", ["1", "3"])
+@pytest.mark.parametrize("screen", [True, False])
+def test_greedy_is_the_largest_logit_screened_or_not(screen):
+    weights = make_weights(LLAMA)
+    engine, logits = XlaEngine(LLAMA, weights, 64, screen=screen), XlaEngine(LLAMA, weights, 64)
+    token = [3, 1, 4]
+    for number in range(1, 9):
+        likeliest = int(np.argmax(logits.read(token)))
+        assert engine.greedy(token) == likeliest
+        assert engine.screened + engine.unscreened == (number if screen else 0)
+        token = [likeliest]
+    assert engine.length == logits.length == 10
+    assert (engine._parameters.screen is not None) == screen, "memory that is not used"
+
+
+def test_the_head_is_screened_where_one_thread_computes(monkeypatch):
+    engine = XlaEngine(LLAMA, make_weights(LLAMA), 8)
+    head = engine._parameters.head
+    for kind, threads, kernels, screens in [
+        (jnp.bfloat16, 1, True, True), (jnp.bfloat16, 2, True, False), (jnp.bfloat16, 2, False, True),
+        (jnp.float32, 2, True, True),
+    ]:  # fmt: skip
+        engine._parameters = engine._parameters._replace(head=head.astype(kind))
+        monkeypatch.setattr("tritgold_xla.engine.threads", lambda threads=threads: threads)
+        monkeypatch.setattr("tritgold_xla.engine.library_dots", lambda kernels=kernels: kernels)
+        assert engine._screening_pays() == screens
+
+
+@pytest.mark.parametrize("threads", ["1"])  # all other tests run with as many as the machine has
 def test_tokens_do_not_depend_on_the_number_of_threads(threads):
     # In a process of its own, for JAX counts its threads once; the golden model says which tokens.
     code = """
+from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import embedded_model
 from tritgold_xla import XlaEngine
-checkpoint = embedded_model("kjv-ar")
-engine, prompt = XlaEngine(checkpoint.config, checkpoint.weights, 64), list(b"In the beginning")
-made = [engine.greedy(prompt)]
+with embedded_model("kjv-ar") as path:
+    checkpoint = open_checkpoint(path)
+    engine = XlaEngine(checkpoint.config, checkpoint.weights, 64)
+made = [engine.greedy([5, 6, 7])]
 while len(made) < 12:
     made.append(engine.greedy(made[-1:]))
 print(made)
@@ -139,8 +170,8 @@ print(made)
     env = os.environ | {"NPROC": threads}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    checkpoint = embedded_model("kjv-ar")
-    text = list(b"In the beginning")
-    for token in json.loads(done.stdout):
-        assert token == np.argmax(forward(text, checkpoint.weights, checkpoint.config)[-1])
-        text.append(token)
+    made, text = json.loads(done.stdout), [5, 6, 7]
+    with embedded_model("kjv-ar") as path:
+        checkpoint = open_checkpoint(path)
+        logits = forward(text + made[:-1], checkpoint.weights, checkpoint.config)
+    assert made == np.argmax(logits[2:], axis=-1).tolist()

@@ -113,7 +113,7 @@ def own_kv_cache() -> str:
 def sizes(engine: "XlaEngine") -> dict[str, int]:
     """Bytes that a decode step reads: ``packed`` of the ternary weights, ``head``, ``kv`` for each position.
 
-    ``screen``: what ``greedy`` reads instead of the head.
+    ``screen``: what ``greedy`` reads of it, or of its coarse copy.
     """
     import jax
 
@@ -122,7 +122,7 @@ def sizes(engine: "XlaEngine") -> dict[str, int]:
     return {
         "packed": sum(leaf.nbytes for leaf in jax.tree.leaves(parts.layers.linears)),
         "head": head,
-        "screen": engine.config.vocab * (engine.config.hidden + 12),
+        "screen": engine.config.vocab * (engine.config.hidden + 12) if engine._screens else head,
         "kv": sum(leaf.nbytes for leaf in cache) // cache.positions,
     }
 
