@@ -158,6 +158,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-explained": peer_tables.explained,
     "bench": speed_tables.bench,
     "xla-forms": speed_tables.forms,
+    "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
 }
 

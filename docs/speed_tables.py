@@ -5,6 +5,7 @@ Which rows a report has is its own affair: every row that was measured is shown,
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def _report(path: Path) -> str:
             f"JAX {packages.get('jax', 'none')}; read bandwidth: {roofs}. "
             f"[Report](data/{path.name}) {hashlib.sha256(text).hexdigest()[:12]}, made by"
         ),
-        f"    {report['command']}",
+        f"    {_flags(report)}{report['command']}",
     ]
     measured = [r for r in report["results"] if r["timing"] is not None]
     models = [r for r in measured if r["row"] not in ("gemv", "gemm")]
@@ -63,6 +64,34 @@ def _report(path: Path) -> str:
         if (FOLDER / image).exists():
             parts.append(f"![{said}]({image})")
     return "\n\n".join(parts)
+
+
+def _flags(report: Row) -> str:
+    flags = report["machine"]["variables"].get("XLA_FLAGS")
+    return f"XLA_FLAGS={flags} " if flags else ""
+
+
+def ratios() -> str:
+    """Of all reports, every row that a peer has too: how many times faster the engine is."""
+    lines = []
+    for path in sorted((FOLDER / "data").glob("bench-*.json")):
+        report = json.loads(path.read_bytes())
+        own = {(r["row"], str(r["case"]), r["threads"]): r for r in report["results"] if r["engine"] == "xla"}
+        for r in report["results"]:
+            if r["ratio"] is None:
+                continue
+            mine = own[r["row"], str(r["case"]), r["threads"]]
+            case = ", ".join(f"{k} {v:,}" for k, v in r["case"].items() if k != "steps")
+            with_ = f"JAX {report['machine']['packages'].get('jax', 'none')} {_flags(report)}".strip()
+            speeds = (_short(mine["per_second"]), _short(r["per_second"]))
+            share = f"{mine['share']:.0%}" if mine["share"] is not None else ""
+            lines.append(
+                (r["row"], case, r["threads"], with_, *speeds, f"**{r['ratio']:.2f}**", share, report["shape"])
+            )
+    (usual, _), *_ = Counter(line[3] for line in lines).most_common(1)
+    lines.sort(key=lambda line: (line[3] != usual, line[3], line[2], line[0], line[1]))
+    head = ("row", "case", "threads", "with", "xla, tokens/s", "llama.cpp", "ratio", "of the roof", "shape")
+    return table(head, lines)
 
 
 def _of_a_model(r: Row) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
 """A badge: a small SVG that says what was judged, in which mode, and how many levels passed.
 
-Green is for an engine that conforms on every level. ``text`` counts only where there are no logits, of which it is a
-weaker form; any other level that was not assessed makes it blue, and nothing checked grey.
+Green is for an engine that conforms on every level. ``text`` and ``statistics`` count only where there are no logits
+and no trace, which say more, and ``files`` where the engine reads packed bytes by itself; any other level that was not
+assessed makes it blue, and nothing checked grey.
 """
 
 from tritgold_conformance.report import Report

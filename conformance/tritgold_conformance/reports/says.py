@@ -8,15 +8,24 @@ from tritgold_conformance.reports.cases import Case
 from tritgold_conformance.reports.safe import clean, number
 from tritgold_conformance.speed import Speed
 
+# Levels of which another one says more.
+WEAKER = {"text": "logits", "statistics": "trace"}
 # A sign beside each word: a report is read in grey, too.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
 
 
 def counted(report: Report) -> dict[str, Level]:
-    """The levels that a full judgement has: ``text`` only where there are no logits, of which it is a weaker form."""
-    logits = report.levels.get("logits")
-    without = logits is not None and logits.status != "not assessed"
-    return {key: v for key, v in report.levels.items() if key != "text" or v.status != "not assessed" or not without}
+    """The levels that a full judgement has: those of WEAKER only where they were assessed, or the better one was not.
+
+    ``files`` is about a reader of packed bytes, and counts where the engine has one to be asked.
+    """
+
+    def assessed(key: str) -> bool:
+        return key in report.levels and report.levels[key].status != "not assessed"
+
+    left_out = {key for key, better in WEAKER.items() if not assessed(key) and assessed(better)}
+    left_out |= {"files"} if not assessed("files") else set()
+    return {key: level for key, level in report.levels.items() if key not in left_out}
 
 
 def speeds(report: Report) -> list[tuple[str, Speed]]:

@@ -44,7 +44,7 @@ def test_text_counts_where_there_are_no_logits(reports: dict[str, Report]) -> No
     before = reports["nothing"]
     levels = {**before.levels, "text": msgspec.structs.replace(before.levels["text"], status="passed")}
     report = msgspec.structs.replace(before, levels=levels, verdict="conforms")
-    assert says(report) == ("conforms 1/7 levels · golden/1", BLUE)
+    assert says(report) == ("conforms 1/8 levels · golden/1", BLUE)
 
 
 def test_known_failures_are_orange_and_strict_stale_entries_red(reports: dict[str, Report]) -> None:
