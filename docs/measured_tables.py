@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import diagnosis_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
 
 from tritgold.kv_cache.base import Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
 
-PAGES = ("decoding.md", "kv-cache.md", "sparsity.md", "benchmarking.md", "xla-cpu.md")
+PAGES = ("decoding.md", "kv-cache.md", "sparsity.md", "benchmarking.md", "xla-cpu.md", "diagnosis.md")
 MIB = 1 << 20
 
 
@@ -153,6 +154,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sparse-attention": sparse_attention,
     "sparse-places": sparse_places,
     "attention-memory": attention_memory,
+    "diagnosis": diagnosis_tables.by_model,
+    "diagnosis-noise": diagnosis_tables.noise,
     "bench": speed_tables.bench,
     "xla-forms": speed_tables.forms,
     "skipping": speed_tables.skipping,
