@@ -1,7 +1,8 @@
 """Which fault was named for which, from docs/data/diagnosis-MODEL.json: docs/images/diagnosis.svg.
 
 A panel a level: rows are the faults that engines had, columns the faults that were named, both by area. A right answer
-is on the diagonal and needs no name; a wrong one is numbered and stands below. Shapes as well as colours tell them apart.
+is on the diagonal and needs no name; a wrong one is numbered and stands below. Colours are not all that tells them
+apart: shapes do too.
 """
 
 import json

@@ -22,6 +22,7 @@ from tritgold_conformance.vectors import telling_inputs, telling_tolerances
 # How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
 # a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
 MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
+ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
 CLOSER = 0.1  # and it must be so much nearer than what it is to explain
 Label = tuple[str, str]  # source, trace name with its vector's label
 # Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
@@ -141,11 +142,16 @@ class Local:
         rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
         if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
             return comparison.passed
-        if found <= rule.match and (comparison.passed or found <= CLOSER * self._off(label)):
+        if found <= rule.match and (comparison.passed or found <= CLOSER * self.off(label)):
             return True
-        return rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed
+        if rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed:
+            return True
+        # Tolerances are of the golden sizes; where a fault makes large what is next to nothing, its own are these.
+        theirs = self.theirs(label)
+        return not comparison.passed and _rounded(value, theirs) and not _rounded(golden, theirs)
 
-    def _off(self, label: Label) -> float:
+    def off(self, label: Label) -> float:
+        """How far the golden model's own value is from the engine's, as ``distance`` has it."""
         if label not in self._distances:
             self._distances[label] = distance(self.golden_values[label], self.theirs(label), _axis(label))
         return self._distances[label]
@@ -159,7 +165,7 @@ class Local:
             if label in skipped or label not in self.rules:
                 return True
             own = value is self.golden_values[label]
-            found = self._off(label) if own else distance(value, self.theirs(label), _axis(label))
+            found = self.off(label) if own else distance(value, self.theirs(label), _axis(label))
             scan.distances[label] = found
             if not (self.comparisons[label].passed if own else self.agrees(label, value, found)):
                 scan.failing.append(label)
@@ -200,6 +206,14 @@ class Local:
             if seen:
                 return True
         return False
+
+
+def _rounded(value: Array, theirs: Array) -> bool:
+    """Whether floats are equal, each within some roundings of itself."""
+    if value.shape != theirs.shape or value.dtype.kind != "f":
+        return False
+    ours = value.astype(np.float64)
+    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN is near nothing
 
 
 def _axis(label: Label) -> int:

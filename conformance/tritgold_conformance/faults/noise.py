@@ -6,6 +6,7 @@ each a whole function: sums in float32 and in another order, norms in float32, s
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def shuffled_sums(subject: Subject, seed: int) -> Subject:
         channels = order(x.shape[1])
         return np.ascontiguousarray(x[:, channels]) @ np.ascontiguousarray(head.rows(slice(None))[:, channels]).T
 
-    functions = {"softmax_weights": softmax_weights, "mix_values": mix_values, "logits": logits}
+    functions: dict[str, Any] = {"softmax_weights": softmax_weights, "mix_values": mix_values, "logits": logits}
     return _arithmetic(subject, seed, rms_norm=_Norm(order, seed % 2 == 0), **functions)
 
 

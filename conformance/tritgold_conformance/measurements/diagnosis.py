@@ -126,9 +126,7 @@ def report(
     }
 
 
-def _matrix(
-    m: Measurement, faults: list[Fault], levels: tuple[str, ...], journal: Journal
-) -> Iterator[dict[str, Any]]:
+def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journal: Journal) -> Iterator[dict[str, Any]]:
     for number, fault in enumerate(faults):
         # An engine that nobody asks for is not made: what it shows is collected once for all levels.
         evidence = functools.cache(functools.partial(_evidence, m, fault, number + 1))
