@@ -127,9 +127,10 @@ def report(
 
 
 def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journal: Journal) -> Iterator[dict[str, Any]]:
-    for number, fault in enumerate(faults):
+    numbers = {f.name: n for n, f in enumerate(f for f in FAULTS.values() if f.area in MODEL_AREAS)}
+    for fault in faults:
         # An engine that nobody asks for is not made: what it shows is collected once for all levels.
-        evidence = functools.cache(functools.partial(_evidence, m, fault, number + 1))
+        evidence = functools.cache(functools.partial(_evidence, m, fault, numbers[fault.name] + 1))
         for level in levels:
             row = functools.partial(_row, m, fault, level, evidence)
             yield journal.row((fault.name, level), row, "named")
