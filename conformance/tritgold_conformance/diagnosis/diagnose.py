@@ -204,10 +204,9 @@ class _Level:
     def measure_between(self, a: Subject, b: Subject) -> np.ndarray:
         """How far two subjects are apart, as ``measure`` has it."""
         if self.level == "statistics":
-            first, second = self.predictions.statistics(a), self.predictions.statistics(b)
-            return np.array(
-                [moments_distance(first.get(n), second[n]) if n in second else np.inf for n in self.evidence.statistics]
-            )
+            names, second = self.evidence.statistics, self.predictions.statistics(b)
+            found = moments_distance(self.predictions.statistics(a), {n: second[n] for n in names if n in second})
+            return np.append(found, np.full(len(names) - len(found), np.inf))
         ours, theirs = (self.predictions.logits(s, self.level) for s in (a, b))
         if ours is None or theirs is None:
             return np.zeros(len(self.evidence.golden.tokens))

@@ -4,7 +4,7 @@ Each candidate is run from the tokens on and compared with what the engine gave.
 that a norm takes out again cannot be seen, two faults hide one another, and broken ties stand between equal models.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from tritgold_conformance.judge import cuts
 from tritgold_conformance.spread import Coin, allowed_by_spread
 
 RUNS, FACTOR, FLOOR = 4, 4.0, 2e-5
+Moments = Mapping[str, np.ndarray]
 PATHS = ("logits", "continued", "steps")
 
 
@@ -48,24 +49,26 @@ def predicted_statistics(subject: Subject, tokens: list[int]) -> dict[str, np.nd
     return {name: moments(array) for name, array in arrays.items()}
 
 
-def moments_distance(ours: np.ndarray | None, theirs: np.ndarray) -> float:
-    """mean, std, rms, min and max relative to the larger of rms and the extremes; the share of zeros as it is.
+def moments_distance(ours: Moments, theirs: Moments) -> np.ndarray:
+    """How far the statistics of each of their arrays are off, float64 [theirs]; MOMENTS by trace name.
 
-    Moments that the engine does not give (NaN) are left out where ours is finite; both non-finite is equal, and one of
-    the two infinitely far.
+    mean, std and rms relative to the larger rms, min and max to the larger extreme (one outlier moves no mean); the
+    share of zeros as it is. Moments that are not given (NaN) are left out where ours is finite; both non-finite is
+    equal, and one of the two infinitely far, as is an array that ours does not have.
     """
-    if ours is None:
-        return np.inf
-    if not np.isfinite(ours[:5]).all():
-        return 0.0 if not np.isfinite(theirs[:5]).any() else np.inf
-    given = ~np.isnan(theirs)
-    if not given.any() or not np.isfinite(theirs[given]).all():
-        return np.inf
-    # The moments by rms, extremes by their own size: one outlier moves no mean.
-    size = max(float(np.nan_to_num(theirs[2])), float(ours[2]), 1e-30)
-    extreme = max(float(np.abs(np.nan_to_num(theirs[3:5])).max()), float(np.abs(ours[3:5]).max()), 1e-30)
-    units = np.array([size, size, size, extreme, extreme, 1.0])
-    return float((np.abs(ours - theirs) / units)[given].max())
+    nothing = np.full(6, np.nan)
+    a = np.array([ours.get(name, nothing) for name in theirs]).reshape(-1, 6)
+    b = np.array(list(theirs.values())).reshape(-1, 6)
+    given = ~np.isnan(b)
+    comparable = given.any(axis=1) & (np.isfinite(b) | ~given).all(axis=1) & ~np.isnan(a).all(axis=1)
+    lost, theirs_lost = ~np.isfinite(a[:, :5]).all(axis=1), ~np.isfinite(b[:, :5]).any(axis=1)
+    both_lost = lost & theirs_lost & ~np.isnan(a).all(axis=1)
+    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
+    size = np.maximum(np.maximum(a[:, 2], b[:, 2]), 1e-30)
+    extreme = np.maximum(np.maximum(np.abs(a[:, 3:5]).max(axis=1), np.abs(b[:, 3:5]).max(axis=1)), 1e-30)
+    units = np.stack([size, size, size, extreme, extreme, np.ones_like(size)], axis=1)
+    r = np.where(given, np.abs(a - b) / units, 0.0).max(axis=1)
+    return np.where(both_lost, 0.0, np.where(comparable & ~lost, r, np.inf))
 
 
 def summary(r: np.ndarray) -> float:
@@ -125,10 +128,9 @@ class Predictions:
         """
         if not self._moved:
             self._moved = [predicted_statistics(self._turned(run), self.golden.tokens) for run in range(RUNS)]
-        own = self.statistics(self.base)
-        return np.array(
-            [max(FLOOR, *(FACTOR * moments_distance(m.get(name), own[name]) for m in self._moved)) for name in names]
-        )
+        own, kept = self.statistics(self.base), list(names)
+        base = {name: own[name] for name in kept}
+        return np.max([np.full(len(kept), FLOOR), *(FACTOR * moments_distance(m, base) for m in self._moved)], axis=0)
 
     def _turned(self, run: int) -> Subject:
         arithmetic = self.base.arithmetic
@@ -141,8 +143,7 @@ class Predictions:
         """
 
         def statistics(subject: Subject) -> np.ndarray:
-            ours = self.statistics(subject)
-            return np.array([moments_distance(ours.get(name), theirs) for name, theirs in evidence.statistics.items()])
+            return moments_distance(self.statistics(subject), evidence.statistics)
 
         def logits(subject: Subject) -> np.ndarray:
             ours, theirs = self.logits(subject, level), getattr(evidence, level)
