@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats measurements forms plots clean
+.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats measurements diagnosis forms plots clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -67,6 +67,19 @@ measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md
 	$(BIN)/python -m tritgold_conformance.measurements.diffusion_thresholds > docs/data/diffusion-thresholds.json
 	$(MAKE) plots
 
+MATRIX := $(BIN)/python -m tritgold_conformance.measurements
+RIGHT := $(MATRIX).right_engines --out docs/data/right-engines.json
+
+diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/diagnosis.md (an hour; goes on where it stopped)
+	$(MATRIX).diagnosis --model kjv-ar --pairs 100 --noise-runs 60 --out docs/data/diagnosis-kjv-ar.json
+	$(MATRIX).diagnosis --model kjv-dlm --pairs 20 --noise-runs 70 --out docs/data/diagnosis-kjv-dlm.json
+	$(MATRIX).diagnosis --model seeded --pairs 100 --noise-runs 500 --out docs/data/diagnosis-seeded.json
+	$(MATRIX).diagnosis --model llama --pairs 20 --noise-runs 300 --out docs/data/diagnosis-llama.json
+	$(MATRIX).diagnosis --model untied --pairs 20 --noise-runs 70 --out docs/data/diagnosis-untied.json
+	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
+	$(MAKE) plots
+
 forms: $(VENV)/.dev ## the forms of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
 	mkdir -p build
 	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.forms > build/xla-forms.json
@@ -78,6 +91,7 @@ plots: $(VENV)/.dev ## the tables and plots of docs/data anew
 	$(BIN)/python plots/sparsity.py
 	$(BIN)/python plots/diffusion_thresholds.py
 	$(BIN)/python plots/bench.py
+	$(BIN)/python plots/diagnosis.py
 	$(BIN)/python docs/measured_tables.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew

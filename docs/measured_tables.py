@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import diagnosis_tables
 import peer_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
@@ -15,7 +16,15 @@ from markdown_tables import FOLDER, data, figure, table
 from tritgold.kv_cache.base import Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
 
-PAGES = ("decoding.md", "kv-cache.md", "sparsity.md", "benchmarking.md", "xla-cpu.md", "peers-judged.md")
+PAGES = (
+    "decoding.md",
+    "kv-cache.md",
+    "sparsity.md",
+    "benchmarking.md",
+    "xla-cpu.md",
+    "peers-judged.md",
+    "diagnosis.md",
+)
 MIB = 1 << 20
 
 
@@ -156,6 +165,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-memory": attention_memory,
     "peers-judged": peer_tables.judged,
     "peers-explained": peer_tables.explained,
+    "diagnosis": diagnosis_tables.by_model,
+    "diagnosis-noise": diagnosis_tables.noise,
     "bench": speed_tables.bench,
     "xla-forms": speed_tables.forms,
     "bench-ratios": speed_tables.ratios,

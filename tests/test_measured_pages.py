@@ -21,7 +21,7 @@ from tritgold_conformance.bench.results import SCHEMA, Report
 from tritgold_conformance.server_config import KEYS
 
 ROOT = Path(__file__).parents[1]
-PLOTS = ("kv_error", "sparsity", "diffusion_thresholds")
+PLOTS = ("kv_error", "sparsity", "diffusion_thresholds", "diagnosis")
 
 
 def script(path: str) -> ModuleType:

@@ -40,27 +40,35 @@ def statistics(array: np.ndarray) -> Statistics:
 
 # What statistics are compared by.
 MOMENTS = ("mean", "std", "rms", "min", "max", "zeros")
+Moments = Mapping[str, np.ndarray]
 
 
 def moments(array: np.ndarray) -> np.ndarray:
-    """MOMENTS of an array, float64 [6]; NaN for moments of what is not finite."""
+    """MOMENTS of an array, float64 [6]; infinite for moments of what is not finite. NaN is for what nobody gave."""
     found = statistics(array)
-    return np.array([np.nan if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
+    return np.array([np.inf if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
 
 
-def moments_distance(ours: np.ndarray | None, theirs: np.ndarray) -> float:
-    """mean, std, rms, min and max relative to the larger of rms and the extremes; the share of zeros as it is.
+def moments_distance(ours: Moments, theirs: Moments) -> np.ndarray:
+    """How far the statistics of each of their arrays are off, float64 [theirs]; MOMENTS by trace name.
 
-    Moments that the engine does not give (NaN) are left out where ours is finite; both non-finite is equal.
+    mean, std and rms relative to the larger rms, min and max to the larger extreme (one outlier moves no mean); the
+    share of zeros as it is. Moments that are not given (NaN) are left out where ours is finite; both non-finite is
+    equal, and one of the two infinitely far, as is an array that ours does not have.
     """
-    if ours is None:
-        return np.inf
-    if not np.isfinite(ours[:5]).all():
-        return 0.0 if not np.isfinite(theirs[:5]).any() else np.inf
-    given = np.isfinite(theirs)
-    if not given.any():
-        return np.inf
-    return float(differences(ours, theirs)[given].max())
+    nothing = np.full(6, np.nan)
+    a = np.array([ours.get(name, nothing) for name in theirs]).reshape(-1, 6)
+    b = np.array(list(theirs.values())).reshape(-1, 6)
+    given = ~np.isnan(b)
+    comparable = given.any(axis=1) & (np.isfinite(b) | ~given).all(axis=1) & ~np.isnan(a).all(axis=1)
+    lost, theirs_lost = ~np.isfinite(a[:, :5]).all(axis=1), ~np.isfinite(b[:, :5]).any(axis=1)
+    both_lost = lost & theirs_lost & ~np.isnan(a).all(axis=1)
+    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
+    size = np.maximum(np.maximum(a[:, 2], b[:, 2]), 1e-30)
+    extreme = np.maximum(np.maximum(np.abs(a[:, 3:5]).max(axis=1), np.abs(b[:, 3:5]).max(axis=1)), 1e-30)
+    units = np.stack([size, size, size, extreme, extreme, np.ones_like(size)], axis=1)
+    r = np.where(given, np.abs(a - b) / units, 0.0).max(axis=1)
+    return np.where(both_lost, 0.0, np.where(comparable & ~lost, r, np.inf))
 
 
 def differences(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:

@@ -58,8 +58,7 @@ def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
     worst = np.full(len(names), FLOOR)
     for run in range(RUNS):
         turned = _moments_with(golden, Coin(run, golden.arithmetic))
-        r = np.array([moments_distance(turned.get(name), base[name]) for name in names])
-        worst = np.maximum(worst, FACTOR * r)
+        worst = np.maximum(worst, FACTOR * moments_distance(turned, base))
     return worst
 
 

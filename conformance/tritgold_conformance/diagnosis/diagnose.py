@@ -22,8 +22,7 @@ from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
-from tritgold_conformance.spread import allowed_by_spread
-from tritgold_conformance.statistics_level import FACTOR, FLOOR, statistics_allowed
+from tritgold_conformance.statistics_level import FACTOR, FLOOR
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
@@ -63,9 +62,9 @@ def diagnose_evidence(
     """The same from what was collected before. faults: the library, or another one. predictions: of other engines on
     the same model and input, to be gone on with.
     """
-    predictions = predictions or Predictions(evidence.golden.tokens)
+    predictions = predictions or Predictions(evidence.golden)
     library = list(FAULTS.values() if faults is None else faults)
-    local = Local(evidence)
+    local = Local(evidence, predictions.base, predictions.tolerances)
     say("candidates, operation by operation")
     found = search_operations(local, library) if local.sources else Found(local.base)
     if not found.unexplained:
@@ -105,6 +104,8 @@ def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predicti
     """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
+        if _is_traced(evidence, level):
+            continue
         say(f"whole runs: {level}")
         judge = _Level(evidence, level, predictions)
         while not judge.passes(found):
@@ -115,6 +116,14 @@ def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predicti
                 return
 
 
+def _is_traced(evidence: Evidence, path: str) -> bool:
+    """Whether a path's logits are those of the whole trace, whose every operation is explained."""
+    if path not in PATHS or not evidence.whole_trace():
+        return False
+    theirs, shown = getattr(evidence, path), evidence.trace["logits"]
+    return theirs.shape == shown.shape and bool((relative(theirs, shown) <= LOGIT_NOISE).all())
+
+
 class _Level:
     """One kind of whole run."""
 
@@ -123,9 +132,12 @@ class _Level:
         self.measure: Measure = predictions.measure(evidence, level)
         self.prefill: Measure = predictions.measure(evidence, "logits")
         self._allowed: np.ndarray | None = None
+        self._followed: Subject | None = None  # of which ties are known to be all that lies between
 
     def passes(self, found: Found) -> bool:
         """Whether the golden model with the faults found so far says what the engine says."""
+        if found.subject is self._followed:
+            return True
         if self.level != "statistics" and not found.faults:
             golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
             return judge_logits(self.level, golden, theirs).passed
@@ -146,11 +158,11 @@ class _Level:
     def allowed(self) -> np.ndarray:
         """Of the statistics, by name; or one number, of the logits' root mean square over positions."""
         if self._allowed is None:
-            golden = self.evidence.golden
+            names = self.evidence.statistics
             self._allowed = (
-                statistics_allowed(golden, self.evidence.statistics)
+                self.predictions.statistics_allowed(names)
                 if self.level == "statistics"
-                else np.array([allowed_by_spread(golden)])
+                else np.array([self.predictions.spread()])
             )
         return self._allowed
 
@@ -186,10 +198,9 @@ class _Level:
     def measure_between(self, a: Subject, b: Subject) -> np.ndarray:
         """How far two subjects are apart, as ``measure`` has it."""
         if self.level == "statistics":
-            first, second = self.predictions.statistics(a), self.predictions.statistics(b)
-            return np.array(
-                [moments_distance(first.get(n), second[n]) if n in second else np.inf for n in self.evidence.statistics]
-            )
+            names, second = self.evidence.statistics, self.predictions.statistics(b)
+            found = moments_distance(self.predictions.statistics(a), {n: second[n] for n in names if n in second})
+            return np.append(found, np.full(len(names) - len(found), np.inf))
         ours, theirs = (self.predictions.logits(s, self.level) for s in (a, b))
         if ours is None or theirs is None:
             return np.zeros(len(self.evidence.golden.tokens))
@@ -208,7 +219,9 @@ class _Level:
                 for f, _, r in tried[:SHOWN]
             ]
         best = next((t for t in tried[:1] if self.near(t[2], base)), None)
-        best = best or next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2], base)), None)
+        if best is None:
+            best = next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2], base)), None)
+            self._followed = best[1] if best is not None else None
         if best is not None:
             found.faults.append(self._named(best[0], best[2], tried, base))
             found.subject = best[1]

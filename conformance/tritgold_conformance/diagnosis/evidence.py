@@ -43,6 +43,10 @@ class Evidence:
         names = ("operations", "vectors", "trace", "statistics", "logits", "continued", "steps", "answers")
         return [name for name in names if getattr(self, name) is not None and len(getattr(self, name))]
 
+    def whole_trace(self) -> bool:
+        """Whether the engine shows every activation in the golden shape: then each operation has its inputs."""
+        return all(name in self.trace and _fits(a, self.trace[name]) for name, a in self.golden.trace.arrays.items())
+
     def limited(self, level: str) -> "Evidence":
         """As if the engine gave nothing surer than ``level``, one of LEVELS."""
         at = LEVELS.index(level)
@@ -51,6 +55,10 @@ class Evidence:
             keep = {"statistics"}
         fields = {name: getattr(self, name) for name in self.levels if name in keep}
         return Evidence(self.golden, **fields)
+
+
+def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
+    return given.shape == golden.shape and given.dtype.kind in ("iu" if golden.dtype.kind == "i" else "iuf")
 
 
 def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:
@@ -108,10 +116,15 @@ def _operation(engine: Candidate, name: str, inputs: dict[str, np.ndarray]) -> O
 def _given(engine: Candidate, golden: GoldenRun) -> Outputs:
     given = engine.statistics(golden.tokens)
     return {
-        name: np.array([moments_of.get(moment, np.nan) for moment in MOMENTS], np.float64)
+        name: np.array([_moment(moments_of, moment) for moment in MOMENTS], np.float64)
         for name in golden.trace.arrays
         if (moments_of := given.get(name)) is not None
     }
+
+
+def _moment(given: dict[str, float], name: str) -> float:
+    """NaN where it is not given; infinite where what is given is no number, which must not pass for nothing given."""
+    return np.nan if name not in given else found if np.isfinite(found := given[name]) else np.inf
 
 
 def _continued(golden: GoldenRun, engine: Candidate) -> np.ndarray | None:

@@ -22,8 +22,11 @@ from tritgold_conformance.vectors import telling_inputs, telling_tolerances
 # How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
 # a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
 MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
+ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
 CLOSER = 0.1  # and it must be so much nearer than what it is to explain
 Label = tuple[str, str]  # source, trace name with its vector's label
+# Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
+Allowed = dict[str, dict[str, Tolerance]]
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,17 @@ class Match:
 class Local:
     """The evidence of one engine at the levels that are judged operation by operation."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        self.evidence, self.replay = evidence, Replay(evidence)
-        self.base = Subject(evidence.golden.checkpoint)
+    def __init__(self, evidence: Evidence, base: Subject, allowed: Allowed | None = None) -> None:
+        """base: the golden model. allowed: tolerances of other engines on the same input, to be gone on with."""
+        self.evidence, self.replay, self.base = evidence, Replay(evidence, base), base
+        self._allowed: Allowed = {} if allowed is None else allowed
         self.sources = [source for source in SOURCES if getattr(evidence, source)]
         order = list(evidence.golden.trace.arrays)
         self._order = {name: n for n, name in enumerate(order)}
         self.rules: dict[Label, Rule] = {}
         self.golden_values: dict[Label, Array] = {}
         self.comparisons: dict[Label, Comparison] = {}
+        self._distances: dict[Label, float] = {}  # of the golden model's own values
         for source in self.sources:
             self._golden(source)
 
@@ -108,15 +113,9 @@ class Local:
         if source == "trace":
             yield from self._traced(found)
             return
-        allowed: dict[str, Tolerance] = {}
-        if source == "operations":
-            for operation, inputs in golden.operations():
-                given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
-                allowed |= {name: given[role] for role, name in operation.writes.items()}
-        else:
-            for operation, label, inputs in telling_inputs(golden):
-                given = telling_tolerances(golden, operation, inputs)
-                allowed |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
+        if source not in self._allowed:
+            self._allowed[source] = _allowed(golden, source)
+        allowed = self._allowed[source]
         for name, value in found.items():
             yield name, allowed[name], value
 
@@ -143,12 +142,19 @@ class Local:
         rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
         if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
             return comparison.passed
-        if found <= rule.match and (comparison.passed or found <= CLOSER * self._off(label)):
+        if found <= rule.match and (comparison.passed or found <= CLOSER * self.off(label)):
             return True
-        return rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed
+        if rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed:
+            return True
+        # Tolerances are of the golden sizes; where a fault makes large what is next to nothing, its own are these.
+        theirs = self.theirs(label)
+        return not comparison.passed and _rounded(value, theirs) and not _rounded(golden, theirs)
 
-    def _off(self, label: Label) -> float:
-        return distance(self.golden_values[label], self.theirs(label), _axis(label))
+    def off(self, label: Label) -> float:
+        """How far the golden model's own value is from the engine's, as ``distance`` has it."""
+        if label not in self._distances:
+            self._distances[label] = distance(self.golden_values[label], self.theirs(label), _axis(label))
+        return self._distances[label]
 
     def scan(self, subject: Subject, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
         """Replay a subject. until: stop behind this output."""
@@ -158,9 +164,10 @@ class Local:
             label = (source, name)
             if label in skipped or label not in self.rules:
                 return True
-            found = distance(value, self.theirs(label), _axis(label))
+            own = value is self.golden_values[label]
+            found = self.off(label) if own else distance(value, self.theirs(label), _axis(label))
             scan.distances[label] = found
-            if not self.agrees(label, value, found):
+            if not (self.comparisons[label].passed if own else self.agrees(label, value, found)):
                 scan.failing.append(label)
             return label != until
 
@@ -187,7 +194,7 @@ class Local:
                 nonlocal seen
                 label = (source, name)
                 golden = self.golden_values.get(label)
-                if golden is not None and not np.array_equal(value, golden):
+                if golden is not None and value is not golden and not np.array_equal(value, golden):
                     tolerance = self.rules[label].tolerance
                     if tolerance is None:
                         seen = distance(value, golden, _axis(label)) > HIDDEN_MATCH
@@ -199,6 +206,14 @@ class Local:
             if seen:
                 return True
         return False
+
+
+def _rounded(value: Array, theirs: Array) -> bool:
+    """Whether floats are equal, each within some roundings of itself."""
+    if value.shape != theirs.shape or value.dtype.kind != "f":
+        return False
+    ours = value.astype(np.float64)
+    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN is near nothing
 
 
 def _axis(label: Label) -> int:
@@ -227,6 +242,15 @@ def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
     )
 
 
-def golden_run(subject: Subject, tokens: list[int]) -> GoldenRun:
-    """A subject in the place of the reference."""
-    return GoldenRun.of(subject.checkpoint, tokens, subject.arithmetic)
+def _allowed(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
+    """Tolerances of every output on golden inputs, or on telling ones, by trace name with its vector's label."""
+    found: dict[str, Tolerance] = {}
+    if source == "operations":
+        for operation, inputs in golden.operations():
+            given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+            found |= {name: given[role] for role, name in operation.writes.items()}
+    else:
+        for operation, label, inputs in telling_inputs(golden):
+            given = telling_tolerances(golden, operation, inputs)
+            found |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
+    return found

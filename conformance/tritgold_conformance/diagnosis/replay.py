@@ -1,11 +1,13 @@
 """Replays: a subject runs on an engine's own values, so that every operation is judged alone and nothing cascades.
 
 Each output that the engine shows takes the place of the subject's own before the pass goes on. What then differs is
-that operation's doing; two faults in one engine are two differences, wherever they lie.
+that operation's doing; two faults in one engine are two differences, wherever they lie. An operation that a fault
+leaves as it is gives what it gave without the fault, and is not run again.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from tritgold_conformance.vectors import telling_inputs
 # (label, the subject's value) -> whether to go on.
 See = Callable[[str, Array], bool]
 SOURCES = ("operations", "vectors", "trace")
+Asked = tuple[Operation, str, Mapping[str, Array]]  # what a vector's label is, the inputs by role
 
 
 class _EnoughSeenError(Exception):
@@ -31,72 +34,118 @@ class _EnoughSeenError(Exception):
 
 @dataclass(frozen=True)
 class Replay:
-    """The three ways to run a subject on one engine's evidence."""
+    """The three ways to run a subject on one engine's evidence.
+
+    base: the golden model. It runs first at each source; what it says is kept.
+    """
 
     evidence: Evidence
+    base: Subject
+    _kept: dict[str, dict[str, Array]] = field(default_factory=dict)
 
     def run(self, source: str, subject: Subject, see: See) -> None:
         """Show every output that the engine has at this source, in execution order, until told to stop.
 
-        A subject that cannot go on (its values are not finite, its shapes do not fit) ends there.
+        A subject that cannot go on (its values are not finite, its shapes do not fit) ends there. What the base says
+        is shown as the same array again by a subject that does not change the operation.
         """
+        if source not in self._kept:
+            kept: dict[str, Array] = {}
+            self._run(source, self.base, lambda name, value: kept.setdefault(name, value) is not None)
+            self._kept[source] = kept
+        self._run(source, subject, see)
+
+    def _run(self, source: str, subject: Subject, see: See) -> None:
         try:
-            {"operations": self._operations, "vectors": self._vectors, "trace": self._trace}[source](subject, see)
+            if source == "trace" and not self.evidence.whole_trace():
+                self._pass(subject, see)
+            elif source == "trace":
+                self._traced(subject, see)
+            else:
+                self._alone(source, subject, see)
         except (_EnoughSeenError, NonFiniteError):
             return
         except (TritgoldError, ValueError, IndexError):
             return  # the engine's arrays do not fit what the subject would do with them
 
-    def _operations(self, subject: Subject, see: See) -> None:
-        engine = FaultyEngine(subject, capacity=1)
-        for operation, inputs in self.evidence.golden.operations():
-            self._alone(engine, operation, inputs, see, "", self.evidence.operations)
+    def _asked(self, source: str) -> Iterator[Asked]:
+        if source == "vectors":
+            for operation, label, inputs in telling_inputs(self.evidence.golden):
+                yield operation, f" [{label}]", inputs
+        else:
+            for operation, inputs in self.evidence.golden.operations():
+                yield operation, "", inputs
 
-    def _vectors(self, subject: Subject, see: See) -> None:
-        engine = FaultyEngine(subject, capacity=1)
-        for operation, label, inputs in telling_inputs(self.evidence.golden):
-            self._alone(engine, operation, inputs, see, f" [{label}]", self.evidence.vectors)
+    def _alone(self, source: str, subject: Subject, see: See) -> None:
+        """Each operation on the golden inputs, or on telling ones."""
+        engine, theirs = FaultyEngine(subject, capacity=1), getattr(self.evidence, source)
+        for operation, label, inputs in self._asked(source):
+            names = {role: name + label for role, name in operation.writes.items() if name + label in theirs}
+            if not names or self._unchanged(source, subject, operation, names.values(), see):
+                continue
+            try:
+                outputs = _operation(engine, operation, inputs)
+            except NonFiniteError:
+                continue
+            for role, name in names.items():
+                if not see(name, outputs[role]):
+                    raise _EnoughSeenError
 
-    def _alone(
-        self,
-        engine: ReferenceEngine,
-        operation: Operation,
-        inputs: Mapping[str, Array],
-        see: See,
-        label: str,
-        theirs: Mapping[str, Array],
-    ) -> None:
-        if not any(name + label in theirs for name in operation.writes.values()):
-            return
-        try:
-            outputs = engine.operation(operation.name, {role: array.copy() for role, array in inputs.items()})
-        except NonFiniteError:
-            return
-        for role, name in operation.writes.items():
-            if name + label in theirs and not see(name + label, outputs[role]):
+    def _unchanged(self, source: str, subject: Subject, operation: Operation, names: Any, see: See) -> bool:
+        """Show what the base said, where the subject does the same and the base said everything."""
+        kept = self._kept.get(source)
+        if kept is None or not same_operation(subject, self.base, operation) or any(name not in kept for name in names):
+            return False
+        for name in names:
+            if not see(name, kept[name]):
                 raise _EnoughSeenError
+        return True
 
-    def _trace(self, subject: Subject, see: See) -> None:
-        theirs, before, golden = self.evidence.trace, subject.arithmetic.alter, self.evidence.golden
+    def _traced(self, subject: Subject, see: See) -> None:
+        """Each operation on the engine's own activations."""
+        golden = self.evidence.golden
+        shown = {name: forced(array, self.evidence.trace[name]) for name, array in golden.trace.arrays.items()}
+        shown["tokens"] = np.asarray(golden.tokens, np.int64)
+        engine = FaultyEngine(self._forced(subject, see, shown), capacity=1)
+        with np.errstate(all="ignore"):
+            for operation in operations(self.base.config):
+                if not self._unchanged("trace", subject, operation, operation.writes.values(), see):
+                    _operation(engine, operation, {role: shown[name] for role, name in operation.reads.items()})
 
-        def alter(name: str, value: Array, seen: Mapping[str, Array]) -> Array:
-            if before is not None:
-                value = before(name, value, seen)
-            given = theirs.get(name)
-            if given is None:
-                return value
-            if not see(name, value):
-                raise _EnoughSeenError
-            return forced(value, given)
-
+    def _pass(self, subject: Subject, see: See) -> None:
+        """A whole pass; what the engine does not show is the subject's own."""
+        golden = self.evidence.golden
+        made = self._forced(subject, see)
         with np.errstate(all="ignore"):
             forward(
                 golden.tokens,
                 subject.checkpoint.weights,
                 subject.config,
                 Float32Cache(subject.config, len(golden.tokens)),
-                arithmetic=replace(subject.arithmetic, alter=alter),
+                arithmetic=made.arithmetic,
             )
+
+    def _forced(self, subject: Subject, see: See, shown: Mapping[str, Array] | None = None) -> Subject:
+        """The subject with the engine's values in the places of its own. shown: all of them, where they are there."""
+        theirs, before = self.evidence.trace, subject.arithmetic.alter
+
+        def alter(name: str, value: Array, seen: Mapping[str, Array]) -> Array:
+            if before is not None:
+                value = before(name, value, seen if shown is None else shown)
+            given = theirs.get(name)
+            if given is None:
+                return value
+            if name == "logits" and not np.isfinite(value).all():
+                raise _EnoughSeenError  # where a pass would end
+            if not see(name, value):
+                raise _EnoughSeenError
+            return forced(value, given)
+
+        return replace(subject, arithmetic=replace(subject.arithmetic, alter=alter))
+
+
+def _operation(engine: ReferenceEngine, operation: Operation, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return engine.operation(operation.name, {role: array.copy() for role, array in inputs.items()})
 
 
 def forced(value: Array, given: Array) -> Array:
@@ -107,6 +156,44 @@ def forced(value: Array, given: Array) -> Array:
         limits = np.iinfo(value.dtype)
         return np.clip(given, limits.min, limits.max).astype(value.dtype)
     return given.astype(value.dtype)
+
+
+def same_operation(subject: Subject, base: Subject, operation: Operation) -> bool:
+    """Whether a subject's operation is the base's: the same functions, weights and settings, not equal ones.
+
+    False where it alters outputs by their names: what it does to them is not known without running it.
+    """
+    if subject.arithmetic.alter is not None or base.arithmetic.alter is not None:
+        return False
+    pairs = zip(_made_of(subject, operation), _made_of(base, operation), strict=True)
+    return all(a is b or (isinstance(a, str | int | float) and a == b) for a, b in pairs)
+
+
+def _made_of(s: Subject, operation: Operation) -> tuple[object, ...]:
+    """Everything that an operation's outputs depend on beside its inputs."""
+    a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.name.split(".")
+    layer = w.layers[int(at[1])] if at[0] == "layers" else None
+    match operation.kind:
+        case "embedding":
+            return a.embed, w.embedding
+        case "rms_norm":
+            return a.rms_norm, c.norm_eps, w.final_norm if layer is None else getattr(layer, at[2])
+        case "quantize":
+            return (a.quantize,)
+        case "bit_linear":
+            return a.accumulate, a.apply_scales, c.scale_rule, getattr(layer, at[2])
+        case "rope":
+            return a.rotation_table, a.rotate, c.head_dim, c.rope_theta
+        case "softmax":
+            return (a.softmax_weights,)
+        case "mix":
+            return a.mix_values, c.kv_heads, c.head_dim
+        case "ffn_activation":
+            return a.gated_activation, c.activation
+        case "add":
+            return ()
+        case "lm_head":
+            return a.logits, w.head_or_embedding
 
 
 def operation_of(subject: Subject) -> dict[str, tuple[Operation, str]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold_conformance.diagnosis.answer import Divergence, Named, Ranked
-from tritgold_conformance.diagnosis.distance import distance
 from tritgold_conformance.diagnosis.local import Label, Local, Match, Scan
 from tritgold_conformance.diagnosis.patterns import divergence
 from tritgold_conformance.faults.fault import Fault, Subject
@@ -76,7 +75,7 @@ def _near(local: Local, fault: Fault, subject: Subject, first: Label) -> _Near |
     scan = local.scan(candidate, first[0], until=first)
     found = scan.distances.get(first, float("inf"))
     explains = first in scan.distances and first not in scan.failing
-    moves = found != distance(local.golden_values[first], local.theirs(first))
+    moves = found != local.off(first)
     return _Near(fault, candidate, found, moves, explains)
 
 
@@ -137,7 +136,7 @@ def _named(
         level=first[0],
         at=first[1],
         distance=best.distance,
-        golden=_finite(distance(local.golden_values[first], local.theirs(first))),
+        golden=_finite(local.off(first)),
         same=same,
         next_best=min(others, key=lambda o: o[1], default=None),
     )

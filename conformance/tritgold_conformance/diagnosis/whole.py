@@ -4,7 +4,9 @@ Each candidate is run from the tokens on and compared with what the engine gave.
 that a norm takes out again cannot be seen, two faults hide one another, and broken ties stand between equal models.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +14,14 @@ from tritgold.errors import TritgoldError
 from tritgold_conformance.activation_statistics import moments, moments_distance
 from tritgold_conformance.diagnosis.distance import geometric, relative
 from tritgold_conformance.diagnosis.evidence import Evidence
+from tritgold_conformance.diagnosis.local import Allowed
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.quick import quick
+from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
+from tritgold_conformance.spread import Coin, allowed_by_spread
+from tritgold_conformance.statistics_level import FACTOR, FLOOR, RUNS
 
 PATHS = ("logits", "continued", "steps")
 
@@ -49,31 +56,63 @@ def summary(r: np.ndarray) -> float:
 
 Measure = Callable[[Subject], np.ndarray]
 _Key = tuple[str, tuple[str, ...]]
+REMEMBERED = 512  # predictions of subjects with several faults
 
 
 class Predictions:
-    """What faulty golden models say on one input, remembered by the names of their faults: engines come and go."""
+    """What the golden model says on one input, as it is and with faults: engines come and go.
 
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = tokens
+    base: the golden model, quick to run. tolerances: of its operations. Of subjects with one fault everything is
+    remembered, by its name; of those with more, the newest.
+    """
+
+    def __init__(self, golden: GoldenRun) -> None:
+        self.golden, self.base = golden, quick(golden.checkpoint)
+        self.tolerances: Allowed = {}
         self._logits: dict[_Key, np.ndarray | None] = {}
-        self._statistics: dict[tuple[str, ...], dict[str, np.ndarray]] = {}
+        self._statistics: dict[_Key, dict[str, np.ndarray]] = {}
+        self._spread: float | None = None
+        self._moved: list[dict[str, np.ndarray]] = []
 
     def logits(self, subject: Subject, path: str) -> np.ndarray | None:
         """float32 [tokens, vocab] on one of PATHS; None where the subject gives nothing."""
         key = (path, subject.names)
         if key not in self._logits:
-            self._logits[key] = predicted_logits(subject, self._tokens, path)
+            _forget(self._logits)
+            self._logits[key] = predicted_logits(subject, self.golden.tokens, path)
         return self._logits[key]
 
     def statistics(self, subject: Subject) -> dict[str, np.ndarray]:
         """MOMENTS by trace name; those of a fresh prefill as far as it gets."""
-        if subject.names not in self._statistics:
+        key = ("statistics", subject.names)
+        if key not in self._statistics:
+            _forget(self._statistics)
             try:
-                self._statistics[subject.names] = predicted_statistics(subject, self._tokens)
+                self._statistics[key] = predicted_statistics(subject, self.golden.tokens)
             except (TritgoldError, ValueError):
-                self._statistics[subject.names] = {}
-        return self._statistics[subject.names]
+                self._statistics[key] = {}
+        return self._statistics[key]
+
+    def spread(self) -> float:
+        """How far logits may be off where nothing but broken ties lies between (``spread.allowed_by_spread``)."""
+        if self._spread is None:
+            self._spread = allowed_by_spread(self.golden)
+        return self._spread
+
+    def statistics_allowed(self, names: Iterable[str]) -> np.ndarray:
+        """The same for the statistics of each array, float64 [names].
+
+        FACTOR x what breaking ties at random does to the golden model's own, over RUNS runs; FLOOR at least.
+        """
+        if not self._moved:
+            self._moved = [predicted_statistics(self._turned(run), self.golden.tokens) for run in range(RUNS)]
+        own, kept = self.statistics(self.base), list(names)
+        base = {name: own[name] for name in kept}
+        return np.max([np.full(len(kept), FLOOR), *(FACTOR * moments_distance(m, base) for m in self._moved)], axis=0)
+
+    def _turned(self, run: int) -> Subject:
+        arithmetic = self.base.arithmetic
+        return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
 
     def measure(self, evidence: Evidence, level: str) -> Measure:
         """How far a subject is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
@@ -82,8 +121,7 @@ class Predictions:
         """
 
         def statistics(subject: Subject) -> np.ndarray:
-            ours = self.statistics(subject)
-            return np.array([moments_distance(ours.get(name), theirs) for name, theirs in evidence.statistics.items()])
+            return moments_distance(self.statistics(subject), evidence.statistics)
 
         def logits(subject: Subject) -> np.ndarray:
             ours, theirs = self.logits(subject, level), getattr(evidence, level)
@@ -92,3 +130,10 @@ class Predictions:
             return relative(ours, theirs)
 
         return statistics if level == "statistics" else logits
+
+
+def _forget(remembered: dict[_Key, Any]) -> None:
+    """The oldest predictions of several faults, where there are too many."""
+    several = [key for key in remembered if len(key[1]) > 1]
+    for key in several[: max(0, len(several) - REMEMBERED)]:
+        del remembered[key]

@@ -47,7 +47,7 @@ class ReferenceEngine:
         return trace
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One operation of the graph; role names as in ``tritgold.graph``."""
+        """One operation of the graph; role names as in ``tritgold.graph``. ``alter`` sees its inputs and outputs."""
         operation = self._operations[name]
         seen = {operation.reads[role]: array for role, array in inputs.items()}
         outputs = self._outputs(name, inputs, seen)

@@ -173,14 +173,18 @@ def with_weights(s: Subject, **fields: Any) -> Subject:
 ChangeTensor = Callable[[str, TernaryTensor], TernaryTensor]
 
 
+KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; beyond, memory is dearer than time
+
+
 @dataclass(frozen=True, eq=False)
 class ChangedWeight:
-    """A LinearWeight that is another one with a fault, computed when it is asked for."""
+    """A LinearWeight that is another one with a fault, computed when it is asked for, and kept where it is small."""
 
     source: LinearWeight
     name: str
     change: ChangeTensor
     master: DenseMatrix | None = None
+    _kept: list[TernaryTensor] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -189,7 +193,12 @@ class ChangedWeight:
 
     def ternary(self) -> TernaryTensor:
         """The changed tensor."""
-        return self.change(self.name, self.source.ternary())
+        if self._kept:
+            return self._kept[0]
+        made = self.change(self.name, self.source.ternary())
+        if made.trits.size <= KEPT:
+            self._kept.append(made)
+        return made
 
 
 def linears(change: ChangeTensor, fits: Callable[[tuple[int, int]], bool] = lambda shape: True) -> Change:

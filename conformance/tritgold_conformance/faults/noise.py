@@ -1,11 +1,18 @@
-"""Float32 noise: a right engine whose roundings are its own. Never a fault, and breaks ties as real engines do."""
+"""Float32 noise, which is no fault: right engines whose roundings, and so whose broken ties, are their own.
 
-from collections.abc import Mapping
+``noisy`` moves every output at random and goes with any fault. The other KINDS are arithmetics that real engines have,
+each a whole function: sums in float32 and in another order, norms in float32, scales in another order of operations.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from tritgold.config import ScaleRule
 from tritgold.counter_random import random_bits
+from tritgold.ternary import DenseMatrix
 from tritgold_conformance.faults.fault import Subject, output
 
 ONE_ROUNDING, SUMS = 6e-8, 3e-7  # relative: of single operations; of norms, softmax, the mix and the head
@@ -33,3 +40,98 @@ def noisy(subject: Subject, seed: int, times: float = 1.0) -> Subject:
     made = output(lambda s: alter)(subject)
     assert made is not None
     return replace(made, names=(*subject.names, f"noise {seed}"))
+
+
+def float32_norms(subject: Subject, seed: int) -> Subject:
+    """Norms in float32, where the golden model has float64: transformers' order, or gain and root in one factor."""
+    return _arithmetic(subject, seed, rms_norm=_Norm(None, seed % 2 == 0))
+
+
+def shuffled_sums(subject: Subject, seed: int) -> Subject:
+    """Every float sum in float32 and in an order of its own: norms, scores, softmax, the mix, the head."""
+    order = _Order(seed)
+
+    def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, block: int = 1) -> np.ndarray:
+        tokens, heads, head_dim = q.shape
+        keys, kv_heads = k.shape[:2]
+        channels, places = order(head_dim), order(keys)
+        q, k = q[..., channels], np.repeat(k[..., channels], heads // kv_heads, axis=1)
+        scores = np.matmul(q.transpose(1, 0, 2), k.transpose(1, 2, 0)) * np.float32(1 / np.sqrt(head_dim))
+        hidden = np.arange(keys) // block > (start + np.arange(tokens)[:, None]) // block
+        scores = np.where(hidden, np.float32(-np.inf), scores)
+        powers = np.exp(scores - scores.max(axis=2, keepdims=True))
+        return powers / powers[..., places].sum(axis=2, keepdims=True, dtype=np.float32)
+
+    def mix_values(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
+        heads, tokens, keys = weights.shape
+        places = order(keys)
+        values = np.repeat(v, heads // v.shape[1], axis=1).transpose(1, 0, 2)
+        mixed = np.matmul(weights[..., places], np.ascontiguousarray(values[:, places]))
+        return np.ascontiguousarray(mixed.transpose(1, 0, 2)).reshape(tokens, -1)
+
+    def logits(x: np.ndarray, head: DenseMatrix) -> np.ndarray:
+        channels = order(x.shape[1])
+        return np.ascontiguousarray(x[:, channels]) @ np.ascontiguousarray(head.rows(slice(None))[:, channels]).T
+
+    functions: dict[str, Any] = {"softmax_weights": softmax_weights, "mix_values": mix_values, "logits": logits}
+    return _arithmetic(subject, seed, rms_norm=_Norm(order, seed % 2 == 0), **functions)
+
+
+def scales_otherwise(subject: Subject, seed: int) -> Subject:
+    """Scales as engines apply them: one factor for both, the weight first, or reciprocals; rounded elsewhere."""
+
+    def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: ScaleRule) -> np.ndarray:
+        w = weight_scale if rule == "multiply" else (np.float32(1) / weight_scale).astype(np.float32)
+        sums = acc.astype(np.float32)
+        if seed % 3 == 0:
+            return (sums * (w / scale)[:, None]).astype(np.float32)
+        if seed % 3 == 1:
+            return (sums * w / scale[:, None]).astype(np.float32)
+        return (sums * (np.float32(1) / scale)[:, None] * w).astype(np.float32)
+
+    return _arithmetic(subject, seed, apply_scales=apply_scales)
+
+
+def float32_everywhere(subject: Subject, seed: int) -> Subject:
+    """Sums, norms and scales at once. No random roundings on top: those would count the same ones twice."""
+    return scales_otherwise(shuffled_sums(subject, seed), seed)
+
+
+# Of right engines. But for ``noisy`` each takes the golden model and no faulty one, whose functions it would replace.
+KINDS: dict[str, Callable[[Subject, int], Subject]] = {
+    "roundings": noisy,
+    "float32 norms": float32_norms,
+    "shuffled sums": shuffled_sums,
+    "scales otherwise": scales_otherwise,
+    "float32 everywhere": float32_everywhere,
+}
+
+
+class _Order:
+    """A permutation for each length, by a hash."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._known = seed, dict[int, np.ndarray]()
+
+    def __call__(self, length: int) -> np.ndarray:
+        if length not in self._known:
+            lots = random_bits(self._seed, np.arange(1, length + 1, dtype=np.uint64) + np.uint64(length << 20))
+            self._known[length] = np.argsort(lots, kind="stable")
+        return self._known[length]
+
+
+class _Norm:
+    """RMSNorm in float32. order: of the sum. gain_last: x / rms is rounded before it meets the gain."""
+
+    def __init__(self, order: _Order | None, gain_last: bool) -> None:
+        self._order, self._gain_last = order, gain_last
+
+    def __call__(self, x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+        squares = x * x if self._order is None else (x * x)[:, self._order(x.shape[1])]
+        root = np.float32(1) / np.sqrt(squares.mean(axis=1, keepdims=True, dtype=np.float32) + np.float32(eps))
+        return x * root * gain if self._gain_last else x * (root * gain)
+
+
+def _arithmetic(subject: Subject, seed: int, **functions: Callable[..., np.ndarray]) -> Subject:
+    arithmetic = replace(subject.arithmetic, **functions)  # type: ignore[arg-type]
+    return replace(subject, arithmetic=arithmetic, names=(*subject.names, f"noise {seed}"))

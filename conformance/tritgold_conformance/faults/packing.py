@@ -13,7 +13,7 @@ from tritgold.formats.packings.tq1_0 import BYTES as TQ1_BYTES
 from tritgold.formats.packings.tq1_0 import PARTS, to_digits
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LayerWeights
-from tritgold_conformance.faults.fault import Change, Fault, Subject, Witness, linears, with_weights
+from tritgold_conformance.faults.fault import KEPT, Change, Fault, Subject, Witness, linears, with_weights
 
 # The formats whose reading can be wrong, by the names that ``unpack`` has for them.
 FORMATS: dict[str, Packing] = {
@@ -25,6 +25,7 @@ FORMATS: dict[str, Packing] = {
     "tl1": packing("tl1", BM=128, BK=64, bm=32),
     "tl2": packing("tl2", BM=128, BK=96),
 }
+REMEMBERED = 1 << 23  # trits that a fault remembers having misread: the embedded models have 5 million
 Codes = Callable[[bytes, tuple[int, int]], np.ndarray]  # the format's bytes, (out, in) -> codes uint8 [out, in]
 
 
@@ -44,9 +45,10 @@ def _reading(name: str, codes: Codes) -> Change:
     The model's weights are written in the format first: what is wrong is the reading alone.
     """
     layout = FORMATS[name]
+    misread_trits = _Newest(lambda trits: _trits(codes(layout.pack(trits), trits.shape)))
 
     def misread(_: str, t: TernaryTensor) -> TernaryTensor:
-        return TernaryTensor(_trits(codes(layout.pack(t.trits), t.shape)), t.scale)
+        return TernaryTensor(misread_trits(t.trits), t.scale)
 
     def fits(shape: tuple[int, int]) -> bool:
         try:
@@ -69,6 +71,25 @@ def _reading(name: str, codes: Codes) -> Change:
         return replace(changed or s, unpack=unpack)
 
     return change
+
+
+class _Newest:
+    """A function of trits that remembers what it made of the newest small ones: packing is dearer than a product."""
+
+    def __init__(self, make: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._make = make
+        # By identity; the source is kept beside it, so that no other array can have its place in memory.
+        self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def __call__(self, trits: np.ndarray) -> np.ndarray:
+        source, made = self._known.get(id(trits), (None, None))
+        if source is not trits or made is None:
+            made = self._make(trits)
+            if trits.size <= KEPT:
+                self._known[id(trits)] = (trits, made)
+                while sum(kept.size for _, kept in self._known.values()) > REMEMBERED:
+                    del self._known[next(iter(self._known))]
+        return made
 
 
 def _remembered(fits: Callable[[tuple[int, int]], bool]) -> Callable[[tuple[int, int]], bool]:

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,9 +15,10 @@ from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.counter_random import random_bits
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.ternary import InMemoryTernary, TernaryTensor
-from tritgold.weights import LINEARS, LayerWeights
+from tritgold.ternary import TernaryTensor
+from tritgold.weights import LINEARS
 from tritgold_conformance.faults.packing import FORMATS
+from tritgold_conformance.faults.quick import Rows, in_memory, with_linears
 
 
 def _seeded(shape: Shape) -> Callable[[], Checkpoint]:
@@ -30,38 +30,6 @@ def _seeded(shape: Shape) -> Callable[[], Checkpoint]:
     return opened
 
 
-def in_memory(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with every tensor read: its file may go."""
-    w = checkpoint.weights
-    layers = tuple(_with_linears(layer, lambda name, t: t) for layer in w.layers)
-    embedding = Rows(w.embedding.rows(slice(None)).copy())
-    head = None if w.head is None else Rows(w.head.rows(slice(None)).copy())
-    return replace(checkpoint, weights=replace(w, layers=layers, embedding=embedding, head=head))
-
-
-def _with_linears(
-    layer: LayerWeights, change: Callable[[str, TernaryTensor], TernaryTensor], **others: Any
-) -> LayerWeights:
-    made: dict[str, Any] = {n: InMemoryTernary(change(n, layer.linear(n).ternary())) for n in LINEARS}
-    return replace(layer, **made, **others)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """A DenseMatrix in memory, float32 [rows, columns]."""
-
-    values: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(rows, columns)."""
-        return self.values.shape[0], self.values.shape[1]
-
-    def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """Those rows."""
-        return self.values[index]
-
-
 def _llama() -> Checkpoint:
     """SiLU, no sub-norms, scales that divide."""
     made = _seeded(Shape(seed=5, hidden=128, inter=192, layers=2, heads=4, kv_heads=2, context=64))()
@@ -69,7 +37,7 @@ def _llama() -> Checkpoint:
     def inverted(_: str, t: TernaryTensor) -> TernaryTensor:
         return TernaryTensor(t.trits, np.asarray(np.float32(1) / t.scale))
 
-    layers = tuple(_with_linears(x, inverted, attn_sub_norm=None, ffn_sub_norm=None) for x in made.weights.layers)
+    layers = tuple(with_linears(x, inverted, attn_sub_norm=None, ffn_sub_norm=None) for x in made.weights.layers)
     config = replace(made.config, activation="silu", sub_norms=False, scale_rule="divide")
     return replace(made, config=config, weights=replace(made.weights, layers=layers))
 
@@ -81,8 +49,18 @@ def _float_scales() -> Checkpoint:
     def longer(name: str, t: TernaryTensor) -> TernaryTensor:
         return TernaryTensor(t.trits, np.asarray(t.scale * np.float32(1 + (2 * LINEARS.index(name) + 1) / 4801)))
 
-    layers = tuple(_with_linears(x, longer) for x in made.weights.layers)
+    layers = tuple(with_linears(x, longer) for x in made.weights.layers)
     return replace(made, weights=replace(made.weights, layers=layers))
+
+
+def _untied() -> Checkpoint:
+    """A head of its own; four query heads a key head, three layers."""
+    made = _seeded(Shape(seed=9, hidden=160, inter=224, layers=3, heads=8, kv_heads=2, context=64))()
+    w = made.weights
+    head = np.roll(w.embedding.rows(slice(None)), 7, axis=0)[:, ::-1] * np.float32(1.25)
+    return replace(
+        made, config=replace(made.config, tied_head=False), weights=replace(w, head=Rows(np.ascontiguousarray(head)))
+    )
 
 
 def _diffusing() -> Checkpoint:
@@ -99,6 +77,7 @@ MODELS: dict[str, Callable[[], Checkpoint]] = {
     "deep": _seeded(Shape(seed=4, hidden=32, inter=32, layers=12, heads=2, kv_heads=1, context=64)),
     "diffusing": _diffusing,
     "llama": _llama,
+    "untied": _untied,
     "float-scales": _float_scales,
 }
 

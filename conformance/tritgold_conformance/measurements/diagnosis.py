@@ -1,19 +1,20 @@
 """Diagnosis over the whole library: how often each fault is named, from what an engine shows.
 
-``python -m tritgold_conformance.measurements.diagnosis [--model kjv-ar] [--tokens 40] [--pairs 100] [--noise-runs 100]
-> docs/data/diagnosis-kjv-ar.json``: an hour on two cores for everything.
+``python -m tritgold_conformance.measurements.diagnosis --model kjv-ar --out docs/data/diagnosis-kjv-ar.json``
 
-An engine is the golden model with a fault and float noise of its own (``faults.noise``), so that no answer is equal to
-the last bit and ties break. ``matrix``: for each fault and level the named fault, its distance, those that say the
-same.
-``pairs``: two faults of different areas in one engine. ``accused``: right engines with noise that were told of a fault.
-A fault that a level provably or measurably does not show counts as ``invisible`` there and not as a miss: the golden
-model with it, without noise, is then within what is allowed of the golden model.
+Goes on where it stopped: rows stand in ``OUT.rows`` until all are there. An engine is the golden model with a fault and
+float32 noise of its own (``faults.noise``), so that no answer is equal to the last bit and ties break. ``matrix``: for
+each fault and level the named fault, its distance, those that say the same. ``paired``: two faults of different areas
+in one engine. ``accused``: right engines, with each kind of noise, that were told of a fault. A fault that a level does
+not show counts as invisible there and not as a miss: the golden model with it, without noise, is then within what is
+allowed of the golden model.
 """
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,18 @@ from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.faults.noise import noisy
+from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.faults.witnesses import MODELS
 from tritgold_conformance.golden import GoldenRun, judging_tokens
-from tritgold_conformance.measurements.report import rounded, show
+from tritgold_conformance.measurements.journal import Journal
+from tritgold_conformance.measurements.report import lines, rounded, show
 
-SCHEMA = "tritgold.diagnosis_matrix/1"
+SCHEMA = "tritgold.diagnosis_matrix/2"
 MODEL_AREAS = ("packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache")
 # What an engine may show: everything; activations and logits, no single operations; statistics; logits alone.
 LEVELS = ("operations", "trace", "statistics", "logits")
+PAIR_LEVELS = ("operations", "trace")
+NOTHING = "nothing to explain"
 Picked = tuple[Fault, ...]
 
 
@@ -45,33 +49,42 @@ class Measurement:
     def __init__(self, model: str, tokens: int) -> None:
         checkpoint = MODELS[model]()
         self.golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
-        self.base = Subject(checkpoint)
-        self.predictions = Predictions(self.golden.tokens)
+        self.predictions = Predictions(self.golden)
+        self.base = self.predictions.base
+        self.visible = functools.cache(self._visible)
 
-    def evidence(self, faults: Picked, seed: int) -> Evidence | None:
-        """Of an engine with these faults and noise; None where the model has no place for them."""
+    def with_faults(self, faults: Picked) -> Subject | None:
+        """None where the model has no place for them."""
         subject: Subject | None = self.base
         for fault in faults:
             subject = fault.apply(subject) if subject is not None else None
-        if subject is None:
-            return None
-        return collect(self.golden, Candidate(_Shown(noisy(subject, seed), len(self.golden.tokens))))
+        return subject
 
-    def named(self, evidence: Evidence, level: str) -> Diagnosis:
-        """The diagnosis from a level."""
+    def evidence(self, subject: Subject) -> Evidence:
+        """What an engine that is this subject shows."""
+        return collect(self.golden, Candidate(_Shown(subject, len(self.golden.tokens))))
+
+    def named(self, evidence: Evidence, level: str, faults: list[Fault] | None = None) -> Diagnosis:
+        """The diagnosis from a level. faults: the library, where none are given."""
         limited = evidence if level == "operations" else evidence.limited(level)
-        return diagnose_evidence(limited, "measured", "measured", predictions=self.predictions)
+        return diagnose_evidence(limited, "measured", "measured", faults=faults, predictions=self.predictions)
 
-    def visible(self, faults: Picked, level: str) -> bool:
-        """Whether the fault, without any noise, is seen at the level at all."""
-        subject = self.base
-        for fault in faults:
-            subject = fault.apply(subject) or subject
-        quiet = collect(self.golden, Candidate(_Shown(subject, len(self.golden.tokens))))
-        limited = quiet if level == "operations" else quiet.limited(level)
-        return (
-            diagnose_evidence(limited, "", "", faults=[], predictions=self.predictions).verdict != "nothing to explain"
-        )
+    def _visible(self, faults: Picked, level: str) -> bool:
+        """Whether the faults, without any noise, are seen at the level at all."""
+        subject = self.with_faults(faults)
+        return subject is not None and self.named(self.evidence(subject), level, faults=[]).verdict != NOTHING
+
+    def differ(self, pair: Picked) -> bool:
+        """Whether an engine with both is another one than with either: the second may undo what the first did."""
+        shown = [self._trace(faults) for faults in (pair, pair[:1], pair[1:])]
+        both = shown[0]
+        return all(any(not np.array_equal(both[n], one[n]) for n in both if n in one) for one in shown[1:])
+
+    def _trace(self, faults: Picked) -> dict[str, np.ndarray]:
+        subject = self.with_faults(faults)
+        assert subject is not None
+        with np.errstate(all="ignore"):
+            return FaultyEngine(subject, len(self.golden.tokens)).trace(self.golden.tokens).arrays
 
 
 class _Shown(FaultyEngine):
@@ -87,51 +100,66 @@ def report(
     noise_runs: int,
     only: list[str] | None = None,
     levels: tuple[str, ...] = LEVELS,
+    journal: Journal | None = None,
 ) -> dict[str, Any]:
-    """The measurement. only: some faults; levels: some of LEVELS."""
-    m = Measurement(model, tokens)
+    """The measurement. only: some faults; levels: some of LEVELS; journal: rows that are there already."""
+    m, journal = Measurement(model, tokens), journal or Journal()
     faults = [f for f in FAULTS.values() if f.area in MODEL_AREAS and (not only or f.name in only)]
-    matrix = list(_matrix(m, faults, levels))
-    paired = list(_pairs(m, faults, pairs))
-    accused = [run for run in range(noise_runs) if _accused(m, run, levels)]
+    matrix = [row for row in _matrix(m, faults, levels, journal) if row]
+    paired = list(_pairs(m, faults, pairs, journal))
+    noise = [
+        journal.row(("noise", run), functools.partial(_noise, m, run, levels), "accused") for run in range(noise_runs)
+    ]
     return {
         "schema": SCHEMA,
         "model": model,
         "model_hash": m.golden.trace.model_hash,
         "tokens": tokens,
         "faults": len(faults),
+        "seconds": round(journal.seconds),
         "summary": {level: _summary([row for row in matrix if row["level"] == level]) for level in levels},
-        "pairs": _pair_summary(paired),
-        "noise_runs": noise_runs,
-        "accused": len(accused),
+        "pairs": {level: _pair_summary([row for row in paired if row["level"] == level]) for level in PAIR_LEVELS},
+        "noise_runs": {kind: sum(row["kind"] == kind for row in noise) for kind in KINDS},
+        "accused": [row for row in noise if row["accused"]],
         "matrix": matrix,
         "paired": paired,
     }
 
 
-def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    for number, fault in enumerate(faults):
-        evidence = m.evidence((fault,), seed=number + 1)
-        if evidence is None:
-            continue
+def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journal: Journal) -> Iterator[dict[str, Any]]:
+    numbers = {f.name: n for n, f in enumerate(f for f in FAULTS.values() if f.area in MODEL_AREAS)}
+    for fault in faults:
+        # An engine that nobody asks for is not made: what it shows is collected once for all levels.
+        evidence = functools.cache(functools.partial(_evidence, m, fault, numbers[fault.name] + 1))
         for level in levels:
-            found = m.named(evidence, level)
-            names = [named.fault for named in found.faults]
-            same = [name for named in found.faults for name in named.same]
-            right = fault.name in [*names, *same] and len(names) == 1
-            print(f"{fault.name} {level}: {', '.join(names) or found.verdict}", file=sys.stderr, flush=True)
-            yield {
-                "fault": fault.name,
-                "area": fault.area,
-                "level": level,
-                "named": names,
-                "same": same,
-                "distance": rounded(found.faults[0].distance) if found.faults else None,
-                "verdict": found.verdict,
-                "right": right,
-                "first": names[:1] == [fault.name] and len(names) == 1,
-                "visible": right or m.visible((fault,), level),
-            }
+            row = functools.partial(_row, m, fault, level, evidence)
+            yield journal.row((fault.name, level), row, "named")
+
+
+def _evidence(m: Measurement, fault: Fault, seed: int) -> Evidence | None:
+    subject = m.with_faults((fault,))
+    return m.evidence(noisy(subject, seed)) if subject is not None else None
+
+
+def _row(m: Measurement, fault: Fault, level: str, evidence: Any) -> dict[str, Any] | None:
+    if evidence() is None:
+        return None
+    found = m.named(evidence(), level)
+    names = [named.fault for named in found.faults]
+    same = [name for named in found.faults for name in named.same]
+    right = fault.name in [*names, *same] and len(names) == 1
+    return {
+        "fault": fault.name,
+        "area": fault.area,
+        "level": level,
+        "named": names,
+        "same": same,
+        "distance": rounded(found.faults[0].distance) if found.faults else None,
+        "verdict": found.verdict,
+        "right": right,
+        "first": right and names == [fault.name],
+        "visible": right or m.visible((fault,), level),
+    }
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -141,6 +169,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "engines": len(rows),
         "visible": len(seen),
+        "right": sum(row["right"] for row in seen),
         "top_1": rounded(sum(row["right"] for row in seen) / count),
         "strict": rounded(sum(row["first"] for row in seen) / count),
         "none_of_the_known": sum(row["verdict"] == "none of the known faults" for row in seen),
@@ -149,30 +178,45 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _pairs(m: Measurement, faults: list[Fault], count: int) -> Iterator[dict[str, Any]]:
-    """Pairs of faults of different areas, drawn by a hash; both of a pair are visible in a trace by themselves."""
-    drawn: set[tuple[str, str]] = set()
+def _pairs(m: Measurement, faults: list[Fault], count: int, journal: Journal) -> Iterator[dict[str, Any]]:
+    """Pairs of faults of different areas, drawn by a hash; each shows in a trace, and so do both together."""
+    drawn: set[frozenset[Fault]] = set()
     number = 0
     while len(drawn) < count and number < 50 * count and len(faults) > 1:
         number += 1
         lots = random_bits(7, np.array([2 * number, 2 * number + 1], np.uint64))
         a, b = (faults[int(lot) % len(faults)] for lot in lots)
-        if a.area == b.area or (a.name, b.name) in drawn or (b.name, a.name) in drawn:
+        if a.area == b.area or frozenset((a, b)) in drawn:
             continue
-        evidence = m.evidence((a, b), seed=1000 + number)
-        if evidence is None or not all(m.visible((f,), "trace") for f in (a, b)):
-            continue
-        drawn.add((a.name, b.name))
-        found = m.named(evidence, "operations")
-        names = {named.fault for named in found.faults}
-        same = {name for named in found.faults for name in named.same}
-        yield {
-            "pair": [a.name, b.name],
-            "named": [named.fault for named in found.faults],
-            "same": sorted(same),
-            "both": {a.name, b.name} <= names | same and len(names) == 2,
-            "one": bool({a.name, b.name} & (names | same)),
-        }
+        rows = journal.row((a.name, b.name, "pair"), functools.partial(_pair, m, (a, b), 1000 + number), "both")
+        if rows:
+            drawn.add(frozenset((a, b)))
+            yield from rows
+
+
+def _pair(m: Measurement, pair: Picked, seed: int) -> list[dict[str, Any]]:
+    """A row for each level; none where one of the two does not show."""
+    subject = m.with_faults(pair)
+    if subject is None or not all(m.visible((f,), "trace") for f in pair) or not m.differ(pair):
+        return []
+    evidence = m.evidence(noisy(subject, seed))
+    return [_pair_row(pair, level, m.named(evidence, level)) for level in PAIR_LEVELS]
+
+
+def _pair_row(pair: Picked, level: str, found: Diagnosis) -> dict[str, Any]:
+    """both: each is named, or says exactly the same as one that is, and nothing else is."""
+    groups = [{named.fault, *named.same} for named in found.faults]
+    first, second = (f.name for f in pair)
+    ways = [(x, y) for x in range(len(groups)) for y in range(len(groups)) if x != y]
+    return {
+        "pair": [first, second],
+        "level": level,
+        "named": [named.fault for named in found.faults],
+        "same": sorted(name for named in found.faults for name in named.same),
+        "verdict": found.verdict,
+        "both": len(groups) == 2 and any(first in groups[x] and second in groups[y] for x, y in ways),
+        "one": any(first in group or second in group for group in groups),
+    }
 
 
 def _pair_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -185,19 +229,33 @@ def _pair_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _accused(m: Measurement, run: int, levels: tuple[str, ...]) -> bool:
-    evidence = m.evidence((), seed=100_000 + run)
-    assert evidence is not None
-    return any(m.named(evidence, level).verdict != "nothing to explain" for level in levels)
+def _noise(m: Measurement, run: int, levels: tuple[str, ...]) -> dict[str, Any]:
+    """A right engine; accused: the levels at which it is told of a fault or of a divergence."""
+    kind = list(KINDS)[run % len(KINDS)]
+    evidence = m.evidence(KINDS[kind](m.base, 100_000 + run))
+    return {
+        "run": run,
+        "kind": kind,
+        "accused": [level for level in levels if m.named(evidence, level).verdict != NOTHING],
+    }
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="kjv-ar", choices=sorted(MODELS))
-    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--noise-runs", type=int, default=100)
+    parser.add_argument("--noise-runs", type=int, default=200)
     parser.add_argument("--only", nargs="*", help="some faults alone")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS)
+    parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
-    show(report(given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels)))
+    kept = Journal(given.out and given.out.with_name(given.out.name + ".rows"), say=sys.stderr)
+    measured = report(
+        given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels), journal=kept
+    )
+    if given.out:
+        given.out.write_text(lines(measured) + "\n", encoding="utf-8")
+        kept.close()
+    else:
+        show(measured)

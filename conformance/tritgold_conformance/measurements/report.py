@@ -36,13 +36,18 @@ def mean(values: np.ndarray) -> float:
     return rounded(float(pairwise_sum(flat)) / flat.size)
 
 
-def show(report: dict[str, Any]) -> None:
-    """The report on stdout: a line for every row, so that a change can be read in a diff."""
-    lines = []
+def lines(report: dict[str, Any]) -> str:
+    """The report as JSON with a line for every row, so that a change can be read in a diff."""
+    parts = []
     for key, value in report.items():
         if isinstance(value, list):
             rows = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in value)
-            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+            parts.append(f" {json.dumps(key)}: [\n{rows}\n ]")
         else:
-            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
-    print("{\n" + ",\n".join(lines) + "\n}")
+            parts.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def show(report: dict[str, Any]) -> None:
+    """The report on stdout."""
+    print(lines(report))

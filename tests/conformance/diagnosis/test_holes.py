@@ -1,16 +1,23 @@
 """Holes measured in other projects' gates (docs/diagnosis.md): this suite must fail on each of them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from library import Shown, golden, model
 
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold.trace import Trace
+from tritgold_conformance.activation_statistics import MOMENTS, moments
+from tritgold_conformance.cli import main
 from tritgold_conformance.compare import Bound, Comparison, Exact, Ulp, compare
+from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.judge import judge
 from tritgold_conformance.logits import judge_logits
 from tritgold_conformance.teacher_forced import judge_operations
@@ -69,6 +76,39 @@ def test_nan_fails_whatever_the_tolerance(count: int, tolerance: Exact | Ulp | B
     assert f"non-finite: {count} of 20480" in found.what
 
 
+def test_nan_in_one_logit_fails() -> None:
+    run = golden("seeded", 12)
+    bad = run.logits.copy()
+    bad[5, 7] = np.nan
+    assert not judge_logits("logits", run, bad).passed
+
+
+class WithStatistics:
+    """Right statistics, but for one moment of one array."""
+
+    name = "statistics"
+
+    def __init__(self, moment: str, value: float) -> None:
+        self.moment, self.value = moment, value
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        arrays = FaultyEngine(Subject(model("seeded")), len(tokens)).trace(tokens).arrays
+        found = {n: dict(zip(MOMENTS, moments(a).tolist(), strict=True)) for n, a in arrays.items()}
+        found["layers.1.ffn_act"][self.moment] = self.value
+        return found
+
+
+def test_nan_in_one_moment_of_statistics_is_not_skipped() -> None:
+    """A maximum that skips NaN reads 20,480 of them as 0."""
+    run = golden("seeded", 12)
+    for value in (np.nan, np.inf):
+        found = diagnose(run, Candidate(WithStatistics("rms", value)), "seeded", faults=[], unseen=False)
+        assert found.first_divergence is not None
+        assert found.first_divergence.name == "layers.1.ffn_act"
+    right = diagnose(run, Candidate(WithStatistics("name of no moment", np.nan)), "seeded", faults=[], unseen=False)
+    assert right.verdict == "nothing to explain"
+
+
 def test_two_paths_that_agree_on_the_wrong_thing_fail_both() -> None:
     made = FAULTS["silu"].apply(Subject(model("seeded")))
     assert made is not None
@@ -79,3 +119,18 @@ def test_two_paths_that_agree_on_the_wrong_thing_fail_both() -> None:
 def test_a_missing_reference_is_no_pass() -> None:
     assert compare("x", np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32), Exact()).outcome == "fails"
     assert compare("x", np.zeros((1, 4), np.float32), None, Exact()).outcome == "fails"
+
+
+def test_a_missing_reference_file_is_no_pass(tmp_path: Path) -> None:
+    """Neither a trace that is not there, on either side, nor one that has nothing in it."""
+    whole, empty, absent = (tmp_path / f"{name}.safetensors" for name in ("whole", "empty", "absent"))
+    run = golden("seeded", 12)
+    Trace(list(run.tokens), "golden/1", "e", "h", arrays=dict(run.trace.arrays)).save(whole)
+    Trace(list(run.tokens), "golden/1", "e", "h").save(empty)
+    codes = {
+        pair: CliRunner().invoke(main, ["compare", *map(str, pair)]).exit_code
+        for pair in ((whole, whole), (absent, whole), (whole, absent), (empty, whole), (whole, empty), (empty, empty))
+    }
+    assert codes.pop((whole, whole)) == 0
+    assert set(codes.values()) <= {3, 5}
+    assert CliRunner().invoke(main, ["check", "--engine", "reference", "--model", str(absent)]).exit_code == 3

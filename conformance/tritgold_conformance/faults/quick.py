@@ -1,0 +1,70 @@
+"""The golden model made quick: a diagnosis runs it a hundred times over, once for each fault.
+
+Same results up to float64 rounding in the head. Nothing in here is a reference; what an engine is judged by comes from
+``golden.GoldenRun``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold.ternary import DenseMatrix, InMemoryTernary, TernaryTensor
+from tritgold.weights import LINEARS, LayerWeights
+from tritgold_conformance.faults.fault import Subject
+
+_ROWS = 4096  # of the head at a time, in float64
+LARGEST = 1 << 26  # trits of a model that is kept unpacked: 64 MB
+
+
+def quick(checkpoint: Checkpoint) -> Subject:
+    """The golden model with the head multiplied by BLAS, and, unless it is large, in memory and unpacked."""
+    w = checkpoint.weights
+    trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
+    kept = in_memory(checkpoint) if trits <= LARGEST else checkpoint
+    return Subject(kept, replace(GOLDEN_ARITHMETIC, logits=head_by_blas))
+
+
+def head_by_blas(x: np.ndarray, head: DenseMatrix) -> np.ndarray:
+    """``layers.lm_head.logits`` with float64 sums in the order of BLAS: float32 [tokens, vocab]."""
+    wide = x.astype(np.float64)
+    parts = [
+        wide @ head.rows(slice(first, first + _ROWS)).astype(np.float64).T for first in range(0, head.shape[0], _ROWS)
+    ]
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A DenseMatrix in memory, float32 [rows, columns]."""
+
+    values: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def rows(self, index: slice | np.ndarray) -> np.ndarray:
+        """Those rows."""
+        return self.values[index]
+
+
+def in_memory(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with every tensor read: its file may go."""
+    w = checkpoint.weights
+    layers = tuple(with_linears(layer, lambda name, t: t) for layer in w.layers)
+    embedding = Rows(w.embedding.rows(slice(None)).copy())
+    head = None if w.head is None else Rows(w.head.rows(slice(None)).copy())
+    return replace(checkpoint, weights=replace(w, layers=layers, embedding=embedding, head=head))
+
+
+def with_linears(
+    layer: LayerWeights, change: Callable[[str, TernaryTensor], TernaryTensor], **others: Any
+) -> LayerWeights:
+    """The layer with every linear in memory, changed; others: its other fields."""
+    made: dict[str, Any] = {n: InMemoryTernary(change(n, layer.linear(n).ternary())) for n in LINEARS}
+    return replace(layer, **made, **others)

@@ -1,0 +1,46 @@
+"""Rows of a long measurement, kept as they are made, so that it goes on where it was stopped."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+
+class Journal:
+    """Rows by their keys. path: a file of JSON lines, read when it is there; without one nothing is kept.
+
+    seconds: of processor time that all rows took, those of earlier runs included. say: where a line a row goes.
+    """
+
+    def __init__(self, path: Path | None = None, say: TextIO | None = None) -> None:
+        self._path, self._say = path, say
+        self._rows: dict[str, Any] = {}
+        self.seconds = 0.0
+        if path is not None and path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                kept = json.loads(line)
+                self._rows[json.dumps(kept["key"])] = kept["row"]
+                self.seconds += kept["seconds"]
+
+    def row(self, key: tuple[Any, ...], make: Callable[[], Any], shown: str = "") -> Any:
+        """The row of this key, made where it is not there; anything that JSON holds. shown: a field to be said."""
+        name = json.dumps(list(key))
+        if name not in self._rows:
+            start = time.process_time()
+            row = self._rows[name] = make()
+            seconds = time.process_time() - start
+            self.seconds += seconds
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"key": list(key), "row": row, "seconds": round(seconds, 3)}) + "\n")
+            if self._say is not None:
+                rows = row if isinstance(row, list) else [row or {}]
+                said = "; ".join(str(one.get(shown)) for one in rows)
+                print(f"{' '.join(map(str, key))}: {said} ({seconds:.1f} s)", file=self._say, flush=True)
+        return self._rows[name]
+
+    def close(self) -> None:
+        """The report is written: the file may go."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""The tables of diagnosis.md, from docs/data/diagnosis-MODEL.json and right-engines.json."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from markdown_tables import data, table
+
+# Model -> what it is.
+MODELS = {
+    "kjv-ar": "trained, 6 layers",
+    "kjv-dlm": "trained, 6 layers, block diffusion",
+    "seeded": "random, 2 layers, sub-norms, tied head",
+    "llama": "random, 2 layers, SiLU, no sub-norms, scales divide",
+    "untied": "random, 3 layers, 8 query heads for 2 key heads, a head of its own",
+}
+LEVELS = {"operations": "operations", "trace": "traces", "statistics": "statistics alone", "logits": "logits alone"}
+
+
+def by_model() -> str:
+    """Faults that were named of those that the level shows, and pairs of which both were."""
+    reports = {name: data(f"diagnosis-{name}") for name in MODELS}
+    rows = [
+        (f"`{name}`", kind, *(_named([reports[name]["summary"][level]]) for level in LEVELS), _both([reports[name]]))
+        for name, kind in MODELS.items()
+    ]
+    every = list(reports.values())
+    total = ("all", "", *(_named([r["summary"][level] for r in every]) for level in LEVELS), _both(every))
+    return table(("model", "", *LEVELS.values(), "pairs, traces"), [*rows, total])
+
+
+def noise() -> str:
+    """Right engines by kind, and how many were told of anything."""
+    runs: Counter[str] = Counter()
+    accused: Counter[str] = Counter()
+    for name in MODELS:
+        report = data(f"diagnosis-{name}")
+        runs.update(report["noise_runs"])
+        accused.update(row["kind"] for row in report["accused"])
+    for row in data("right-engines")["rows"]:
+        kind = f"{row['engine']}, {row['threads']} thread{'s' if row['threads'] > 1 else ''}, live"
+        runs[kind] += 1
+        accused[kind] += bool(row["accused"])
+    rows = [(kind, f"{runs[kind]:,}", accused[kind]) for kind in runs]
+    return table(("a right engine with", "runs", "accused"), [*rows, ("all", f"{runs.total():,}", accused.total())])
+
+
+def _named(summaries: Iterable[dict[str, Any]]) -> str:
+    parts = list(summaries)
+    right, visible = sum(s["right"] for s in parts), sum(s["visible"] for s in parts)
+    return f"{right} of {visible}, {right / visible:.1%}"
+
+
+def _both(reports: list[dict[str, Any]]) -> str:
+    pairs = [row for report in reports for row in report["paired"] if row["level"] == "trace"]
+    both = sum(row["both"] for row in pairs)
+    return f"{both} of {len(pairs)}, {both / len(pairs):.0%}" if pairs else ""

@@ -1,0 +1,104 @@
+"""Which fault was named for which, from docs/data/diagnosis-MODEL.json: docs/images/diagnosis.svg.
+
+A panel a level: rows are the faults that engines had, columns the faults that were named, both by area. A right answer
+is on the diagonal and needs no name; a wrong one is numbered and stands below. Colours are not all that tells them
+apart: shapes do too.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+ROOT = Path(__file__).parents[1]
+DATA, IMAGE = ROOT / "docs/data", ROOT / "docs/images/diagnosis.svg"
+MODELS = ("kjv-ar", "kjv-dlm", "seeded", "llama", "untied")
+LEVELS = {"trace": "from traces", "statistics": "from statistics alone", "logits": "from logits alone"}
+RIGHT, WRONG, NONE, UNSEEN = "#0072B2", "#D55E00", "#CC79A7", "#999999"  # Okabe and Ito's
+Rows = list[dict[str, Any]]
+
+
+def faults(rows: Rows) -> dict[str, str]:
+    """Fault -> area, in the order of the library."""
+    return {row["fault"]: row["area"] for row in rows}
+
+
+def bands(axes: Axes, areas: list[str]) -> None:
+    """Lines between the areas, and their names."""
+    starts = [n for n, area in enumerate(areas) if n == 0 or areas[n - 1] != area]
+    middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(areas)], strict=True)]
+    for start in starts[1:]:
+        axes.axhline(start - 0.5, color="#dddddd", linewidth=0.6, zorder=0)
+        axes.axvline(start - 0.5, color="#dddddd", linewidth=0.6, zorder=0)
+    names = [areas[start] for start in starts]
+    axes.set_yticks(middles, labels=names, fontsize=8)
+    axes.set_xticks([*middles, len(areas) + 4, len(areas) + 10], labels=[*names, "none", "not shown"], fontsize=8)
+    axes.tick_params(axis="x", rotation=60, length=0)
+    axes.tick_params(axis="y", length=0)
+
+
+def matrix(axes: Axes, rows: Rows, title: str, models: int) -> None:
+    """One level. Marks are as large as the share of the models that they stand for."""
+    of = faults(rows)
+    place = {name: n for n, name in enumerate(of)}
+    none, unseen = len(of) + 4, len(of) + 10
+    counts: Counter[tuple[int, int, str, str]] = Counter()
+    wrong: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        y = place[row["fault"]]
+        if not row["visible"]:
+            counts[unseen, y, UNSEEN, "|"] += 1
+        elif row["right"]:
+            counts[y, y, RIGHT, "s"] += 1
+        else:
+            named = row["named"][0] if row["named"] else "none of the known"
+            counts[place.get(named, none), y, *((WRONG, "o") if row["named"] else (NONE, "D"))] += 1
+            wrong[row["fault"], " + ".join(row["named"]) or "none of the known"] += 1
+    for (x, y, colour, marker), count in counts.items():
+        axes.scatter(x, y, s=6 + 22 * count / models, color=colour, marker=marker, linewidths=1, alpha=0.9)
+    lines = []
+    for number, ((fault, named), count) in enumerate(wrong.items(), 1):
+        x = place.get(named.partition(" + ")[0], none)
+        axes.annotate(str(number), (x, place[fault]), (4, 3), textcoords="offset points", fontsize=7, color="black")
+        lines.append(f"{number}  {fault} \N{RIGHTWARDS ARROW} {named}" + (f", {count} models" if count > 1 else ""))
+    seen = [row for row in rows if row["visible"]]
+    right = sum(row["right"] for row in seen)
+    axes.set(xlim=(-2, unseen + 2), ylim=(len(of) + 1, -2), ylabel="the fault that the engine has")
+    axes.set_title(f"{title}: {right} of {len(seen)}", fontsize=11)
+    axes.set_xlabel("what was named", fontsize=9)
+    bands(axes, list(of.values()))
+    text = "\n".join(lines) or "no other fault was named"
+    axes.text(0, -0.36, text, transform=axes.transAxes, fontsize=7, va="top", linespacing=1.4)
+
+
+def main() -> None:
+    """Three panels over all models."""
+    reports = [json.loads((DATA / f"diagnosis-{name}.json").read_text(encoding="utf-8")) for name in MODELS]
+    rows = [row for report in reports for row in report["matrix"]]
+    order = {name: n for n, name in enumerate(faults([row for report in reports for row in report["matrix"]]))}
+    rows.sort(key=lambda row: order[row["fault"]])
+    mpl.rcParams["svg.hashsalt"] = "tritgold"  # the same picture has the same bytes
+    figure, panels = plt.subplots(1, len(LEVELS), figsize=(18, 9.5))
+    for axes, (level, title) in zip(panels, LEVELS.items(), strict=True):
+        matrix(axes, [row for row in rows if row["level"] == level], title, len(MODELS))
+    for label, colour, marker in (
+        ("named, or among faults that say the same", RIGHT, "s"),
+        ("another fault named: numbered", WRONG, "o"),
+        ("called none of the known", NONE, "D"),
+        ("the level does not show it", UNSEEN, "|"),
+    ):
+        panels[0].scatter([], [], color=colour, marker=marker, s=28, label=label)
+    figure.legend(loc="upper center", ncols=4, fontsize=9, frameon=False)
+    figure.subplots_adjust(left=0.06, right=0.99, top=0.9, bottom=0.36, wspace=0.22)
+    IMAGE.parent.mkdir(exist_ok=True)
+    figure.savefig(IMAGE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
