@@ -21,7 +21,7 @@ from tritgold_conformance.case_vectors.allowed import OfRow
 from tritgold_conformance.case_vectors.draft import Draft, Group
 from tritgold_conformance.compare import Exact, Tolerance
 from tritgold_conformance.engines.asked import Asked, AskedOperation, Session
-from tritgold_conformance.faults.witnesses import in_memory
+from tritgold_conformance.faults.quick import in_memory
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.logits import LOGIT_NOISE
 from tritgold_conformance.tolerance import tolerances
