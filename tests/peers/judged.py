@@ -143,7 +143,7 @@ def outcome(report: Report) -> dict[str, Any]:
     reference = report.reference.speed
     return {
         "mode": report.mode,
-        "versions": report.engine.versions,
+        "versions": {key: Path(said).name for key, said in report.engine.versions.items()},
         "verdict": report.verdict,
         "levels": {n: {"status": of.status, "compared": of.compared, "note": of.note} for n, of in levels.items()},
         "speed": None if speed is None else {**rates(speed), "clock": speed.clock},
