@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from tritgold.errors import EngineError
 GRACE = 2.0  # seconds beside what is allowed: the child itself says better what was late, where it can
 MARK = "TRITGOLD_ENGINE_RUN"  # in the environment of whatever an engine starts
 POLL = 0.05
-USAGE, COULD_NOT_JUDGE, INTERRUPTED = 2, 3, 130  # exit codes that say nothing of the engine
+INTERRUPTED = 130
 _pipe = -1  # of the child, to the parent
 
 
@@ -40,11 +40,11 @@ def tell(line: str) -> None:
 
 
 @contextmanager
-def held(spec: str) -> Iterator[None]:
+def held(spec: str, code_of: Callable[[BaseException], int]) -> Iterator[None]:
     """Judge in a child process. The parent leaves here, with the exit code that the child told.
 
-    For classes of somebody else's alone (``module:Class``), and only where standard output is the process' own. In
-    the parent, raises EngineError where the child ended before it told one (``engine-crash``), or was late and had to
+    code_of: the exit code that another exception than SystemExit will become, further out. For classes of somebody
+    else's alone (``module:Class``), and only where standard output is the process' own. In the parent, raises EngineError where the child ended before it told one (``engine-crash``), or was late and had to
     be killed (``engine-timeout``).
     """
     is_own = sys.stdout is sys.__stdout__  # and not a test's, which a child could not write to
@@ -69,6 +69,9 @@ def held(spec: str) -> Iterator[None]:
     except SystemExit as leaving:
         sys.stdout.flush()
         tell(f"left {leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1}")
+        raise
+    except BaseException as error:
+        tell(f"left {code_of(error)}")
         raise
 
 
@@ -140,9 +143,9 @@ def _ended(child: int) -> int:
 
 
 def _untold(status: int, thing: str, interrupted: bool) -> int:
-    """What the parent leaves with where the child told nothing."""
-    if interrupted or status in (USAGE, COULD_NOT_JUDGE, INTERRUPTED):
-        return INTERRUPTED if interrupted else status
+    """What the parent leaves with where the child told nothing: whatever its exit code was, it is no word of ours."""
+    if interrupted:
+        return INTERRUPTED
     how = f"exit code {status}"
     if status > 256:
         with suppress(ValueError):

@@ -10,7 +10,7 @@ from rich.text import Text
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis import render as diagnosis
 from tritgold_conformance.free_running import FreeRunning
-from tritgold_conformance.report import Report, Side, Xfail
+from tritgold_conformance.report import Problem, Report, Side, Xfail
 from tritgold_conformance.reports.safe import clean, command_text
 from tritgold_conformance.speed import RUNS
 
@@ -34,6 +34,9 @@ _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 
 def render(report: Report, console: Console) -> None:
     """Print the verdict table, the first divergence, activation statistics and tokens/s."""
+    if report.problem is not None:
+        _not_judged(report, report.problem, console)
+        return
     c = {key: _shown(str(value)) for key, value in report.config.items()}
     console.print(
         f"[bold]{_shown(report.engine.name)}[/] ({_versions(report.engine)}) against "
@@ -63,6 +66,11 @@ def render(report: Report, console: Console) -> None:
     if report.diagnosis is not None:
         console.print("\nDiagnosis (tritgold diagnose says more)")
         diagnosis.render(report.diagnosis, console)
+
+
+def _not_judged(report: Report, problem: Problem, console: Console) -> None:
+    console.print(Text(f"{clean(report.engine.name)} {report.verdict}: {clean(problem.message)}", style="bold red"))
+    console.print(f"The same again: [bold]{without_markup(command_text(report.repeat))}[/]", soft_wrap=True)
 
 
 def _xfail(xfail: Xfail, console: Console) -> None:

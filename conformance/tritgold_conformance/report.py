@@ -11,6 +11,7 @@ import msgspec
 
 from tritgold.errors import FormatError
 from tritgold.formats.untrusted_text import printable, read_text
+from tritgold.trace import versions
 from tritgold_conformance.activation_statistics import Statistics
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis.answer import Diagnosis
@@ -23,10 +24,11 @@ from tritgold_conformance.ties import BrokenTie
 SCHEMA = "tritgold.report/2"
 LEVELS = ("files", "operations", "vectors", "statistics", "trace", "logits", "continued", "steps", "text")
 Status = Literal["passed", "failed", "known failures", "not assessed"]
-Verdict = Literal["conforms", "known failures only", "does not conform", "nothing was checked"]
+Verdict = Literal["conforms", "known failures only", "does not conform", "nothing was checked", "could not be judged"]
 EXIT_CODES: dict[Verdict, int] = {
-    "conforms": 0, "known failures only": 0, "does not conform": 1, "nothing was checked": 5,
+    "conforms": 0, "known failures only": 0, "does not conform": 1, "nothing was checked": 5, "could not be judged": 3,
 }  # fmt: skip
+UNKNOWN = "not known"  # of a model or an engine that could not be loaded
 _LARGEST = 1 << 28  # bytes of a report that is read again: ten times that of 100 layers
 
 
@@ -105,6 +107,13 @@ class Xfail(msgspec.Struct, kw_only=True):
         return [entry for entry in self.entries if entry.stale]
 
 
+class Problem(msgspec.Struct, kw_only=True):
+    """Why an engine could not be judged. kind: a short stable word, as in ``tritgold.errors``."""
+
+    kind: str
+    message: str
+
+
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
@@ -114,6 +123,7 @@ class Report(msgspec.Struct, kw_only=True):
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
     repeat: the command that makes this report again; reproduce: the one that shows the first divergence.
+    problem: where it could not be judged, and there alone: then no level is assessed, and what nobody knows is empty.
     """
 
     schema: str = SCHEMA
@@ -140,13 +150,45 @@ class Report(msgspec.Struct, kw_only=True):
     reproduce: str
     diagnosis: Diagnosis | None = None
     xfail: Xfail | None = None
+    problem: Problem | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 conforms or fails as its xfail file says, 1 does not or a strict file is stale, 5 nothing was checked."""
+        """0 conforms or fails as its xfail file says, 1 does not or a strict file is stale, 3 and 5 no verdict."""
         if self.xfail is not None and self.xfail.strict and self.xfail.stale and EXIT_CODES[self.verdict] == 0:
             return 1
         return EXIT_CODES[self.verdict]
+
+
+def not_judged(problem: Problem, engine: str, model: str, mode: str | None, tokens: list[int], repeat: str) -> Report:
+    """The report of an engine that could not be judged: nothing in it is assessed, and nothing looks like a pass.
+
+    engine: as it was asked for. mode: None where nobody named one.
+    """
+    return Report(
+        verdict="could not be judged",
+        engine=Side(name=engine, versions={}),
+        reference=Side(name="reference", versions={}),
+        mode=mode or UNKNOWN,
+        model=model,
+        model_hash=UNKNOWN,
+        config={},
+        tokens=tokens,
+        machine=versions(),
+        levels={name: Level(status="not assessed", note="could not be judged") for name in LEVELS},
+        first_divergence=None,
+        operations=[],
+        not_assessed=[],
+        free_run=None,
+        ties=[],
+        noise=None,
+        logits=[],
+        text=None,
+        statistics={},
+        repeat=repeat,
+        reproduce=repeat,
+        problem=problem,
+    )
 
 
 def to_json(report: Report) -> bytes:
@@ -176,6 +218,12 @@ def _whole(report: Report) -> Report:
     """The same report. Raises ValueError for a part that is not there although its place is."""
     if tuple(report.levels) != LEVELS:
         raise ValueError(f"its levels are {', '.join(report.levels)}")
+    if (report.problem is not None) != (report.verdict == "could not be judged"):
+        raise ValueError(f"its verdict is {report.verdict}, and its problem says otherwise")
+    if report.problem is not None and any(level.status != "not assessed" for level in report.levels.values()):
+        raise ValueError("a level is assessed of what could not be judged")
+    if report.problem is not None:
+        return report
     if missing := {"layers", "hidden", "heads", "kv_heads", "vocab"} - report.config.keys():
         raise ValueError(f"config lacks {', '.join(sorted(missing))}")
     for name, pair in report.statistics.items():

@@ -13,6 +13,7 @@ from left_behind import sleeping
 
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance import guard
+from tritgold_conformance.report import read_report
 
 ROOT = Path(__file__).parents[2]
 HELPERS = Path(__file__).with_name("helpers")
@@ -58,6 +59,19 @@ def test_an_engine_that_ends_the_process_cannot_be_judged(
     code, error = checked(engine, model, tmp_path, "--timeout", "1")
     assert (code, error["kind"]) == (3, kind)
     assert says in error["message"]
+
+
+def test_an_engine_that_ends_the_process_has_a_report_that_says_so(model: Path, tmp_path: Path) -> None:
+    """Written by the process that is left; ``os._exit(2)`` is no wrong usage."""
+    (tmp_path / "scratch").mkdir()
+    saved = tmp_path / "r.json"
+    saved.write_text("conforms")
+    code, error = checked("LeavesAsUsage", model, tmp_path / "scratch", "--report", str(saved))
+    assert (code, error["kind"]) == (3, "engine-crash")
+    report = read_report(saved)
+    assert report.verdict == "could not be judged"
+    assert report.problem is not None
+    assert "it ended the judge's process with exit code 2" in report.problem.message
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,9 @@ def check(
     common.require_report_files(report_files)
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
-    with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
+    written.remove_old(report_files)
+    with common.model_path(model) as path, common.progress() as say:
         known = read_xfail(xfail) if xfail else None
-        written.remove_old(report_files)
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)

@@ -154,17 +154,30 @@ _READING_OPTIONS = (
 
 
 def guarded(function: F) -> F:
-    """Run a command whose engine is somebody else's class in a process that it cannot take the judge down with."""
+    """Run a command whose engine is somebody else's class in a process that it cannot take the judge down with.
+
+    What cannot be judged is exit code 3, see ``errors``, and the reports that were asked for say so
+    (``report_files``, where the command has these).
+    """
 
     @functools.wraps(function)
     def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
+        from tritgold_conformance.commands.unjudged import write_not_judged
         from tritgold_conformance.guard import held
 
-        with errors(as_json), held(spec):
+        failed = functools.partial(write_not_judged, spec, given)
+        with errors(as_json, failed), held(spec, _code_of), errors(as_json, failed):
             return function(*args, spec=spec, as_json=as_json, **given)
 
     wrapped: Any = in_a_child
     return wrapped
+
+
+def _code_of(error: BaseException) -> int:
+    """The exit code of what ``errors`` lets through: Ctrl-C, an output that cannot be written, click's own."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return error.exit_code if isinstance(error, click.ClickException) else COULD_NOT_JUDGE
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:
@@ -303,39 +316,49 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
+Failed = Callable[[dict[str, Any]], None]
+
+
 @contextmanager
-def errors(as_json: bool) -> Iterator[None]:
-    """Typed errors end the command with exit code 3, on stderr as text or on stdout as JSON."""
+def errors(as_json: bool, failed: Failed = lambda _: None) -> Iterator[None]:
+    """Typed errors end the command with exit code 3, on stderr as text or on stdout as JSON.
+
+    failed: told the error first, as the fields of ``tritgold.error/1``.
+    """
     from tritgold.errors import EngineError, TritgoldError, TritgoldWarning
+
+    def fail(text: str, fields: dict[str, Any]) -> NoReturn:
+        failed(fields)
+        _fail(text, fields, as_json)
 
     try:
         yield
     except TritgoldError as error:
         if isinstance(error, EngineError) and error.__cause__ is not None:  # its developer wants to see where
             _print_traceback(error.__cause__)
-        _fail(f"{type(error).__name__}: {error}", error.as_dict(), as_json)
+        fail(f"{type(error).__name__}: {error}", error.as_dict())
     except TritgoldWarning as warning:  # made an error by Python's own -W or PYTHONWARNINGS
         fields = {"error": "TritgoldWarning", "kind": "warning", "message": str(warning)}
-        _fail(f"TritgoldWarning: {warning}", fields, as_json)
+        fail(f"TritgoldWarning: {warning}", fields)
     except OSError as error:
         if error.filename is None and error.errno in _OF_OUTPUT:
             raise  # nothing of ours was unreadable: stdout cannot be written, and ``leaving`` says so
         fields = {"error": type(error).__name__, "kind": "unreadable", "message": str(error)}
-        _fail(f"{type(error).__name__}: {error}", fields, as_json)
+        fail(f"{type(error).__name__}: {error}", fields)
     except UnicodeEncodeError as error:
         what = f"holds text that is no Unicode and cannot be written: {error.reason}"
         fields = {"error": "UnicodeEncodeError", "kind": "text", "message": what}
-        _fail(f"UnicodeEncodeError: {what}", fields, as_json)
+        fail(f"UnicodeEncodeError: {what}", fields)
     except (click.ClickException, click.Abort):
         raise  # click's own: usage
     except MemoryError:
         fields = {"error": "MemoryError", "kind": "memory", "message": "not enough memory"}
-        _fail("MemoryError: not enough memory for this model and context", fields, as_json)
+        fail("MemoryError: not enough memory for this model and context", fields)
     except Exception as error:
         # A bug of ours, or input that should have been refused by name. Never exit code 1: that is a verdict.
         _print_traceback(error)
         fields = {"error": type(error).__name__, "kind": "unexpected", "message": str(error)}
-        _fail("This is a bug in tritgold: please report the lines above.", fields, as_json)
+        fail("This is a bug in tritgold: please report the lines above.", fields)
 
 
 @contextmanager

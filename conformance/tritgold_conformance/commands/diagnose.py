@@ -47,7 +47,7 @@ def diagnose(
     from tritgold_conformance.engine import load_engine
     from tritgold_conformance.golden import GoldenRun, judging_tokens
 
-    with common.errors(as_json), common.model_path(model) as path, common.progress() as say:
+    with common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         say("golden model")

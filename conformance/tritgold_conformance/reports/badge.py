@@ -2,7 +2,7 @@
 
 Green is for an engine that conforms on every level. ``text`` and ``statistics`` count only where there are no logits
 and no trace, which say more, and ``files`` where the engine reads packed bytes by itself; any other level that was not
-assessed makes it blue, and nothing checked grey.
+assessed makes it blue, and nothing checked, or no verdict, grey.
 """
 
 from tritgold_conformance.report import Report
@@ -42,6 +42,8 @@ def _says(report: Report) -> tuple[str, str]:
     failed = sum(level.status in ("failed", "known failures") for level in levels)
     known = sum(level.status == "known failures" for level in levels)
     mode = name(report.mode)
+    if report.problem is not None:
+        return "could not judge", GREY
     if report.verdict == "nothing was checked" or not passed + failed:
         return f"nothing was checked · {mode}", GREY
     if report.verdict == "does not conform" or (failed > known):

@@ -22,10 +22,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def to_html(report: Report) -> str:
     """The page. The same report gives the same bytes."""
     engine = escaped(name(report.engine.name))
-    style = files("tritgold_conformance.reports").joinpath("style.css").read_text("utf-8")
+    if report.problem is not None:
+        why = f"<p>{escaped(report.problem.message)} ({escaped(name(report.problem.kind))})</p><p>The same again:</p>"
+        return _page(report, engine, _section("Why", why + _command(report.repeat)))
     maps = [operations_map(report) or _absent(report, "operations"), layer_map(report) or _absent(report, "trace")]
-    body = (
-        _head(report, engine),
+    sections = (
         _section("Levels", _levels(report)),
         _section("Failures", _failures(report)),
         _section("Diagnosis", _diagnosis(report)),
@@ -37,11 +38,16 @@ def to_html(report: Report) -> str:
         _section("Tokens a second", speed_chart(report) or _not_timed(report)),
         _section("About this run", _about(report)),
     )
+    return _page(report, engine, "".join(sections))
+
+
+def _page(report: Report, engine: str, body: str) -> str:
+    style = files("tritgold_conformance.reports").joinpath("style.css").read_text("utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{engine} {report.verdict}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="robots" content="noindex">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><style>{style}</style></head>'
-        f"<body>{''.join(body)}</body></html>\n"
+        f"<body>{_head(report, engine)}{body}</body></html>\n"
     )
 
 
@@ -53,9 +59,9 @@ def _section(title: str, content: str) -> str:
 def _head(report: Report, engine: str) -> str:
     kind, sign = _VERDICTS.get(report.verdict, ("none", "-"))
     c = report.config
-    size = f"{c.get('layers')} layers, hidden {c.get('hidden')}, vocabulary {c.get('vocab')}"
+    size = f": {c.get('layers')} layers, hidden {c.get('hidden')}, vocabulary {c.get('vocab')}" if c else ""
     facts = [
-        ("model", f"{name(report.model)} ({name(report.model_hash[:12])}): {size}"),
+        ("model", f"{name(report.model)} ({name(report.model_hash[:12])}){size}"),
         ("arithmetic", name(report.mode)),
         ("input", f"{len(report.tokens)} tokens"),
         ("engine", _versions(report.engine)),

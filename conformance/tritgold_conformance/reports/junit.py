@@ -1,7 +1,7 @@
 """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a suite a level, a case an output.
 
-What was not assessed and what is known to fail is skipped, with the reason; nothing checked at all is an error, since a
-run in which everything is skipped looks like one that passed. No times: none was measured by case.
+What was not assessed and what is known to fail is skipped, with the reason; nothing checked at all, or no verdict, is
+an error, since a run in which everything is skipped looks like one that passed. No times: none was measured by case.
 """
 
 import xml.etree.ElementTree as ET
@@ -68,6 +68,10 @@ def _whole(suite: ET.Element, report: Report) -> None:
     element = ET.SubElement(suite, "testcase", classname=f"{ROOT}.judgement", name="something was checked")
     if report.verdict == "nothing was checked":
         ET.SubElement(element, "error", type="nothing was checked", message="no level of this engine was assessed")
+    if report.problem is not None:
+        said = f"could not be judged: {report.problem.message}"
+        error = ET.SubElement(element, "error", type=name(report.problem.kind), message=clean(said))
+        error.text = "\n".join([clean(report.problem.message), command_text(report.repeat)])
     for entry in report.xfail.entries if report.xfail is not None else []:
         shown = f"xfail line {entry.line}: {name(entry.pattern)}"
         element = ET.SubElement(suite, "testcase", classname=f"{ROOT}.xfail", name=shown)

@@ -1,6 +1,6 @@
 """Markdown, for a comment on a pull request or the summary of a CI job."""
 
-from tritgold_conformance.report import Report, Side, Xfail
+from tritgold_conformance.report import Problem, Report, Side, Xfail
 from tritgold_conformance.reports.cases import Case, by_rule, command, failures
 from tritgold_conformance.reports.safe import fenced, markdown, number
 from tritgold_conformance.reports.says import MARKS, details, diagnosis_lines, speeds
@@ -10,6 +10,8 @@ _SHOWN = 10  # rules of failures
 
 def to_markdown(report: Report) -> str:
     """The verdict, the levels, each failure with its command, the diagnosis, the speed."""
+    if report.problem is not None:
+        return "\n\n".join(_not_judged(report, report.problem)) + "\n"
     of = f"model {markdown(report.model)} ({markdown(report.model_hash[:12])}), {len(report.tokens)} tokens"
     parts = [
         f"## tritgold: {markdown(report.engine.name)} {report.verdict}",
@@ -24,6 +26,15 @@ def to_markdown(report: Report) -> str:
         fenced(report.repeat),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _not_judged(report: Report, problem: Problem) -> list[str]:
+    return [
+        f"## tritgold: {markdown(report.engine.name)} {report.verdict}",
+        f"Model {markdown(report.model)}. {markdown(problem.message)} ({markdown(problem.kind)})",
+        "This is no verdict. The same again:",
+        fenced(report.repeat),
+    ]
 
 
 def _versions(side: Side) -> str:

@@ -43,6 +43,13 @@ class Leaves(Right):
         os._exit(0)
 
 
+class LeavesAsUsage(Right):
+    """With the exit code of wrong usage."""
+
+    def mischief(self) -> None:
+        os._exit(2)
+
+
 class LeavesAtTheEnd(Right):
     """Wrong, and ends the process with a code of success when Python ends."""
 

@@ -11,7 +11,8 @@ from tritgold.trace import Trace
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.judge import judge
-from tritgold_conformance.report import Report
+from tritgold_conformance.report import Problem, Report, not_judged
+from tritgold_conformance.reports.safe import clean
 
 TOKENS = 6
 # What an engine may call itself, and what none of the reports may obey.
@@ -57,6 +58,9 @@ def reports() -> dict[str, Report]:
         "half": judged(Half(checkpoint, TOKENS)),
         "not finite": judged(NotFinite(checkpoint, TOKENS)),
         "nothing": judged(Nothing()),
+        "not judged": not_judged(
+            Problem(kind="engine-crash", message=clean(HOSTILE)), clean(HOSTILE), "seeded", None, [1], clean(HOSTILE)
+        ),
         "hostile": msgspec.structs.replace(
             failing, model=HOSTILE, mode=HOSTILE, repeat=HOSTILE, machine={HOSTILE: HOSTILE}
         ),

@@ -1,13 +1,17 @@
 """``tritgold check --report --xfail`` and ``tritgold report``, as they are typed."""
 
 import json
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from tritgold_conformance.cli import main
-from tritgold_conformance.report import Report, to_json
+from tritgold_conformance.report import Report, json_schema, read_report, to_json
+from tritgold_conformance.reports.written import FORMATS
 
 ENGINE = "faulty_engines:Faulty"  # scale divided
 
@@ -52,11 +56,47 @@ def test_what_belongs_to_a_whole_judgement_is_not_of_one_operation(tmp_path: Pat
     assert check(ENGINE, *(["--only", "logits"] if words else []), *asked).exit_code == 2
 
 
-def test_a_report_of_an_earlier_run_does_not_stay_for_one_that_crashed(tmp_path: Path) -> None:
-    file = tmp_path / "r.md"
-    file.write_text("conforms")
-    assert check("faulty_engines:Crashing", "--report", file).exit_code == 3
-    assert list(tmp_path.iterdir()) == []
+def test_what_could_not_be_judged_has_a_report_of_that_and_none_of_an_earlier_run(tmp_path: Path) -> None:
+    files = [tmp_path / f"r{suffix}" for suffix in (".html", ".md", ".xml", ".json", ".svg")]
+    for file in files:
+        file.write_text("conforms")
+    done = check("faulty_engines:Crashing", *(word for file in files for word in ("--report", file)))
+    assert done.exit_code == 3
+    html, markdown, junit, data, badge = (file.read_text() for file in files)
+    jsonschema.validate(json.loads(data), json_schema())
+    report = read_report(files[3])
+    assert (report.verdict, report.exit_code, {level.status for level in report.levels.values()}) == (
+        "could not be judged", 3, {"not assessed"},
+    )  # fmt: skip
+    assert report.problem is not None
+    assert report.problem.kind == "engine-failed"
+    suites = ET.fromstring(junit)
+    assert (suites.get("errors"), suites.get("failures")) == ("1", "0")
+    assert len(suites.findall(".//skipped")) == int(suites.get("tests", "0")) - 1
+    assert "could not judge" in badge
+    for text in (html, markdown, junit, data):
+        assert "kernel panic" in text
+        assert "check --engine faulty_engines:Crashing --model seeded --tokens 3 --seed 1" in text
+    for text in (html, markdown, junit, data, badge):
+        assert not re.search("conforms|passed", text)
+    shown = call("report", files[3])
+    assert shown.exit_code == 0
+    assert "could not be judged" in shown.stdout
+    assert "kernel panic" in shown.stdout
+
+
+def test_a_model_that_cannot_be_read_and_a_report_that_cannot_be_written_are_no_pass(tmp_path: Path) -> None:
+    whole, missing = tmp_path / "r.json", tmp_path / "none"
+    done = call("check", "--model", missing, "--engine", "reference", "--ids", "1,2", "--report", whole)
+    assert done.exit_code == 3
+    report = read_report(whole)
+    assert (report.verdict, report.tokens, report.model) == ("could not be judged", [1, 2], str(missing))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FORMATS, ".md", lambda _: "\ud800")  # no UTF-8: fails while it is written
+        done = check("reference", "--no-speed", "--report", whole, "--report", tmp_path / "r.md")
+    assert done.exit_code == 3
+    assert read_report(whole).verdict == "could not be judged"
+    assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
 
 
 def test_known_failures_are_exit_code_0_and_stale_ones_1_where_strict(tmp_path: Path) -> None:

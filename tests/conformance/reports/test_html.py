@@ -11,7 +11,7 @@ from tritgold_conformance.report import Report
 from tritgold_conformance.reports.html import to_html
 
 VOID = {"meta", "br"}
-KINDS = ["passing", "failing", "half", "not finite", "nothing", "hostile"]
+KINDS = ["passing", "failing", "half", "not finite", "nothing", "not judged", "hostile"]
 
 
 class Page(HTMLParser):

@@ -17,7 +17,7 @@ from tritgold_conformance.report import Report, json_schema, read_report, to_jso
 from tritgold_conformance.reports.written import FORMATS, require_formats, write_reports
 
 
-@pytest.mark.parametrize("kind", ["passing", "failing", "half", "not finite", "nothing"])
+@pytest.mark.parametrize("kind", ["passing", "failing", "half", "not finite", "nothing", "not judged"])
 def test_a_saved_report_is_the_same_report_in_every_format(
     reports: dict[str, Report], kind: str, tmp_path: Path
 ) -> None:
@@ -72,6 +72,23 @@ def test_what_is_no_report_is_refused(reports: dict[str, Report], change: object
     with pytest.raises(FormatError) as caught:
         read_report(path)
     assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(problem=None),
+        lambda d: d.update(verdict="conforms"),
+        lambda d: d["levels"]["logits"].update(status="passed"),
+    ],
+)
+def test_what_could_not_be_judged_says_nothing_else(reports: dict[str, Report], change: object, tmp_path: Path) -> None:
+    data = json.loads(to_json(reports["not judged"]))
+    change(data)  # type: ignore[operator]
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(FormatError):
+        read_report(path)
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"\xff", b"[" * 100_000, b'{"schema": NaN}', b"{}"])
