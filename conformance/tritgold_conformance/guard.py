@@ -44,8 +44,9 @@ def held(spec: str, code_of: Callable[[BaseException], int]) -> Iterator[None]:
     """Judge in a child process. The parent leaves here, with the exit code that the child told.
 
     code_of: the exit code that another exception than SystemExit will become, further out. For classes of somebody
-    else's alone (``module:Class``), and only where standard output is the process' own. In the parent, raises EngineError where the child ended before it told one (``engine-crash``), or was late and had to
-    be killed (``engine-timeout``).
+    else's alone (``module:Class``), and only where standard output is the process' own. In the parent, raises
+    EngineError where the child ended before it told one (``engine-crash``), or was late and had to be killed
+    (``engine-timeout``).
     """
     is_own = sys.stdout is sys.__stdout__  # and not a test's, which a child could not write to
     out: TextIO | None = sys.stdout
