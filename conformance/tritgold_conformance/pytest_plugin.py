@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold_conformance.engine import Candidate
+    from tritgold_conformance.judging_process import JudgingProcess
     from tritgold_conformance.report import Expected, Report
 
 # Position 0 alone sees no RoPE and no mask; two positions see both; 150 do not fit a batch of 128.
 INPUT_LENGTHS = (1, 2, 40, 150)
 _REPORTS: pytest.StashKey[list["Report"]] = pytest.StashKey()
+_PROBLEMS: pytest.StashKey[dict[int, str]] = pytest.StashKey()  # by length, why there is no report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,63 +27,56 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
     group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
     group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
+    group.addoption("--tritgold-timeout", type=int, default=None, help="seconds, as for tritgold check")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Reports are collected for the summary."""
-    config.stash[_REPORTS] = []
+    config.stash[_REPORTS], config.stash[_PROBLEMS] = [], {}
 
 
 @pytest.fixture(scope="session")
-def tritgold_model(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The checkpoint to judge on."""
-    from tritgold_conformance.commands.common import model_path
+def tritgold_judging(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["JudgingProcess"]:
+    """The process in which the engine is loaded, once, and judged; pytest outlives it."""
+    from tritgold_conformance.judging_process import Asked, JudgingProcess
 
-    with model_path(request.config.getoption("--tritgold-model")) as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def tritgold_checkpoint(request: pytest.FixtureRequest, tritgold_model: Path) -> "Checkpoint":
-    """The same, opened."""
-    from tritgold.checkpoint import open_checkpoint
-
-    return open_checkpoint(tritgold_model, request.config.getoption("--tritgold-linear-class"))
-
-
-@pytest.fixture(scope="session")
-def tritgold_engine(
-    request: pytest.FixtureRequest, tritgold_model: Path, tritgold_checkpoint: "Checkpoint"
-) -> "Candidate":
-    """The engine, opened once."""
-    from tritgold_conformance.engine import load_engine
-
-    spec = request.config.getoption("--tritgold-engine")
-    return load_engine(spec, tritgold_model, tritgold_checkpoint, max(INPUT_LENGTHS))
+    option = request.config.getoption
+    process = JudgingProcess(
+        Asked(
+            engine=option("--tritgold-engine"),
+            model=option("--tritgold-model"),
+            mode=option("--tritgold-mode"),
+            linear_class=option("--tritgold-linear-class"),
+            timeout=option("--tritgold-timeout"),
+            capacity=max(INPUT_LENGTHS),
+            folder=str(tmp_path_factory.mktemp("tritgold")),
+        )
+    )
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session", params=INPUT_LENGTHS, ids=lambda n: f"{n}-tokens")
-def tritgold_report(
-    request: pytest.FixtureRequest, tritgold_checkpoint: "Checkpoint", tritgold_engine: "Candidate"
-) -> "Report":
-    """The judgement over an input of each length; speed is not measured in tests."""
-    from tritgold_conformance.commands.common import model_name
-    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
-    from tritgold_conformance.judge import judge
+def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "JudgingProcess") -> "Report":
+    """The judgement over an input of each length; speed is not measured in tests.
+
+    Where there is none each test of that length is an error.
+    """
+    from tritgold.errors import EngineError
     from tritgold_conformance.reports.xfail import read_xfail, with_xfail
 
     file = request.config.getoption("--tritgold-xfail")
     known = read_xfail(Path(file)) if file else []
-    config = tritgold_checkpoint.config
-    if request.param > config.context:
-        pytest.skip(f"not assessed: the model has {config.context} positions")
-    tokens = judging_tokens(request.param, config.vocab, seed=1)
-    name = model_name(request.config.getoption("--tritgold-model"))
-    mode = request.config.getoption("--tritgold-mode")
-    golden = GoldenRun.of(tritgold_checkpoint, tokens, named_arithmetic(mode or tritgold_engine.mode))
-    options = ("--mode", mode) if mode else ()
-    report = judge(golden, tritgold_engine, name, with_speed=False, options=options)
+    try:
+        report = tritgold_judging.report(request.param)
+    except EngineError as error:
+        request.config.stash[_PROBLEMS][request.param] = error.message
+        pytest.fail(f"could not be judged: {error.message}", pytrace=False)
+    if isinstance(report, str):
+        pytest.skip(f"not assessed: {report}")
     if file:
         report = with_xfail(report, known, file, request.config.getoption("--tritgold-xfail-strict"))
     request.config.stash[_REPORTS].append(report)
@@ -107,10 +100,12 @@ def _stale(config: pytest.Config) -> list["Expected"]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was compared and what was not, whatever the colour of the tests."""
-    reports = config.stash[_REPORTS]
-    if not reports:
+    reports, problems = config.stash[_REPORTS], config.stash[_PROBLEMS]
+    if not reports and not problems:
         return
-    terminalreporter.section(f"tritgold: {reports[0].engine.name}")
+    terminalreporter.section(
+        f"tritgold: {reports[0].engine.name if reports else config.getoption('--tritgold-engine')}"
+    )
     for report in reports:
         compared = sum(level.compared for level in report.levels.values())
         failed = sum(level.failed for level in report.levels.values())
@@ -122,5 +117,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         )
         if report.exit_code:
             terminalreporter.write_line(f"  reproduce: {report.reproduce}")
+    for count, problem in problems.items():
+        terminalreporter.write_line(f"{count} tokens: could not be judged: {problem}")
     for entry in _stale(config):
         terminalreporter.write_line(f"stale xfail entry, line {entry.line}: {entry.pattern} {entry.state}")

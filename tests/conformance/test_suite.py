@@ -1,15 +1,19 @@
 """The suite itself, run as its users run it: on good engines, on bad ones, and on one that gives nothing."""
 
+import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 HELPERS = Path(__file__).with_name("helpers")
+PATH = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "accelerated", "conformance"))])
 
 
-def run_suite(engine: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_suite(engine: str, tmp_path: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """pytest --pyargs tritgold_conformance.suite, in an empty folder, as from an installed wheel."""
     command = [
         sys.executable,
@@ -25,10 +29,11 @@ def run_suite(engine: str, tmp_path: Path, *arguments: str) -> subprocess.Comple
     return subprocess.run(
         [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *arguments],
         cwd=tmp_path,
-        env={"PATH": "", "PYTHONPATH": str(HELPERS)},
+        env={"PATH": "", "PYTHONPATH": PATH, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
+        timeout=timeout,
     )
 
 
@@ -62,9 +67,35 @@ def test_text_fails_where_another_token_is_written(tmp_path: Path) -> None:
     assert "writes token" in done.stdout
 
 
-@pytest.mark.parametrize("engine", ["faulty_engines:Crashing", "no_such:Engine"])
-def test_an_engine_that_cannot_be_judged_is_no_pass(engine: str, tmp_path: Path) -> None:
-    assert run_suite(engine, tmp_path).returncode == 1
+@pytest.mark.parametrize(
+    ("engine", "says"),
+    [
+        ("faulty_engines:Crashing", "prefill failed: RuntimeError: kernel panic"),
+        ("no_such:Engine", "engine no_such:Engine: making it failed: ModuleNotFoundError"),
+        ("process_engines:Leaves", "it ended the judge's process with exit code 0"),
+        ("process_engines:LeavesAsUsage", "it ended the judge's process with exit code 2"),
+        ("process_engines:Segfaults", "it ended the judge's process with signal SIGSEGV"),
+        ("process_engines:HangsInNativeCode", "prefill did not come back and could not be interrupted"),
+    ],
+)
+def test_an_engine_that_cannot_be_judged_is_no_pass(engine: str, says: str, tmp_path: Path) -> None:
+    """Whatever it does to its process: pytest goes on to its end, and every test says so."""
+    done = run_suite(engine, tmp_path, "--tritgold-timeout", "1", "--junitxml", "tests.xml", timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for count in (1, 2, 40, 150):
+        assert f"{count} tokens: could not be judged: " in done.stdout
+    assert says in done.stdout
+    suite = ET.parse(tmp_path / "tests.xml").getroot()[0]
+    assert suite.get("errors") == suite.get("tests") != "0"
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith("tritgold")] == []
+
+
+def test_an_engine_that_crashes_on_a_long_input_alone_is_judged_on_the_others(tmp_path: Path) -> None:
+    done = run_suite("process_engines:LeavesFrom40", tmp_path, "-k", "test_logits_agree and logits")
+    assert done.returncode == 1
+    assert "2 tokens: conforms" in done.stdout
+    assert "40 tokens: could not be judged" in done.stdout
+    assert "150 tokens: could not be judged" in done.stdout
 
 
 def test_known_failures_are_xfailed_and_stale_entries_told(tmp_path: Path) -> None:

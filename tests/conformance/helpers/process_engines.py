@@ -50,6 +50,15 @@ class LeavesAsUsage(Right):
         os._exit(2)
 
 
+class LeavesFrom40(Right):
+    """Of a prompt that is too long for it."""
+
+    def prefill(self, tokens: list[int]) -> Any:
+        if len(tokens) >= 40:
+            os._exit(0)
+        return super().prefill(tokens)
+
+
 class LeavesAtTheEnd(Right):
     """Wrong, and ends the process with a code of success when Python ends."""
 
