@@ -68,11 +68,12 @@ class JudgingProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):  # it may have ended with a question unread
                 _there(pipe).close()
-        for end in (lambda: None, self._process.terminate, self._process.kill):
-            end()
-            with suppress(subprocess.TimeoutExpired):
+        for end in (self._process.terminate, self._process.kill):
+            try:
                 self._process.wait(_ENDING)
-                return
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
 
     def _answer(self, count: int) -> str:
         """A line, or what there is of it where the process ended."""

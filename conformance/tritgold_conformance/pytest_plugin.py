@@ -103,9 +103,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     reports, problems = config.stash[_REPORTS], config.stash[_PROBLEMS]
     if not reports and not problems:
         return
-    terminalreporter.section(
-        f"tritgold: {reports[0].engine.name if reports else config.getoption('--tritgold-engine')}"
-    )
+    engine = reports[0].engine.name if reports else config.getoption("--tritgold-engine")
+    terminalreporter.section(f"tritgold: {engine}")
     for report in reports:
         compared = sum(level.compared for level in report.levels.values())
         failed = sum(level.failed for level in report.levels.values())
