@@ -10,7 +10,8 @@ import numpy as np
 class Statistics:
     """Of one array, over all its elements, in float64. zeros: share of exact zeros. finite: share of finite values.
 
-    Where nothing is finite the moments are None: a mean that skips NaN would hide what it is there to show.
+    Where not all is finite the moments are None: a mean that skips NaN would hide what it is there to show. Of an
+    engine that gives moments and no arrays those that it left out are None, too, and finite is of the given ones.
     """
 
     mean: float | None
@@ -18,7 +19,7 @@ class Statistics:
     rms: float | None
     min: float | None
     max: float | None
-    zeros: float
+    zeros: float | None
     finite: float
 
 
@@ -38,7 +39,7 @@ def statistics(array: np.ndarray) -> Statistics:
     return Statistics(float(x.mean()), float(x.std()), rms, float(x.min()), float(x.max()), zeros, finite)
 
 
-# What statistics are compared by.
+# What statistics are compared by, in the order of the fields.
 MOMENTS = ("mean", "std", "rms", "min", "max", "zeros")
 Moments = Mapping[str, np.ndarray]
 
@@ -79,10 +80,25 @@ def differences(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     return np.abs(ours - theirs) / np.array([size, size, size, extreme, extreme, 1.0])
 
 
-def side_by_side(golden: Mapping[str, np.ndarray], engine: Mapping[str, object]) -> dict[str, dict[str, Statistics]]:
-    """name -> {"golden": ..., "engine": ...} for the arrays that both have, in execution order."""
-    return {
-        name: {"golden": statistics(array), "engine": statistics(np.asarray(engine[name]))}
-        for name, array in golden.items()
-        if name in engine and np.asarray(engine[name]).dtype.kind in "iuf"
-    }
+def given_statistics(given: Mapping[str, float]) -> Statistics:
+    """Of moments by name, any part of them.
+
+    >>> given_statistics({"rms": 2.0, "max": float("nan")})
+    Statistics(mean=None, std=None, rms=2.0, min=None, max=None, zeros=None, finite=0.5)
+    """
+    finite = {moment: value for moment in MOMENTS if np.isfinite(value := given.get(moment, np.nan))}
+    share = len(finite) / max(sum(moment in given for moment in MOMENTS), 1)
+    return Statistics(*(finite.get(moment) for moment in MOMENTS), finite=share)
+
+
+def side_by_side(
+    golden: Mapping[str, np.ndarray], trace: Mapping[str, object], given: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Statistics]]:
+    """name -> {"golden": ..., "engine": ...} for the arrays that both have, in execution order.
+
+    The engine's are computed where it shows an array, and what it says itself where it does not.
+    """
+    shown = {name: array for name in trace if (array := np.asarray(trace[name])).dtype.kind in "iuf"}
+    said = {name: of for name, of in given.items() if not of.keys().isdisjoint(MOMENTS)}
+    engine = {name: given_statistics(of) for name, of in said.items()} | {n: statistics(a) for n, a in shown.items()}
+    return {name: {"golden": statistics(a), "engine": engine[name]} for name, a in golden.items() if name in engine}

@@ -78,6 +78,7 @@ class _Judgement:
         self.text: TextVerdict | None = None
         self.mode = mode_id(golden.arithmetic)
         self.trace: dict[str, np.ndarray] = {}
+        self.given: dict[str, dict[str, float]] = {}  # statistics
 
     def report(self, model: str, with_speed: bool, options: tuple[str, ...]) -> Report:
         self.say("engine")
@@ -122,7 +123,7 @@ class _Judgement:
             noise=self.free.worst if self.free is not None and self.free.compared else None,
             logits=self.logits,
             text=self.text,
-            statistics=side_by_side(self.golden.trace.arrays, self.trace),
+            statistics=side_by_side(self.golden.trace.arrays, self.trace, self.given),
             repeat=self.command(model, options, None),
             reproduce=self.command(model, options, first),
         )
@@ -135,14 +136,15 @@ class _Judgement:
         self.levels["files"], self.from_files = self.level_of(judge_files(self.engine))
 
     def statistics(self) -> None:
-        given = {} if self.mode == LLAMA_CPP_Q8_K.id else self.engine.statistics(self.golden.tokens)
-        if not given:
+        if self.mode != LLAMA_CPP_Q8_K.id:
+            self.given = self.engine.statistics(self.golden.tokens)
+        if not self.given:
             lacks = "the engine gives no statistics()"
             self.levels["statistics"] = Level(status="not assessed", note=lacks)
             return
         self.say("activation statistics")
-        level, self.from_statistics = self.level_of(judge_statistics(self.golden, given))
-        unknown = sorted(given.keys() - self.golden.trace.arrays.keys())
+        level, self.from_statistics = self.level_of(judge_statistics(self.golden, self.given))
+        unknown = sorted(self.given.keys() - self.golden.trace.arrays.keys())
         if unknown:
             level.note = "; ".join(filter(None, (level.note, unknown_names(unknown))))
         self.levels["statistics"] = level

@@ -118,18 +118,17 @@ def _statistics(report: Report) -> Table:
     table.add_column("zeros in ffn_act", justify="right")
     numbers = (re.match(r"layers\.(\d{1,9})\.", name) for name in report.statistics)
     for layer in sorted({int(found[1]) for found in numbers if found}):
-        cells = [_rms_pair(report, f"layers.{layer}.{what}") for what in _SHOWN_STATISTICS]
-        act = report.statistics.get(f"layers.{layer}.ffn_act")
-        zeros = "-" if act is None else f"{act['engine'].zeros:.1%} / {act['golden'].zeros:.1%}"
-        table.add_row(str(layer), *cells, zeros)
+        cells = [_pair(report, f"layers.{layer}.{what}", "rms", ".4g") for what in _SHOWN_STATISTICS]
+        table.add_row(str(layer), *cells, _pair(report, f"layers.{layer}.ffn_act", "zeros", ".1%"))
     return table
 
 
-def _rms_pair(report: Report, name: str) -> str:
-    pair = report.statistics.get(name)
-    if pair is None:
+def _pair(report: Report, name: str, moment: str, form: str) -> str:
+    """Engine / golden."""
+    if (pair := report.statistics.get(name)) is None:
         return "-"
-    return " / ".join("non-finite" if s.rms is None else f"{s.rms:.4g}" for s in (pair["engine"], pair["golden"]))
+    values = [(getattr(side, moment), side.finite) for side in (pair["engine"], pair["golden"])]
+    return " / ".join(f"{v:{form}}" if v is not None else "-" if finite == 1 else "non-finite" for v, finite in values)
 
 
 def _speed(report: Report) -> Table:

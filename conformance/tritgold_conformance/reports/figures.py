@@ -10,42 +10,50 @@ from tritgold_conformance.reports.safe import escaped, number
 from tritgold_conformance.reports.says import speeds
 
 _STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
+_WORDS = {
+    "rms": "Root mean square", "std": "Standard deviation", "max": "Largest value", "min": "Smallest value",
+    "mean": "Mean", "zeros": "Share of zeros",
+}  # fmt: skip
+_MOMENTS = ("rms", "std", "max", "min", "mean")  # the first that the engine gives is drawn
 _PATHS = {"prefill": ("golden", "circle"), "continued": ("engine", "cross"), "steps": ("third", "triangle")}
 _SMALLEST_KL, _SMALLEST_ERROR = 1e-16, 1e-9
 
 
 def statistics_charts(report: Report) -> str:
-    """Root mean squares and zeros, layer by layer, of both sides."""
-    numbered = (layer for name in report.statistics if (layer := layer_of(name)).isdecimal() and len(layer) < 7)
-    layers = sorted({int(layer) for layer in numbered})
-    charts = [_pair(report, layers, what, "rms") for what in _STATISTICS] + [_pair(report, layers, "ffn_act", "zeros")]
-    shown = [chart for chart in charts if chart]
-    if not shown:
+    """Root mean squares and zeros, layer by layer, of both sides: _STATISTICS, or what else the engine gives."""
+    numbered = {name: layer for name in report.statistics if (layer := layer_of(name)).isdecimal() and len(layer) < 7}
+    layers = sorted({int(layer) for layer in numbered.values()})
+    kinds = list(dict.fromkeys(name.split(".", 2)[2] for name in numbered))
+    shown = [what for what in _STATISTICS if what in kinds] or kinds[: len(_STATISTICS)]
+    charts = [next((c for m in _MOMENTS if (c := _pair(report, layers, what, m))), "") for what in shown]
+    drawn = [chart for chart in [*charts, _pair(report, layers, "ffn_act", "zeros")] if chart]
+    if not drawn:
         return ""
     legend = _legend([("circle", "golden", "golden"), ("cross", "engine", "engine")])
-    return f'{legend}<div class="grid2">{"".join(shown)}</div>'
+    return f'{legend}<div class="grid2">{"".join(drawn)}</div>'
 
 
 def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
+    """A chart of one moment of one kind of array; empty where the engine gives it in no layer."""
     found = {layer: report.statistics.get(f"layers.{layer}.{what}", {}) for layer in layers}
     xs = [layer for layer, pair in found.items() if {"golden", "engine"} <= pair.keys()]
-    if not xs:
-        return ""
     golden, engine = ([getattr(found[x][side], moment) for x in xs] for side in ("golden", "engine"))
-    series = [
-        Series("golden", golden, "golden", "circle"),
-        Series("engine", engine, "engine", "cross", [x for x, value in zip(xs, engine, strict=True) if value is None]),
-    ]
+    absent = [x for x, value in zip(xs, engine, strict=True) if value is None]
+    # Zeros of what is not finite are known: without them they were not given.
+    lost = [x for x in absent if moment != "zeros" and found[x]["engine"].finite < 1]
+    if not lost and len(absent) == len(xs):
+        return ""
+    series = [Series("golden", golden, "golden", "circle"), Series("engine", engine, "engine", "cross", lost)]
     positive = [v for v in (*golden, *engine) if v is not None and v > 0]
-    spread = bool(positive) and moment == "rms" and max(positive) > 30 * min(positive)
+    spread = bool(positive) and moment in ("rms", "std") and max(positive) > 30 * min(positive)
     floor = max(10.0 ** math.floor(math.log10(min(positive))), 1e-30) if spread else None
-    title = f"{'Root mean square' if moment == 'rms' else 'Share of zeros'} of {what}"
+    title = f"{_WORDS[moment]} of {what}"
     both = [(g, e) for g, e in zip(golden, engine, strict=True) if g is not None and e is not None]
     far = max((abs(e - g) / max(abs(g), 1e-30) for g, e in both), default=None)
     says = "Not finite."
     if far is not None:
         says = f"Engine and golden are at most {number(far * 100, 2)}% apart." if far else "Equal."
-    if None in engine:
+    if lost:
         says += " ✗: the engine's is not finite."
     return figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says, "")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
+from tritgold_conformance.activation_statistics import MOMENTS
 from tritgold_conformance.render import LEVEL_WORDS
 from tritgold_conformance.report import Report, Side, Status
 from tritgold_conformance.reports.cases import Case, by_rule, cases, command, failures
@@ -26,13 +27,14 @@ def to_html(report: Report) -> str:
         why = f"<p>{escaped(report.problem.message)} ({escaped(name(report.problem.kind))})</p><p>The same again:</p>"
         return _page(report, engine, _section("Why", why + _command(report.repeat)))
     maps = [operations_map(report) or _absent(report, "operations"), layer_map(report) or _absent(report, "trace")]
+    activations = statistics_charts(report) or _absent(report, "trace", "statistics")
     sections = (
         _section("Levels", _levels(report)),
         _section("Failures", _failures(report)),
         _section("Diagnosis", _diagnosis(report)),
         _section("Known failures", _xfail(report)),
         _section("Where the error is", f'<div class="maps">{"".join(maps)}</div>{position_map(report)}'),
-        _section("Activations, engine against golden", statistics_charts(report) or _absent(report, "trace")),
+        _section("Activations, engine against golden", activations),
         _section("Logits", logits_charts(report) or _absent(report, "logits")),
         _section("Text", _text(report)),
         _section("Tokens a second", speed_chart(report) or _not_timed(report)),
@@ -215,11 +217,10 @@ def _statistics(report: Report) -> str:
     for key, pair in report.statistics.items():
         if {"golden", "engine"} <= pair.keys():
             g, e = pair["golden"], pair["engine"]
-            both = ((getattr(e, m), getattr(g, m)) for m in ("mean", "rms", "min", "max"))
-            zeros = f"{e.zeros:.1%} / {g.zeros:.1%}"
+            both = ((getattr(e, m), getattr(g, m)) for m in MOMENTS[:-1])
+            zeros = " / ".join("-" if side.zeros is None else f"{side.zeros:.1%}" for side in (e, g))
             rows.append([escaped(key), *(f"{number(a, 4)} / {number(b, 4)}" for a, b in both), zeros])
-    heads = ["engine / golden", "mean", "rms", "min", "max", "zeros"]
-    return _table(heads, rows, range(1, 6), "activation statistics") if rows else ""
+    return _table(["engine / golden", *MOMENTS], rows, range(1, 7), "activation statistics") if rows else ""
 
 
 def _ties(report: Report) -> str:

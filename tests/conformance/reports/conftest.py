@@ -8,6 +8,7 @@ import pytest
 from library import Shown, golden, subject
 
 from tritgold.trace import Trace
+from tritgold_conformance.activation_statistics import statistics
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.judge import judge
@@ -17,6 +18,11 @@ from tritgold_conformance.reports.safe import clean
 TOKENS = 6
 # What an engine may call itself, and what none of the reports may obey.
 HOSTILE = "<script>alert(1)</script>\x00\x1b[31m\ud800 & \"q\" 'q' |`x`| [a](http://b) ]]> \u202e"
+
+
+KINDS = [
+    "passing", "failing", "half", "not finite", "statistics", "one statistic", "nothing", "not judged", "hostile",
+]  # fmt: skip
 
 
 class Failing(Shown):
@@ -39,6 +45,30 @@ class NotFinite(ReferenceEngine):
         return replace(trace, arrays=arrays)
 
 
+class StatisticsOnly:
+    """Root mean squares and zeros, as wrong as its subject's, but for one array of which it gives something else."""
+
+    name = "statistics only"
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        arrays = Shown(subject("silu"), len(tokens)).trace(tokens).arrays
+        of = {name: statistics(array) for name, array in arrays.items()}
+        given = {name: {"rms": s.rms or 0.0, "zeros": s.zeros or 0.0} for name, s in of.items()}
+        given["layers.1.ffn_act"] = {"rms": float("nan")}
+        given["layers.0.attn_mix"] = {"max": 1.0}
+        return given
+
+
+class OneStatistic:
+    """Standard deviations of one kind of array."""
+
+    name = "one statistic"
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        arrays = golden("seeded", TOKENS).trace.arrays
+        return {name: {"std": statistics(a).std or 0.0} for name, a in arrays.items() if name.endswith("q.out")}
+
+
 class Nothing:
     name = "nothing"
 
@@ -57,6 +87,8 @@ def reports() -> dict[str, Report]:
         "failing": failing,
         "half": judged(Half(checkpoint, TOKENS)),
         "not finite": judged(NotFinite(checkpoint, TOKENS)),
+        "statistics": judged(StatisticsOnly()),
+        "one statistic": judged(OneStatistic()),
         "nothing": judged(Nothing()),
         "not judged": not_judged(
             Problem(kind="engine-crash", message=clean(HOSTILE)), clean(HOSTILE), "seeded", None, [1], clean(HOSTILE)
@@ -65,3 +97,9 @@ def reports() -> dict[str, Report]:
             failing, model=HOSTILE, mode=HOSTILE, repeat=HOSTILE, machine={HOSTILE: HOSTILE}
         ),
     }
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each of the reports in turn."""
+    return str(request.param)

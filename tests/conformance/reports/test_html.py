@@ -11,7 +11,6 @@ from tritgold_conformance.report import Report
 from tritgold_conformance.reports.html import to_html
 
 VOID = {"meta", "br"}
-KINDS = ["passing", "failing", "half", "not finite", "nothing", "not judged", "hostile"]
 
 
 class Page(HTMLParser):
@@ -82,7 +81,6 @@ def test_the_check_of_pages_can_fail(page: str) -> None:
     assert Page(page).wrong
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_page_is_well_formed_labelled_and_fetches_nothing(reports: dict[str, Report], kind: str) -> None:
     page = to_html(reports[kind])
     assert not Page(page).wrong
@@ -148,6 +146,29 @@ def test_what_is_not_finite_is_marked_and_never_drawn(reports: dict[str, Report]
     assert "the engine&#x27;s is not finite" in page
     assert "not finite, or another shape" in page
     assert not re.search(r' (d|x|y|cx|cy|width|height)="[^"]*(nan|inf)', page)
+
+
+def test_statistics_alone_are_drawn_too(reports: dict[str, Report]) -> None:
+    page = to_html(reports["statistics"])
+    section = page.partition("Activations, engine against golden</h2>")[2].partition("</section>")[0]
+    assert section.count("<figure>") == 5
+    for what in ("Root mean square of attn_mix", "Root mean square of ffn_act", "Share of zeros of ffn_act"):
+        assert what in section
+    assert "Engine and golden are at most" in section
+    assert section.count("the engine&#x27;s is not finite") == 2, (
+        "caption and label of one; what was not given is no failure"
+    )
+    pair = reports["statistics"].statistics["layers.0.attn_mix"]
+    assert (pair["engine"].max, pair["engine"].rms, pair["engine"].zeros, pair["engine"].finite) == (1.0, None, None, 1)
+    assert "Activation statistics, " in page
+
+
+def test_whatever_statistic_is_given_is_drawn(reports: dict[str, Report]) -> None:
+    page = to_html(reports["one statistic"])
+    section = page.partition("Activations, engine against golden</h2>")[2].partition("</section>")[0]
+    assert section.count("<figure>") == 1
+    assert "Standard deviation of q.out" in section
+    assert "Equal." in section
 
 
 def test_a_report_of_many_layers_and_positions_stays_small(reports: dict[str, Report]) -> None:

@@ -17,13 +17,13 @@ from tritgold_conformance.report import Report, json_schema, read_report, to_jso
 from tritgold_conformance.reports.written import FORMATS, require_formats, write_reports
 
 
-@pytest.mark.parametrize("kind", ["passing", "failing", "half", "not finite", "nothing", "not judged"])
 def test_a_saved_report_is_the_same_report_in_every_format(
     reports: dict[str, Report], kind: str, tmp_path: Path
 ) -> None:
     report = reports[kind]
-    if kind == "failing":  # JSON keeps no half of a character
-        report = msgspec.structs.replace(report, engine=msgspec.structs.replace(report.engine, name="<b>", versions={}))
+    if kind in ("failing", "hostile"):  # JSON keeps no half of a character
+        whole = msgspec.structs.replace(report.engine, name="<b>", versions={})
+        report = msgspec.structs.replace(report, engine=whole, model="m", mode="m", repeat="", machine={})
     saved = tmp_path / "report.json"
     write_reports(report, [saved])
     jsonschema.validate(json.loads(saved.read_text("utf-8")), json_schema())
