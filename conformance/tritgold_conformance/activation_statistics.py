@@ -88,7 +88,7 @@ def given_statistics(given: Mapping[str, float]) -> Statistics:
     """
     finite = {moment: value for moment in MOMENTS if np.isfinite(value := given.get(moment, np.nan))}
     share = len(finite) / max(sum(moment in given for moment in MOMENTS), 1)
-    return Statistics(*(finite.get(moment) for moment in MOMENTS), finite=share)
+    return Statistics(**{moment: finite.get(moment) for moment in MOMENTS}, finite=share)
 
 
 def side_by_side(

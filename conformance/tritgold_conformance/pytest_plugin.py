@@ -100,23 +100,29 @@ def _stale(config: pytest.Config) -> list["Expected"]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was compared and what was not, whatever the colour of the tests."""
+    from tritgold.formats.untrusted_text import printable
+    from tritgold_conformance.reports.safe import COMMAND
+
+    def say(line: str) -> None:
+        terminalreporter.write_line(printable(line, COMMAND))
+
     reports, problems = config.stash[_REPORTS], config.stash[_PROBLEMS]
     if not reports and not problems:
         return
     engine = reports[0].engine.name if reports else config.getoption("--tritgold-engine")
-    terminalreporter.section(f"tritgold: {engine}")
+    terminalreporter.section(printable(f"tritgold: {engine}"))
     for report in reports:
         compared = sum(level.compared for level in report.levels.values())
         failed = sum(level.failed for level in report.levels.values())
         absent = [name for name, level in report.levels.items() if level.status == "not assessed"]
         not_assessed = f"{len(report.not_assessed)} outputs, levels: {', '.join(absent) or 'none'}"
-        terminalreporter.write_line(
+        say(
             f"{len(report.tokens)} tokens: {report.verdict}; compared {compared}, failed {failed}, "
             f"not assessed {not_assessed}"
         )
         if report.exit_code:
-            terminalreporter.write_line(f"  reproduce: {report.reproduce}")
+            say(f"  reproduce: {report.reproduce}")
     for count, problem in problems.items():
-        terminalreporter.write_line(f"{count} tokens: could not be judged: {problem}")
+        say(f"{count} tokens: could not be judged: {problem}")
     for entry in _stale(config):
-        terminalreporter.write_line(f"stale xfail entry, line {entry.line}: {entry.pattern} {entry.state}")
+        say(f"stale xfail entry, line {entry.line}: {entry.pattern} {entry.state}")

@@ -3,7 +3,6 @@
 import re
 
 from rich.console import Console
-from rich.markup import escape as without_markup
 from rich.table import Table
 from rich.text import Text
 
@@ -11,7 +10,7 @@ from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis import render as diagnosis
 from tritgold_conformance.free_running import FreeRunning
 from tritgold_conformance.report import Problem, Report, Side, Xfail
-from tritgold_conformance.reports.safe import clean, command_text
+from tritgold_conformance.reports.safe import COMMAND, terminal
 from tritgold_conformance.speed import RUNS
 
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
@@ -37,20 +36,21 @@ def render(report: Report, console: Console) -> None:
     if report.problem is not None:
         _not_judged(report, report.problem, console)
         return
-    c = {key: _shown(str(value)) for key, value in report.config.items()}
+    c = {key: terminal(str(value)) for key, value in report.config.items()}
     console.print(
-        f"[bold]{_shown(report.engine.name)}[/] ({_versions(report.engine)}) against "
-        f"[bold]{_shown(report.reference.name)}[/], mode {_shown(report.mode)}"
+        f"[bold]{terminal(report.engine.name)}[/] ({_versions(report.engine)}) against "
+        f"[bold]{terminal(report.reference.name)}[/], mode {terminal(report.mode)}"
     )
+    model = f"{terminal(report.model)} ({terminal(report.model_hash[:12])})"
     console.print(
-        f"model {_shown(report.model)} ({_shown(report.model_hash[:12])}): {c['layers']} layers, hidden {c['hidden']}, "
-        f"{c['heads']}/{c['kv_heads']} heads, vocabulary {c['vocab']}; {len(report.tokens)} tokens\n"
+        f"model {model}: {c['layers']} layers, hidden {c['hidden']}, {c['heads']}/{c['kv_heads']} heads, "
+        f"vocabulary {c['vocab']}; {len(report.tokens)} tokens\n"
     )
     console.print(_levels(report))
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
         for line in failing_groups([c.name for c in report.operations if not c.passed]):
-            console.print(f"  failing: {_shown(line)}")
+            console.print(f"  failing: {terminal(line)}")
     if report.statistics:
         console.print("\nActivations, root mean square, engine / golden:")
         console.print(_statistics(report))
@@ -60,36 +60,33 @@ def render(report: Report, console: Console) -> None:
     if report.xfail is not None:
         _xfail(report.xfail, console)
     style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
-    console.print(Text(f"\n{clean(report.engine.name)} {_VERDICTS.get(report.verdict, report.verdict)}.", style=style))
+    said = f"{terminal(report.engine.name)} {_VERDICTS.get(report.verdict, report.verdict)}"
+    console.print(f"\n[{style}]{said}.[/]")
     if report.exit_code:
-        console.print(f"To see this alone: [bold]{without_markup(command_text(report.reproduce))}[/]", soft_wrap=True)
+        console.print(f"To see this alone: [bold]{terminal(report.reproduce, COMMAND)}[/]", soft_wrap=True)
     if report.diagnosis is not None:
         console.print("\nDiagnosis (tritgold diagnose says more)")
         diagnosis.render(report.diagnosis, console)
 
 
 def _not_judged(report: Report, problem: Problem, console: Console) -> None:
-    console.print(Text(f"{clean(report.engine.name)} {report.verdict}: {clean(problem.message)}", style="bold red"))
-    console.print(f"The same again: [bold]{without_markup(command_text(report.repeat))}[/]", soft_wrap=True)
+    said = f"{report.engine.name} {report.verdict}: {problem.message}"
+    console.print(f"[bold red]{terminal(said, COMMAND)}[/]", soft_wrap=True)
+    console.print(f"The same again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
 
 
 def _xfail(xfail: Xfail, console: Console) -> None:
     fails = sum(entry.state == "fails" for entry in xfail.entries)
-    console.print(f"\nKnown failures, {_shown(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
+    console.print(f"\nKnown failures, {terminal(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
     for entry in xfail.stale:
-        console.print(f"  [bold red]stale[/], line {entry.line}: {_shown(entry.pattern)} {entry.state}; take it out")
+        console.print(f"  [bold red]stale[/], line {entry.line}: {terminal(entry.pattern)} {entry.state}; take it out")
     for entry in xfail.entries:
         if entry.state == "not assessed":
-            console.print(f"  line {entry.line}: {_shown(entry.pattern)} was [yellow]not assessed[/]")
-
-
-def _shown(text: str) -> str:
-    """Text of an engine, or of a report that somebody sent: neither markup nor escapes of the terminal."""
-    return without_markup(clean(text))
+            console.print(f"  line {entry.line}: {terminal(entry.pattern)} was [yellow]not assessed[/]")
 
 
 def _versions(side: Side) -> str:
-    return _shown(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
+    return terminal(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
 
 
 def _levels(report: Report) -> Table:
@@ -99,15 +96,15 @@ def _levels(report: Report) -> Table:
     for name, level in report.levels.items():
         counts = (str(level.compared), str(level.failed), str(level.not_assessed))
         status = Text(level.status, style=_STYLES[level.status])
-        table.add_row(LEVEL_WORDS[name], status, *counts, _shown(level.note))
+        table.add_row(LEVEL_WORDS[name], status, *counts, terminal(level.note))
     return table
 
 
 def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
-    console.print(f"\n[bold red]{heading}: {_shown(first.name)}[/]: {_shown(first.what)}")
+    console.print(f"\n[bold red]{heading}: {terminal(first.name)}[/]: {terminal(first.what)}")
     if first.worst and first.engine is not None and first.golden is not None:
         console.print(f"  worst at {first.worst}: engine {first.engine:.9g}, golden {first.golden:.9g}")
-    console.print(f"  allowed: {_shown(first.why)}")
+    console.print(f"  allowed: {terminal(first.why)}")
 
 
 def _statistics(report: Report) -> Table:
@@ -139,7 +136,7 @@ def _speed(report: Report) -> Table:
         if side.speed is not None:
             rates = (side.speed.prefill, side.speed.decode)
             clock = CLOCKS.get(side.speed.clock, "")
-            table.add_row(_shown(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
+            table.add_row(terminal(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
     return table
 
 

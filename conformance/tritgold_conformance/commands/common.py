@@ -292,16 +292,33 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def console() -> "Console":
-    """A rich console: as wide as the terminal, 120 columns where there is none."""
-    from rich.console import Console
+def console(stderr: bool = False) -> "Console":
+    """A rich console: as wide as the terminal, 120 columns where there is none.
+
+    Text is text there, whoever wrote it: what a terminal would obey is shown as an escape. Styles are rich's own.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    from tritgold.formats.untrusted_text import printable
+
+    def harmless(segment: Segment) -> Segment:
+        if segment.control or segment.text.isprintable():
+            return segment
+        lines = (printable(line, len(line)) for line in segment.text.split("\n"))
+        return Segment("\n".join(lines), segment.style)
 
     class Ours(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            """What everything that is printed goes through."""
+            return map(harmless, super().render(renderable, options))
+
         def on_broken_pipe(self) -> None:
             """rich itself exits with 1 here, which is a verdict: ``leaving`` knows better."""
             raise  # the BrokenPipeError that rich has just caught
 
-    return Ours(width=None if is_terminal(sys.stdout) else 120, highlight=False, emoji=False)
+    width = None if is_terminal(sys.stderr if stderr else sys.stdout) else 120
+    return Ours(width=width, highlight=False, emoji=False, stderr=stderr)
 
 
 @contextmanager
@@ -310,9 +327,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     if not is_terminal(sys.stderr):
         yield lambda _: None
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status("...") as status:
+    with console(stderr=True).status("...") as status:
         yield status.update
 
 
@@ -416,8 +431,15 @@ def _drop_output() -> None:
 
 
 def _print_traceback(error: BaseException) -> None:
-    if sys.stderr is not None:  # print_exception would print to stdout instead
-        traceback.print_exception(error)
+    """Behind a bar, for an exception of an engine's holds text of the engine's, of as many lines as it likes."""
+    if sys.stderr is not None:
+        for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
+            click.echo(f"| {_one_line(line)}", err=True)
+
+
+def echo(text: str) -> None:
+    """One line on stdout, of text that may be a stranger's."""
+    click.echo(_one_line(text))
 
 
 def _one_line(text: str) -> str:

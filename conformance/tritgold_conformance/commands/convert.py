@@ -100,11 +100,10 @@ def _bar() -> "Iterator[Progress | None]":
     if not common.is_terminal(sys.stderr):
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description:<32.32}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=common.console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(what: str, done: int, total: int) -> None:

@@ -118,20 +118,20 @@ def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
 def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, str]) -> None:
     failed = [v for v in found.verdicts if v.status == "failed"]
     for verdict in failed[:SHOWN]:
-        click.echo(f"failed  {verdict.case}: {verdict.what}")
+        common.echo(f"failed  {verdict.case}: {verdict.what}")
         if verdict.flags:
-            click.echo(f"        there for: {', '.join(verdict.flags)}")
-        click.echo(f"        {_reproduce(verdict, folder, answers)}")
+            common.echo(f"        there for: {', '.join(verdict.flags)}")
+        common.echo(f"        {_reproduce(verdict, folder, answers)}")
     if len(failed) > SHOWN:
-        click.echo(f"        and {len(failed) - SHOWN} more; --json has all")
+        common.echo(f"        and {len(failed) - SHOWN} more; --json has all")
     counts = (f"{found.count('passed')} passed", f"{len(failed)} failed", f"{found.count('not assessed')} not assessed")
-    click.echo(", ".join(counts))
+    common.echo(", ".join(counts))
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
-        click.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
+        common.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for series, rule in found.rules.items():
-        click.echo(f"{series}: {rule}")
+        common.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:5]:
-        click.echo(f"suspect {name} ({count} failed cases are there for it): {summaries.get(name, '')}")
+        common.echo(f"suspect {name} ({count} failed cases are there for it): {summaries.get(name, '')}")
 
 
 def _reproduce(verdict: "Verdict", folder: Path, answers: Path) -> str:

@@ -4,9 +4,11 @@ import html
 import math
 import re
 
+from rich.markup import escape as without_markup
+
 from tritgold.formats.untrusted_text import printable
 
-_NAME, _TEXT, _COMMAND = 200, 4000, 100_000
+_NAME, _TEXT, COMMAND = 200, 4000, 100_000
 
 
 def clean(text: object, most: int = _TEXT) -> str:
@@ -25,9 +27,18 @@ def name(text: object) -> str:
     return printable(text, _NAME)
 
 
+def terminal(text: object, most: int = _TEXT) -> str:
+    r"""One line for rich's console: no markup, and nothing that a terminal obeys.
+
+    >>> terminal("a\nb [bold]\x1b[2J")
+    'a\\nb \\[bold]\\x1b[2J'
+    """
+    return without_markup(printable(text, most))
+
+
 def command_text(text: str) -> str:
     """A command to paste, whole."""
-    return clean(text, _COMMAND)
+    return clean(text, COMMAND)
 
 
 def escaped(text: object, most: int = _TEXT) -> str:

@@ -17,7 +17,9 @@ from tritgold_conformance.reports.safe import clean
 
 TOKENS = 6
 # What an engine may call itself, and what none of the reports may obey.
-HOSTILE = "<script>alert(1)</script>\x00\x1b[31m\ud800 & \"q\" 'q' |`x`| [a](http://b) ]]> \u202e"
+HOSTILE = (
+    "<script>alert(1)</script>\x00\x1b[31m\ud800 & \"q\" 'q' |`x`| [a](http://b) ]]> \u202e\uffff\nforged conforms."
+)
 
 
 KINDS = [

@@ -1,0 +1,47 @@
+"""Engines whose words are meant for the terminal of whoever judges them."""
+
+from pathlib import Path
+from typing import Any
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold_conformance.engines.reference import ReferenceEngine
+
+BAD = "\x1b[2A\x1b]0;t\x07\x9b31m\rx\u202e\u2066\u200f\nforged conforms.\n[bold]b[/] [/nothing] \\"
+
+
+class Named:
+    """Wrong, with a name, versions, and names of arrays that no terminal should obey."""
+
+    name = BAD
+
+    def __init__(self, model: str) -> None:
+        self._inner = ReferenceEngine(open_checkpoint(Path(model)))
+
+    def versions(self) -> dict[str, str]:
+        return {BAD: BAD}
+
+    def reset(self) -> None:
+        self._inner.reset()
+
+    def prefill(self, tokens: list[int]) -> Any:
+        return -self._inner.prefill(tokens)
+
+    def statistics(self, tokens: list[int]) -> Any:
+        return {BAD: {"rms": 1.0}, "logits": {"rms": 1.0}}
+
+
+class NamedAndRight(Named):
+    statistics = None  # type: ignore[assignment]
+
+    def prefill(self, tokens: list[int]) -> Any:
+        return self._inner.prefill(tokens)
+
+
+class Raises(Named):
+    """Says so in an exception, and in the one behind it."""
+
+    def prefill(self, tokens: list[int]) -> Any:
+        try:
+            raise ValueError(BAD)
+        except ValueError as error:
+            raise RuntimeError(BAD) from error
