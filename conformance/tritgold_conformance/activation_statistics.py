@@ -50,12 +50,12 @@ def moments(array: np.ndarray) -> np.ndarray:
     return np.array([np.inf if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
 
 
-def moments_distance(ours: Moments, theirs: Moments) -> np.ndarray:
+def moments_distance(ours: Moments, theirs: Moments, few: Mapping[str, float] | None = None) -> np.ndarray:
     """How far the statistics of each of their arrays are off, float64 [theirs]; MOMENTS by trace name.
 
     mean, std and rms relative to the larger rms, min and max to the larger extreme (one outlier moves no mean); the
-    share of zeros as it is. Moments that are not given (NaN) are left out where ours is finite; both non-finite is
-    equal, and one of the two infinitely far, as is an array that ours does not have.
+    share of zeros as it is, beyond ``few`` of the array. Moments that are not given (NaN) are left out where ours is
+    finite; both non-finite is equal, and one of the two infinitely far, as is an array that ours does not have.
     """
     nothing = np.full(6, np.nan)
     a = np.array([ours.get(name, nothing) for name in theirs]).reshape(-1, 6)
@@ -68,16 +68,20 @@ def moments_distance(ours: Moments, theirs: Moments) -> np.ndarray:
     size = np.maximum(np.maximum(a[:, 2], b[:, 2]), 1e-30)
     extreme = np.maximum(np.maximum(np.abs(a[:, 3:5]).max(axis=1), np.abs(b[:, 3:5]).max(axis=1)), 1e-30)
     units = np.stack([size, size, size, extreme, extreme, np.ones_like(size)], axis=1)
-    r = np.where(given, np.abs(a - b) / units, 0.0).max(axis=1)
+    off = np.abs(a - b) / units
+    off[:, 5] = np.maximum(off[:, 5] - np.array([(few or {}).get(name, 0.0) for name in theirs]), 0.0)
+    r = np.where(given, off, 0.0).max(axis=1)
     return np.where(both_lost, 0.0, np.where(comparable & ~lost, r, np.inf))
 
 
-def differences(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """|difference| of each of MOMENTS in the units of ``moments_distance``; NaN where one is not given."""
+def differences(ours: np.ndarray, theirs: np.ndarray, few: float = 0.0) -> np.ndarray:
+    """|difference| of each of MOMENTS as in ``moments_distance``; NaN where one is not given."""
     # The moments by rms, extremes by their own size: one outlier moves no mean.
     size = max(float(np.nan_to_num(theirs[2])), float(ours[2]), 1e-30)
     extreme = max(float(np.abs(np.nan_to_num(theirs[3:5])).max()), float(np.abs(ours[3:5]).max()), 1e-30)
-    return np.abs(ours - theirs) / np.array([size, size, size, extreme, extreme, 1.0])
+    off = np.abs(ours - theirs) / np.array([size, size, size, extreme, extreme, 1.0])
+    off[5] = np.maximum(off[5] - few, 0.0)
+    return off
 
 
 def given_statistics(given: Mapping[str, float]) -> Statistics:

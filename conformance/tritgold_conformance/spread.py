@@ -42,10 +42,13 @@ def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 class Coin:
-    """The quantiser of an arithmetic, in which every second code near a tie goes to the other side."""
+    """The quantiser of an arithmetic, in which every second code near a tie goes to the other side.
+
+    Two runs that follow one another throw opposite coins: a tie is broken in one of each pair, if it is the only one.
+    """
 
     def __init__(self, run: int, arithmetic: Arithmetic) -> None:
-        self._calls, self._quantize = 1000 * run, arithmetic.quantize
+        self._calls, self._side, self._quantize = 1000 * (run // 2), run % 2, arithmetic.quantize
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
@@ -55,6 +58,6 @@ class Coin:
         near = distance_from_tie(x, scale, codes, others) <= REACH
         rows, channels = np.nonzero(near)
         lots = (rows * 2_654_435_761 + channels * 40_503 + self._calls * 69_069) >> 7
-        turned = lots % 2 == 0
+        turned = lots % 2 == self._side
         codes[rows[turned], channels[turned]] = np.clip(others[rows[turned], channels[turned]], -128, 127)
         return codes, scale

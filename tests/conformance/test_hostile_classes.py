@@ -238,7 +238,7 @@ def test_a_format_that_is_not_read_is_not_assessed(golden: GoldenRun) -> None:
     assert (level.status, level.compared, level.not_assessed) == ("passed", 3, len(FORMATS) * 2 + 2 - 3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))  # test_statistics_level.py: many
 def test_statistics_of_an_engine_with_float_noise_are_not_accused(golden: GoldenRun, seed: int) -> None:
     from tritgold_conformance.activation_statistics import statistics
     from tritgold_conformance.faults.fault import Subject

@@ -21,7 +21,7 @@ from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
 from tritgold_conformance.spread import Coin, allowed_by_spread
-from tritgold_conformance.statistics_level import FACTOR, FLOOR, RUNS
+from tritgold_conformance.statistics_level import FACTOR, FLOOR, RUNS, counted
 
 PATHS = ("logits", "continued", "steps")
 
@@ -62,13 +62,14 @@ REMEMBERED = 512  # predictions of subjects with several faults
 class Predictions:
     """What the golden model says on one input, as it is and with faults: engines come and go.
 
-    base: the golden model, quick to run. tolerances: of its operations. Of subjects with one fault everything is
-    remembered, by its name; of those with more, the newest.
+    base: the golden model, quick to run. tolerances: of its operations. few: of its shares of zeros. Of subjects with
+    one fault everything is remembered, by its name; of those with more, the newest.
     """
 
     def __init__(self, golden: GoldenRun) -> None:
         self.golden, self.base = golden, quick(golden.checkpoint)
         self.tolerances: Allowed = {}
+        self.few = counted(golden)
         self._logits: dict[_Key, np.ndarray | None] = {}
         self._statistics: dict[_Key, dict[str, np.ndarray]] = {}
         self._spread: float | None = None
@@ -121,7 +122,7 @@ class Predictions:
         """
 
         def statistics(subject: Subject) -> np.ndarray:
-            return moments_distance(self.statistics(subject), evidence.statistics)
+            return moments_distance(self.statistics(subject), evidence.statistics, self.few)
 
         def logits(subject: Subject) -> np.ndarray:
             ours, theirs = self.logits(subject, level), getattr(evidence, level)

@@ -1,0 +1,61 @@
+"""The statistics level over many right engines: none is accused, whichever ties its noise breaks; wrong ones are."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from library import model, subject
+
+from tritgold_conformance import statistics_level
+from tritgold_conformance.activation_statistics import MOMENTS
+from tritgold_conformance.compare import Comparison
+from tritgold_conformance.diagnosis.whole import predicted_statistics
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.noise import KINDS
+from tritgold_conformance.faults.quick import quick
+from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.statistics_level import judge_statistics, statistics_allowed
+
+TOKENS, SEEDS = 24, 50  # each seed another input, which has its own codes near a tie
+
+
+@functools.cache
+def golden(seed: int) -> GoldenRun:
+    checkpoint = model("seeded")
+    return GoldenRun.of(checkpoint, judging_tokens(TOKENS, checkpoint.config.vocab, seed))
+
+
+@functools.cache
+def allowed(seed: int) -> np.ndarray:
+    """The same for every engine: four passes of the golden model, once."""
+    return statistics_allowed(golden(seed), golden(seed).trace.arrays)
+
+
+def failing(seed: int, given: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> list[Comparison]:
+    """Comparisons that fail, of an engine that gives the statistics of every activation."""
+    monkeypatch.setattr(statistics_level, "statistics_allowed", lambda *_: allowed(seed))
+    named = {name: dict(zip(MOMENTS, map(float, of), strict=True)) for name, of in given.items()}
+    judged = list(judge_statistics(golden(seed), named))
+    assert len(judged) == len(golden(seed).trace.arrays)
+    return [c for c in judged if not c.passed]
+
+
+def test_float_noise_is_never_accused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 inputs x 5 arithmetics in float32; in some of them ties break, or this would say little."""
+    base, accused, broken = quick(model("seeded")), [], 0
+    for seed in range(SEEDS):
+        before = predicted_statistics(base, golden(seed).tokens)
+        for kind, noise in KINDS.items():
+            given = predicted_statistics(noise(base, seed), golden(seed).tokens)
+            broken += any(n.endswith(".codes") and not np.array_equal(given[n], before[n]) for n in given)
+            accused += [(seed, kind, c.name, c.what) for c in failing(seed, given, monkeypatch)]
+    assert accused == []
+    assert broken >= 5
+
+
+@pytest.mark.parametrize("fault", ["silu", "scale-divided", "truncated"])
+def test_wrong_ones_fail(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Subject = subject(fault)
+    given: dict[str, Any] = predicted_statistics(made, golden(0).tokens)
+    assert failing(0, given, monkeypatch)
