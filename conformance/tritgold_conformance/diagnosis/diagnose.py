@@ -6,7 +6,7 @@ import numpy as np
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.activation_statistics import moments_distance
-from tritgold_conformance.compare import Comparison
+from tritgold_conformance.compare import Comparison, refused
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
 from tritgold_conformance.diagnosis.asked import search_answers
 from tritgold_conformance.diagnosis.distance import relative
@@ -72,6 +72,7 @@ def diagnose_evidence(
     if not found.unexplained and evidence.answers:
         say("answers")
         search_answers(evidence, found, library)
+    _raised(evidence, found)
     could_not, no_place = (None, None)
     if unseen:
         say("faults that this run could not have shown")
@@ -92,11 +93,24 @@ def diagnose_evidence(
     )
 
 
+def _raised(evidence: Evidence, found: Found) -> None:
+    """The first operation that raised: no known fault does, and what it would have shown has not been seen."""
+    if not evidence.raised:
+        return
+    name, message = next(iter(evidence.raised.items()))
+    plain, _, label = name.partition(" [")
+    comparison = refused(name, evidence.golden.trace[plain], message)
+    nothing = np.zeros(0)
+    here = divergence("vectors" if label else "operations", found.subject, comparison, nothing, nothing, None)
+    found.first = found.first or here
+    found.unexplained.append(here)
+
+
 def _verdict(evidence: Evidence, found: Found) -> Verdict:
-    if not evidence.levels:
-        return "nothing was checked"
     if found.unexplained:
         return "named in part" if found.faults else "none of the known faults"
+    if not evidence.levels:
+        return "nothing was checked"
     return "named" if found.faults else "nothing to explain"
 
 

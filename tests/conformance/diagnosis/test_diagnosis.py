@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from library import Shown, engine, golden, model, subject
 
+from tritgold.errors import EngineError
 from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
 from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.engine import Candidate
@@ -233,6 +234,37 @@ def test_an_engine_that_gives_nothing_was_not_checked() -> None:
 
     found = diagnose(golden("seeded", TOKENS), Candidate(Nothing()), "seeded", unseen=False)
     assert (found.verdict, found.exit_code) == ("nothing was checked", 5)
+
+
+class Raises(Shown):
+    """Has every operation, and some of them raise."""
+
+    trace = step = prefill = None  # type: ignore[assignment]
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
+        if self.subject.names or name.endswith("layers.1.down"):
+            raise ValueError("no kernel for it")
+        return super().operation(name, inputs)
+
+
+@pytest.mark.parametrize(("fault", "where"), [((), "layers.1.down.acc"), (("silu",), "embedding")])
+def test_an_operation_that_raises_is_no_right_one(fault: tuple[str, ...], where: str) -> None:
+    found = diagnose(golden("seeded", TOKENS), Candidate(Raises(subject(*fault), TOKENS)), "seeded", unseen=False)
+    assert (found.verdict, found.exit_code) == ("none of the known faults", 1)
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == where
+    assert "no kernel for it" in found.first_divergence.what
+
+
+def test_an_operation_of_another_form_cannot_be_diagnosed() -> None:
+    class OtherRoles(Shown):
+        def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
+            return {"y": np.zeros(1)}
+
+    run = golden("seeded", TOKENS)
+    with pytest.raises(EngineError, match="returns other roles") as refused:
+        diagnose(run, Candidate(OtherRoles(Subject(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded")
+    assert refused.value.kind == "engine-output"
 
 
 def test_names_say_nothing_to_the_search() -> None:
