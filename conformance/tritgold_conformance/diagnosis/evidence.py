@@ -113,9 +113,9 @@ def _operations(found: Evidence, engine: Candidate) -> None:
 def _given(engine: Candidate, golden: GoldenRun) -> Outputs:
     given = engine.statistics(golden.tokens)
     return {
-        name: np.array([_moment(moments_of, moment) for moment in MOMENTS], np.float64)
+        name: np.array([_moment(of, moment) for moment in MOMENTS], np.float64)
         for name in golden.trace.arrays
-        if (moments_of := given.get(name)) is not None
+        if (of := given.get(name)) and any(moment in of for moment in MOMENTS)
     }
 
 

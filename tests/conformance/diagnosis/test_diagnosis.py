@@ -121,6 +121,25 @@ def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
     assert (found.levels, names(found)) == (["statistics"], ["silu"])
 
 
+@pytest.mark.parametrize("moments", [{}, {"absolute mean": 0.5}])
+def test_statistics_without_a_moment_that_is_known_accuse_nobody(moments: dict[str, float]) -> None:
+    class OtherMoments:
+        def statistics(self, tokens: list[int]) -> Any:
+            return dict.fromkeys(golden("seeded", TOKENS).trace.arrays, moments)
+
+    found = diagnose(golden("seeded", TOKENS), Candidate(OtherMoments()), "seeded", unseen=False)
+    assert found.verdict == "nothing was checked"
+
+
+def test_statistics_alone_show_what_they_show() -> None:
+    """What could not have been seen is not everything, only because there is no trace."""
+    run = golden("seeded", TOKENS)
+    some = [FAULTS[name] for name in ("silu", "rope-missing", "kv-one-step-late")]
+    found = diagnose(run, Candidate(StatisticsOnly(Subject(run.checkpoint))), "seeded", faults=some)
+    assert found.verdict == "nothing to explain"
+    assert found.could_not_see == ["kv-one-step-late"]
+
+
 # Ten faults that the library does not have: function or output replaced, and where the first difference must be seen.
 Alter = Callable[[str, np.ndarray, Any], np.ndarray]
 
@@ -178,6 +197,22 @@ def test_it_is_none_of_the_known_from_less_too(invented: str, level: str) -> Non
     made = replace(base, arithmetic=replace(base.arithmetic, alter=INVENTED[invented][0]))
     found = asked(made, level=level)
     assert found.verdict == "none of the known faults"
+
+
+@pytest.mark.parametrize("off", [3e-5, 1e-4])
+def test_one_logit_that_is_off_is_no_fault_that_changes_no_logit(off: float) -> None:
+    """A position's root mean square hardly moves, and many faults leave the logits as they are."""
+    run = golden("seeded", TOKENS)
+
+    class OneLogit:
+        def prefill(self, tokens: list[int]) -> Any:
+            logits = run.logits.copy()
+            logits[5, 7] += off * np.abs(logits[5]).max()
+            return logits if len(tokens) == TOKENS else None
+
+    found = diagnose(run, Candidate(OneLogit()), "seeded", unseen=False)
+    assert found.verdict == "none of the known faults"
+    assert found.faults == []
 
 
 def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
