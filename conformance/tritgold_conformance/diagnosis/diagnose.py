@@ -23,10 +23,11 @@ from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.statistics_level import FACTOR, FLOOR
+from tritgold_conformance.ties import first_off
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
-APART = 0.3  # and by at least so much, when they are
+APART = 0.3  # and by at least so much, when they are, or where the difference is too small for ties
 FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 
@@ -135,7 +136,7 @@ def _is_traced(evidence: Evidence, path: str) -> bool:
     if path not in PATHS or not evidence.whole_trace():
         return False
     theirs, shown = getattr(evidence, path), evidence.trace["logits"]
-    return theirs.shape == shown.shape and bool((relative(theirs, shown) <= LOGIT_NOISE).all())
+    return theirs.shape == shown.shape and first_off(shown, theirs, LOGIT_NOISE, 0) is None
 
 
 class _Level:
@@ -164,7 +165,8 @@ class _Level:
         if self.level == "statistics":
             return bool((r <= self.allowed()).all())
         if float(r.max()) <= LOGIT_NOISE:
-            return True
+            # One logit hardly moves a root mean square: a candidate that moves nothing would seem to explain it.
+            return base is None or float(r.max()) <= APART * float(base.max())
         if base is not None and summary(r) > CLOSER * summary(base):
             return False
         return self._within_spread(r)

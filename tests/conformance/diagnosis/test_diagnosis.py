@@ -215,6 +215,22 @@ def test_one_logit_that_is_off_is_no_fault_that_changes_no_logit(off: float) -> 
     assert found.faults == []
 
 
+def test_logits_that_are_not_those_of_its_own_trace_are_looked_at() -> None:
+    class OneLogit(Shown):
+        operation = step = None  # type: ignore[assignment]
+
+        def prefill(self, tokens: list[int]) -> Any:
+            logits = super().prefill(tokens)
+            logits[-1, 7] += 5e-5 * np.abs(logits[-1]).max()
+            return logits
+
+    made = OneLogit(Subject(model("seeded")), TOKENS)
+    found = diagnose(golden("seeded", TOKENS), Candidate(made), "seeded", unseen=False)
+    assert found.verdict == "none of the known faults"
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == "logits"
+
+
 def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
     made = subject("rope-missing")
     made = replace(made, arithmetic=replace(made.arithmetic, alter=INVENTED["the activation is clipped"][0]))
