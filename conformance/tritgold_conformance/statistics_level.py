@@ -23,10 +23,18 @@ RUNS, FACTOR, FLOOR = 4, 4.0, 2e-5
 WHY = f"{FACTOR:g} x what breaking ties at random does to the golden model's own, at least {FLOOR:g} of the rms"
 
 
-def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Iterator[Comparison]:
-    """A Comparison for each array of which the engine gave any of MOMENTS, in execution order. Not finite fails."""
+def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Iterator[Comparison | str]:
+    """A Comparison for each array of which the engine gave any of MOMENTS, in execution order; else its name.
+
+    Not finite fails.
+    """
     known = {name: of for name in golden.trace.arrays if (of := given.get(name)) and any(m in of for m in MOMENTS)}
-    for (name, of), allowed in zip(known.items(), statistics_allowed(golden, known), strict=True):
+    allowed_of = dict(zip(known, statistics_allowed(golden, known).tolist(), strict=True))
+    for name in golden.trace.arrays:
+        if name not in known:
+            yield name
+            continue
+        of, allowed = known[name], allowed_of[name]
         theirs = np.array([of.get(moment, np.nan) for moment in MOMENTS], np.float64)
         ours = moments(golden.trace[name])
         count = sum(moment in of for moment in MOMENTS)
