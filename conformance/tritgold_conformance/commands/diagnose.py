@@ -5,10 +5,12 @@ import sys
 import click
 
 from tritgold_conformance.commands import common
+from tritgold_conformance.engines import SECONDS, WAYS
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
+@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
@@ -26,6 +28,7 @@ from tritgold_conformance.commands import common
 @common.guarded
 def diagnose(
     spec: str,
+    timeout: int | None,
     model: str | None,
     count: int,
     seed: int,
@@ -52,7 +55,7 @@ def diagnose(
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens)
-        engine = load_engine(spec, path, checkpoint, len(tokens), say=say)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
         engine.prepare(golden)  # a program is then run once, and not for every question
         found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
     if as_json:

@@ -65,3 +65,18 @@ def test_check_ends_with_a_diagnosis_when_it_fails(option: tuple[str, ...]) -> N
     result = call("check", "--engine", ENGINE, *RUN, "--no-speed", *option)
     assert result.exit_code == 1
     assert ("1. scale-divided" in result.stdout) is not bool(option)
+
+
+def test_an_engine_that_is_late_with_an_answer_is_not_taken_to_have_refused() -> None:
+    late = ("--engine", "faulty_engines:HangingWriter", *RUN, "--timeout", 1)
+    result = call("diagnose", *late, "--no-unseen", "--json")
+    assert result.exit_code == 3
+    assert (parsed(result)["kind"], parsed(result)["message"]) == ("engine-timeout", "generate took longer than 1 s")
+
+
+def test_a_diagnosis_that_fails_takes_no_verdict_away() -> None:
+    result = call("check", "--engine", "faulty_engines:HangingWriter", *RUN, "--no-speed", "--timeout", 1, "--json")
+    assert result.exit_code == 1
+    assert parsed(result)["verdict"] == "does not conform"
+    assert "no diagnosis: " in result.stderr
+    assert "generate took longer than 1 s" in result.stderr

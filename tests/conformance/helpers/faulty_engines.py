@@ -215,6 +215,19 @@ class HangingOperation(LogitsOnly):
             time.sleep(0.01)
 
 
+class HangingWriter(LogitsOnly):
+    """Wrong, and generates for ever: what the judge does not ask, and a diagnosis does."""
+
+    name = "hanging writer"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model, "no rope")
+
+    def generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> list[int]:
+        while True:
+            time.sleep(0.01)
+
+
 class HangingAtTheStart:
     """Is never made."""
 
