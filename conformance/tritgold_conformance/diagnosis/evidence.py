@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold.errors import EngineError
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.activation_statistics import MOMENTS, moments
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults.fault import Subject
@@ -66,15 +67,16 @@ def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
 def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:
     """Ask the engine for everything it has. What it raises is an EngineError, but for an operation, see ``raised``."""
     found = Evidence(golden)
-    if engine.has("operation"):
+    bounded = golden.arithmetic != Q8_K_ARITHMETIC  # as in ``judge``: there are none for operations and traces of it
+    if engine.has("operation") and bounded:
         say("operations of the engine")
         _operations(found, engine)
     say("the engine's trace")
-    shown = engine.trace(golden.tokens)
+    shown = engine.trace(golden.tokens) if bounded else {}
     found.trace = {name: shown[name] for name in golden.trace.arrays if name in shown}
     if found.trace:
         found.statistics = {n: moments(a) for n, a in found.trace.items() if a.dtype.kind in "iuf"}
-    elif engine.has("statistics"):
+    elif engine.has("statistics") and bounded:
         found.statistics = _given(engine, golden)
     if engine.has("prefill"):
         say("the engine's logits")

@@ -3,20 +3,26 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from library import Shown, engine, golden, model, subject
 
+from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
 from tritgold_conformance.diagnosis.diagnose import diagnose
+from tritgold_conformance.diagnosis.whole import predicted_logits
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
+from tritgold_conformance.golden import GoldenRun, judging_tokens
 
 TOKENS = 16
 
@@ -277,6 +283,23 @@ def test_decode_and_text_faults_are_named_by_answers() -> None:
         assert names(found) == [name]
     right = diagnose(run, Candidate(FaultyEngine(noisy(Subject(run.checkpoint), 1), 12)), "diffusing", unseen=False)
     assert right.verdict == "nothing to explain"
+
+
+def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: Path) -> None:
+    """Blocks of 256 are what llama.cpp's mode is, and a fault in the golden one."""
+    write_seeded_model(tmp_path, Shape(seed=7, hidden=512, inter=512, layers=1, heads=4, kv_heads=2, context=16))
+    run = GoldenRun.of(open_checkpoint(tmp_path), judging_tokens(8, 259, seed=1), Q8_K_ARITHMETIC)
+    for name in ("silu", "rope-missing"):
+        made = FAULTS[name].apply(Subject(run.checkpoint, Q8_K_ARITHMETIC))
+        assert made is not None
+        found = diagnose(run, Candidate(Shown(made, 8)), "q8_k", unseen=False)
+        assert found.levels == ["logits", "continued", "steps"]
+        assert names(found) == [name]
+    # Blocks have sums of another shape than those of other faults: two that do not fit together are no candidate.
+    both = FAULTS["per-256-block"].apply(Subject(run.checkpoint))
+    both = both and FAULTS["int16-wraps"].apply(both)
+    assert both is not None
+    assert predicted_logits(both, run.tokens, "logits") is None
 
 
 def test_an_engine_that_gives_nothing_was_not_checked() -> None:
