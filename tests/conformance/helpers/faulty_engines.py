@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
 from tritgold.layers.rotary import rotation_table
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, ModelWeights
@@ -161,6 +161,15 @@ class LogitsOnly:
 
     def prefill(self, tokens: list[int]) -> np.ndarray:
         return self._inner.prefill(tokens)
+
+
+class InBlocks(LogitsOnly):
+    """Right, in llama.cpp's arithmetic and not in the golden one."""
+
+    name, mode = "in blocks", "llama-cpp-q8_k"
+
+    def __init__(self, model: str) -> None:
+        self._inner = ReferenceEngine(open_checkpoint(Path(model)), arithmetic=Q8_K_ARITHMETIC)
 
 
 class FrozenRope(LogitsOnly):
