@@ -28,8 +28,8 @@ def allowed_by_spread(golden: GoldenRun) -> float:
 def measured_spread(golden: GoldenRun) -> tuple[float, float]:
     """The same, and FACTOR x the largest by which they move a single logit, relative to the same size.
 
-    Of 100,000 logits one may be anything, and their root mean square still be small. Costs RUNS golden passes. The coins
-    are a hash of run, position and channel: the same model gives the same figures.
+    Of 100,000 logits one may be anything, and their root mean square still be small. Costs RUNS golden passes. The
+    coins are a hash of run, position and channel: the same model gives the same figures.
     """
     worst = largest = 0.0
     for run in range(RUNS):

@@ -219,9 +219,7 @@ def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
     assert "broken ties move the golden logits" in failed.problem
 
 
-def test_one_logit_that_is_far_off_does_not_pass_for_spread(
-    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_logit_that_is_far_off_does_not_pass_for_spread(golden: GoldenRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The likeliest token is another one, and the root mean square of the position hardly moves."""
     monkeypatch.setattr("tritgold_conformance.logits.SEARCHABLE", 0)
     logits = golden.logits.astype(np.float64)

@@ -64,8 +64,8 @@ REMEMBERED = 512  # predictions of subjects with several faults
 class Predictions:
     """What the golden model says on one input, as it is and with faults: engines come and go.
 
-    base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. Of subjects with one fault everything is
-    remembered, by its name; of those with more, the newest.
+    base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. Of subjects with
+    one fault everything is remembered, by its name; of those with more, the newest.
     """
 
     def __init__(self, golden: GoldenRun) -> None:
