@@ -163,6 +163,11 @@ class LogitsOnly:
         return self._inner.prefill(tokens)
 
 
+class WrongStatistics(LogitsOnly):
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        return {"logits": {"rms": 1.0}}
+
+
 class InBlocks(LogitsOnly):
     """Right, in llama.cpp's arithmetic and not in the golden one."""
 
