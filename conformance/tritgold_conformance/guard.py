@@ -62,6 +62,7 @@ def held(spec: str, code_of: Callable[[BaseException], int]) -> Iterator[None]:
         try:
             sys.exit(_watched(child, reading, f"engine {spec}"))
         finally:
+            _kill_holders(reading)
             kill_marked(mark)
             shutil.rmtree(scratch, ignore_errors=True)
     sys.stdout = _begin(reading, writing, mark, scratch, out)
@@ -107,10 +108,11 @@ def _watched(child: int, reading: int, thing: str) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
-    told, what, deadline, status, said = "", "", float("inf"), -1, b""
+    told, what, deadline, status, said, is_open = "", "", float("inf"), -1, b"", True
     while status < 0:
-        if select.select([reading], [], [], POLL)[0]:
-            said += os.read(reading, 1 << 16)
+        if select.select([reading] if is_open else [], [], [], POLL)[0]:
+            read = os.read(reading, 1 << 16)
+            said, is_open = said + read, bool(read)  # the engine may have closed it
         *lines, said = said.split(b"\n")
         for line in lines:
             word, _, rest = line.decode(errors="replace").partition(" ")
@@ -155,14 +157,25 @@ def _untold(status: int, thing: str, interrupted: bool) -> int:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill whatever carries MARK in its environment (Linux). Looked for again while any is found: it may start more."""
+    """Kill whatever carries MARK in its environment (Linux)."""
     entry = f"{MARK}={mark}".encode()
+    _kill(lambda process: entry in (process / "environ").read_bytes().split(b"\0"))
+
+
+def _kill_holders(pipe: int) -> None:
+    """Kill whoever else holds the pipe (Linux): what the child forked has its environment from before the mark."""
+    name = f"pipe:[{os.fstat(pipe).st_ino}]"
+    _kill(lambda process: any(os.readlink(file) == name for file in (process / "fd").iterdir()))
+
+
+def _kill(is_left: Callable[[Path], bool]) -> None:
+    """Kill all other processes that are left behind. Looked for again while any is found: it may start more."""
     for _ in range(10):
         found = False
-        for environment in Path("/proc").glob("[0-9]*/environ"):
+        for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if entry in environment.read_bytes().split(b"\0"):
-                    os.kill(int(environment.parent.name), signal.SIGKILL)
+                if int(process.name) != os.getpid() and is_left(process):
+                    os.kill(int(process.name), signal.SIGKILL)
                     found = True
         if not found:
             return

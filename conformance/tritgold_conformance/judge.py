@@ -324,7 +324,7 @@ def _stacked(pieces: list[np.ndarray | None]) -> np.ndarray | None:
 def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explained]) -> Explained:
     """What explained this path, to be tried first on the next."""
     if verdict.allowed is not None:
-        return Explained(golden.logits, allowed=verdict.allowed)
+        return Explained(golden.logits, allowed=verdict.allowed, largest=verdict.largest)
     same = next((e for e in known if e.ties == verdict.ties and e.allowed is None), None)
     if same is not None or not verdict.ties:
         return same or Explained(golden.logits)

@@ -8,7 +8,7 @@ import numpy as np
 from tritgold_conformance.classify import classify
 from tritgold_conformance.compare import incomparable
 from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.spread import allowed_by_spread, relative_rms
+from tritgold_conformance.spread import measured_spread, relative_largest, relative_rms
 from tritgold_conformance.ties import TIE, BrokenTie, first_off, near_ties, resolve_ties
 
 # Float32 against golden, relative to the position's largest logit. Measured: 8.6e-7 over 400 models against
@@ -24,12 +24,13 @@ class Explained:
     """The golden logits behind the ties that are known or were found.
 
     allowed: None where that is an explanation to the last digit; else how far, as a relative root mean square, a
-    position may be from the plain golden logits.
+    position may be from the plain golden logits. largest: the same of one logit.
     """
 
     logits: np.ndarray
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
+    largest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Position:
 class LogitsVerdict:
     """All positions of one path (``prefill``, ``continued``, ``steps``).
 
-    ties: those that explain it. allowed: the spread that was allowed instead, where ties were too many to search.
-    problem: why it failed; empty when it passed.
+    ties: those that explain it. allowed: the spread that was allowed instead, where ties were too many to search;
+    largest: that of one logit. problem: why it failed; empty when it passed.
     """
 
     path: str
@@ -68,6 +69,7 @@ class LogitsVerdict:
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
     problem: str = ""
+    largest: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -91,9 +93,12 @@ def judge_logits(
         return LogitsVerdict(path, [], problem="degenerate: the logits are constant at every position")
     why = explain(golden, logits, known, search)
     plain = golden.logits.astype(np.float64)
-    near = relative_rms(golden.logits, logits) <= (-1.0 if why.allowed is None else why.allowed)
+    near = np.zeros(len(logits), bool)
+    if why.allowed is not None:
+        near = relative_rms(golden.logits, logits) <= why.allowed
+        near &= relative_largest(golden.logits, logits) <= why.largest
     positions = [_position(t, plain[t], why.logits[t], logits[t], bool(near[t])) for t in range(len(logits))]
-    return LogitsVerdict(path, positions, why.ties, why.allowed, _problem(positions, why, logits))
+    return LogitsVerdict(path, positions, why.ties, why.allowed, _problem(positions, why, logits), why.largest)
 
 
 def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], search: bool) -> Explained:
@@ -110,7 +115,8 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     off = first_off(golden.logits, logits, LOGIT_NOISE, 0)
     count = sum(int((places[:, 0] == off).sum()) for _, places, _ in near_ties(golden, golden.trace, TIE))
     if count > SEARCHABLE:
-        return Explained(golden.logits, allowed=allowed_by_spread(golden))
+        allowed, largest = measured_spread(golden)
+        return Explained(golden.logits, allowed=allowed, largest=largest)
     resolved = resolve_ties(golden, logits, LOGIT_NOISE)
     return Explained(resolved.logits, resolved.ties)
 
@@ -125,7 +131,7 @@ def _problem(positions: list[Position], why: Explained, logits: np.ndarray) -> s
     kind = classify(why.logits[rows], logits[rows], wrong[rows])
     allowed = "no rounding tie explains it"
     if why.allowed is not None:
-        allowed = f"broken ties move the golden logits by {why.allowed:.1e} at most"
+        allowed = f"broken ties move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
     return (
         f"{len(failing)} of {len(positions)} positions, first {first.position}: off by {first.explained:.2g} of the "
         f"largest logit, token {first.argmax[1]} for {first.argmax[0]}; {kind}; {allowed}"

@@ -37,7 +37,10 @@ def started(engine: str, model: Path, scratch: Path, *more: str) -> subprocess.P
 
 
 def checked(engine: str, model: Path, scratch: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    """Exit code, and the one JSON object on standard output; nothing is left in TMPDIR or running."""
+    """Exit code, and the one JSON object on standard output; nothing is left in TMPDIR, or running.
+
+    What is forked and left holds the pipes, and they never end.
+    """
     with started(engine, model, scratch, "--json", *more) as process:
         out, _ = process.communicate(timeout=60)
     assert list(scratch.iterdir()) == []
@@ -51,6 +54,7 @@ def checked(engine: str, model: Path, scratch: Path, *more: str) -> tuple[int, d
         ("Leaves", "engine-crash", "it ended the judge's process with exit code 0"),
         ("Segfaults", "engine-crash", "it ended the judge's process with signal SIGSEGV"),
         ("HangsInNativeCode", "engine-timeout", "prefill did not come back and could not be interrupted"),
+        ("ForksAndHangs", "engine-timeout", "prefill did not come back and could not be interrupted"),
     ],
 )
 def test_an_engine_that_ends_the_process_cannot_be_judged(
@@ -75,7 +79,8 @@ def test_an_engine_that_ends_the_process_has_a_report_that_says_so(model: Path, 
 
 
 @pytest.mark.parametrize(
-    ("engine", "code"), [("LeavesAProcess", 0), ("LeavesAThread", 0), ("ForksWell", 0), ("LeavesAtTheEnd", 1)]
+    ("engine", "code"),
+    [("LeavesAProcess", 0), ("LeavesAThread", 0), ("ForksWell", 0), ("ForksAndLeaves", 0), ("LeavesAtTheEnd", 1)],
 )
 def test_a_verdict_stands_whatever_the_engine_leaves_behind(
     model: Path, tmp_path: Path, engine: str, code: int

@@ -238,6 +238,12 @@ def test_a_format_that_is_not_read_is_not_assessed(golden: GoldenRun) -> None:
     assert (level.status, level.compared, level.not_assessed) == ("passed", 3, len(FORMATS) * 2 + 2 - 3)
 
 
+def test_statistics_that_are_not_given_are_not_assessed(golden: GoldenRun) -> None:
+    level = judged(golden).levels["statistics"]
+    assert (level.status, level.compared, level.not_assessed) == ("passed", 1, len(golden.trace.arrays) - 1)
+    assert "logits" in level.absent
+
+
 @pytest.mark.parametrize("seed", range(1))  # test_statistics_level.py: many
 def test_statistics_of_an_engine_with_float_noise_are_not_accused(golden: GoldenRun, seed: int) -> None:
     from tritgold_conformance.activation_statistics import statistics

@@ -219,6 +219,17 @@ def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
     assert "broken ties move the golden logits" in failed.problem
 
 
+def test_one_logit_that_is_far_off_does_not_pass_for_spread(golden: GoldenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The likeliest token is another one, and the root mean square of the position hardly moves."""
+    monkeypatch.setattr("tritgold_conformance.logits.SEARCHABLE", 0)
+    logits = golden.logits.astype(np.float64)
+    size, best = np.sqrt((logits[5] ** 2).mean()), int(np.argmax(logits[5]))
+    logits[5, best] -= 0.9 * allowed_by_spread(golden) * size * np.sqrt(logits.shape[1])
+    verdict = judge_logits("prefill", golden, logits)
+    assert [p.position for p in verdict.positions if not p.passed] == [5]
+    assert verdict.problem.startswith("1 of 16 positions, first 5")
+
+
 def test_the_spread_is_the_same_each_time_and_none_where_nothing_lies_near_a_tie(
     golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,14 @@ def test_known_failures_are_xfailed_and_stale_entries_told(tmp_path: Path) -> No
     assert run_suite("faulty_engines:Faulty", tmp_path, "-k", chosen, *strict).returncode == 1
 
 
+def test_known_failures_of_levels_without_names_are_xfailed_too(tmp_path: Path) -> None:
+    (tmp_path / "xfail.txt").write_text("statistics # of another tensor\n")
+    chosen = ("-k", "statistics and 40-tokens", "-rx")
+    done = run_suite("faulty_engines:WrongStatistics", tmp_path, *chosen, "--tritgold-xfail", "xfail.txt")
+    assert (done.returncode, "1 xfailed" in done.stdout) == (0, True), done.stdout
+    assert run_suite("faulty_engines:WrongStatistics", tmp_path, *chosen).returncode == 1
+
+
 def test_a_failure_that_is_not_listed_fails(tmp_path: Path) -> None:
     (tmp_path / "xfail.txt").write_text("trace\n")
     done = run_suite("faulty_engines:Faulty", tmp_path, "-k", "40-tokens and telling", "--tritgold-xfail", "xfail.txt")

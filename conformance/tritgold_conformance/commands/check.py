@@ -60,6 +60,8 @@ def check(
     Exit code 0: it conforms, or fails as its xfail file says and nowhere else. 1: it does not; the first divergence in
     execution order is named. 3: it could not be judged. 5: nothing was checked.
     """
+    from tritgold.errors import EngineError
+    from tritgold.formats.untrusted_text import printable
     from tritgold_conformance import report
 
     if schema:
@@ -97,7 +99,10 @@ def check(
         if ask and verdict.verdict == "does not conform":
             from tritgold_conformance.diagnosis.diagnose import diagnose
 
-            verdict.diagnosis = diagnose(golden, engine, name, unseen=False, say=say)
+            try:
+                verdict.diagnosis = diagnose(golden, engine, name, unseen=False, say=say)
+            except EngineError as error:  # it is asked for more than was judged: the verdict stands
+                click.echo(f"no diagnosis: {printable(error, 500)}", err=True)
         written.write_reports(verdict, report_files)
     if as_json:
         click.echo(report.to_json(verdict).decode())

@@ -5,10 +5,13 @@ import sys
 import click
 
 from tritgold_conformance.commands import common
+from tritgold_conformance.engines import MODES, SECONDS, WAYS
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, help="xla, reference, or module:Class.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
+@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
+@click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
@@ -26,6 +29,8 @@ from tritgold_conformance.commands import common
 @common.guarded
 def diagnose(
     spec: str,
+    timeout: int | None,
+    mode: str | None,
     model: str | None,
     count: int,
     seed: int,
@@ -45,14 +50,14 @@ def diagnose(
     from tritgold_conformance.diagnosis.answer import to_json
     from tritgold_conformance.diagnosis.diagnose import diagnose as ask
     from tritgold_conformance.engine import load_engine
-    from tritgold_conformance.golden import GoldenRun, judging_tokens
+    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
 
     with common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
         say("golden model")
-        golden = GoldenRun.of(checkpoint, tokens)
-        engine = load_engine(spec, path, checkpoint, len(tokens), say=say)
+        golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         engine.prepare(golden)  # a program is then run once, and not for every question
         found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
     if as_json:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.activation_statistics import moments_distance
-from tritgold_conformance.compare import Comparison
+from tritgold_conformance.compare import Comparison, refused
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
 from tritgold_conformance.diagnosis.asked import search_answers
 from tritgold_conformance.diagnosis.distance import relative
@@ -23,10 +23,11 @@ from tritgold_conformance.faults.questions import answer_of, same
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.statistics_level import FACTOR, FLOOR
+from tritgold_conformance.ties import first_off
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
-APART = 0.3  # and by at least so much, when they are
+APART = 0.3  # and by at least so much, when they are, or where the difference is too small for ties
 FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 
@@ -72,6 +73,7 @@ def diagnose_evidence(
     if not found.unexplained and evidence.answers:
         say("answers")
         search_answers(evidence, found, library)
+    _raised(evidence, found)
     could_not, no_place = (None, None)
     if unseen:
         say("faults that this run could not have shown")
@@ -92,11 +94,24 @@ def diagnose_evidence(
     )
 
 
+def _raised(evidence: Evidence, found: Found) -> None:
+    """The first operation that raised: no known fault does, and what it would have shown has not been seen."""
+    if not evidence.raised:
+        return
+    name, message = next(iter(evidence.raised.items()))
+    plain, _, label = name.partition(" [")
+    comparison = refused(name, evidence.golden.trace[plain], message)
+    nothing = np.zeros(0)
+    here = divergence("vectors" if label else "operations", found.subject, comparison, nothing, nothing, None)
+    found.first = found.first or here
+    found.unexplained.append(here)
+
+
 def _verdict(evidence: Evidence, found: Found) -> Verdict:
-    if not evidence.levels:
-        return "nothing was checked"
     if found.unexplained:
         return "named in part" if found.faults else "none of the known faults"
+    if not evidence.levels:
+        return "nothing was checked"
     return "named" if found.faults else "nothing to explain"
 
 
@@ -121,7 +136,7 @@ def _is_traced(evidence: Evidence, path: str) -> bool:
     if path not in PATHS or not evidence.whole_trace():
         return False
     theirs, shown = getattr(evidence, path), evidence.trace["logits"]
-    return theirs.shape == shown.shape and bool((relative(theirs, shown) <= LOGIT_NOISE).all())
+    return theirs.shape == shown.shape and first_off(shown, theirs, LOGIT_NOISE, 0) is None
 
 
 class _Level:
@@ -150,7 +165,8 @@ class _Level:
         if self.level == "statistics":
             return bool((r <= self.allowed()).all())
         if float(r.max()) <= LOGIT_NOISE:
-            return True
+            # One logit hardly moves a root mean square: a candidate that moves nothing would seem to explain it.
+            return base is None or float(r.max()) <= APART * float(base.max())
         if base is not None and summary(r) > CLOSER * summary(base):
             return False
         return self._within_spread(r)
@@ -292,12 +308,17 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     golden = {p: predictions.logits(local.base, p) for p in paths}
     right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
+    names = [] if evidence.trace else list(evidence.statistics)
+    own = predictions.statistics(local.base) if names else {}
+    ours = {n: np.where(np.isnan(evidence.statistics[n]), np.nan, own[n]) for n in names}  # the moments that are given
+    allowed = predictions.statistics_allowed(names) if names else np.zeros(0)
     for fault in library:
         subject = fault.apply(local.base)
         if subject is None:
             no_place.append(fault.name)
         elif not (
             local.moves(subject)
+            or (names and bool((moments_distance(predictions.statistics(subject), ours) > allowed).any()))
             or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
             or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
         ):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold.errors import EngineError
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.activation_statistics import MOMENTS, moments
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults.fault import Subject
@@ -25,6 +26,7 @@ class Evidence:
     operations: trace name -> output, of each operation on golden inputs. vectors: ``name [label]`` -> output, on
     telling inputs. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
     [tokens, vocab], of one prefill, of a prompt in pieces, token by token. answers: to questions of bytes and text.
+    raised: trace name, with its vector's label -> what the engine's operation raised there.
     """
 
     golden: GoldenRun
@@ -36,6 +38,7 @@ class Evidence:
     continued: np.ndarray | None = None
     steps: np.ndarray | None = None
     answers: list[tuple[Question, Answer]] = field(default_factory=list)
+    raised: dict[str, str] = field(default_factory=dict)
 
     @property
     def levels(self) -> list[str]:
@@ -54,7 +57,7 @@ class Evidence:
         if level == "statistics":
             keep = {"statistics"}
         fields = {name: getattr(self, name) for name in self.levels if name in keep}
-        return Evidence(self.golden, **fields)
+        return Evidence(self.golden, **fields, raised=self.raised if at == 0 else {})
 
 
 def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
@@ -62,17 +65,18 @@ def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
 
 
 def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:
-    """Ask the engine for everything it has. What it raises is an EngineError, but for an operation, which is absent."""
+    """Ask the engine for everything it has. What it raises is an EngineError, but for an operation, see ``raised``."""
     found = Evidence(golden)
-    if engine.has("operation"):
+    bounded = golden.arithmetic != Q8_K_ARITHMETIC  # as in ``judge``: there are none for operations and traces of it
+    if engine.has("operation") and bounded:
         say("operations of the engine")
         _operations(found, engine)
     say("the engine's trace")
-    shown = engine.trace(golden.tokens)
+    shown = engine.trace(golden.tokens) if bounded else {}
     found.trace = {name: shown[name] for name in golden.trace.arrays if name in shown}
     if found.trace:
         found.statistics = {n: moments(a) for n, a in found.trace.items() if a.dtype.kind in "iuf"}
-    elif engine.has("statistics"):
+    elif engine.has("statistics") and bounded:
         found.statistics = _given(engine, golden)
     if engine.has("prefill"):
         say("the engine's logits")
@@ -94,31 +98,26 @@ def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = l
 
 
 def _operations(found: Evidence, engine: Candidate) -> None:
-    for operation, inputs in found.golden.operations():
-        given = _operation(engine, operation.name, inputs)
-        for role, name in operation.writes.items():
-            if role in given:
-                found.operations[name] = given[role]
-    for operation, label, inputs in telling_inputs(found.golden):
-        given = _operation(engine, operation.name, inputs)
-        for role, name in operation.writes.items():
-            if role in given:
-                found.vectors[f"{name} [{label}]"] = given[role]
-
-
-def _operation(engine: Candidate, name: str, inputs: dict[str, np.ndarray]) -> Outputs:
-    try:
-        return engine.operation(name, inputs) or {}
-    except EngineError:
-        return {}
+    asked = [(operation, "", inputs, found.operations) for operation, inputs in found.golden.operations()]
+    asked += [(o, f" [{label}]", inputs, found.vectors) for o, label, inputs in telling_inputs(found.golden)]
+    for operation, label, inputs, kept in asked:
+        names = {role: name + label for role, name in operation.writes.items()}
+        try:
+            given = engine.operation(operation.name, inputs) or {}
+        except EngineError as error:
+            if error.kind != "engine-failed":  # late, or of another form: nothing can be judged
+                raise
+            found.raised |= dict.fromkeys(names.values(), error.message)
+            continue
+        kept |= {names[role]: given[role] for role in names if role in given}
 
 
 def _given(engine: Candidate, golden: GoldenRun) -> Outputs:
     given = engine.statistics(golden.tokens)
     return {
-        name: np.array([_moment(moments_of, moment) for moment in MOMENTS], np.float64)
+        name: np.array([_moment(of, moment) for moment in MOMENTS], np.float64)
         for name in golden.trace.arrays
-        if (moments_of := given.get(name)) is not None
+        if (of := given.get(name)) and any(moment in of for moment in MOMENTS)
     }
 
 

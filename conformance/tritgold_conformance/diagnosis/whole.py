@@ -24,10 +24,12 @@ from tritgold_conformance.spread import Coin, allowed_by_spread
 from tritgold_conformance.statistics_level import FACTOR, FLOOR, RUNS, counted
 
 PATHS = ("logits", "continued", "steps")
+# Of a candidate: not finite, or faults that do not fit together, sums by blocks where another's are whole.
+CANNOT_RUN = (TritgoldError, ValueError, IndexError, TypeError)
 
 
 def predicted_logits(subject: Subject, tokens: list[int], path: str) -> np.ndarray | None:
-    """What the subject says on one path; None where it cannot (something is not finite)."""
+    """What the subject says on one path; None where it cannot: not finite, or faults that do not fit together."""
     engine = FaultyEngine(subject, len(tokens))
     cut, end = cuts(len(tokens))
     pieces = {
@@ -38,7 +40,7 @@ def predicted_logits(subject: Subject, tokens: list[int], path: str) -> np.ndarr
     try:
         with np.errstate(all="ignore"):
             return np.concatenate([engine.prefill(piece) for piece in pieces if piece])
-    except (TritgoldError, ValueError):
+    except CANNOT_RUN:
         return None
 
 
@@ -62,12 +64,12 @@ REMEMBERED = 512  # predictions of subjects with several faults
 class Predictions:
     """What the golden model says on one input, as it is and with faults: engines come and go.
 
-    base: the golden model, quick to run. tolerances: of its operations. few: of its shares of zeros. Of subjects with
-    one fault everything is remembered, by its name; of those with more, the newest.
+    base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. few: of its shares
+    of zeros. Of subjects with one fault everything is remembered, by its name; of those with more, the newest.
     """
 
     def __init__(self, golden: GoldenRun) -> None:
-        self.golden, self.base = golden, quick(golden.checkpoint)
+        self.golden, self.base = golden, quick(golden.checkpoint, golden.arithmetic)
         self.tolerances: Allowed = {}
         self.few = counted(golden)
         self._logits: dict[_Key, np.ndarray | None] = {}
@@ -90,7 +92,7 @@ class Predictions:
             _forget(self._statistics)
             try:
                 self._statistics[key] = predicted_statistics(subject, self.golden.tokens)
-            except (TritgoldError, ValueError):
+            except CANNOT_RUN:
                 self._statistics[key] = {}
         return self._statistics[key]
 

@@ -144,7 +144,7 @@ class HttpEngine:
 def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
     """The engine behind ``http://HOST:PORT``; ``?model=NAME&logprobs=N`` say more.
 
-    Raises EngineError for another URL, and where nothing answers there.
+    Raises EngineError for another URL. Whether anything answers there is seen when it is asked to complete.
     """
     try:
         parts = urlsplit(url)

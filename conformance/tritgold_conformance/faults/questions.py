@@ -12,7 +12,7 @@ import numpy as np
 
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.unmasking import Rule
-from tritgold.errors import TritgoldError
+from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import tokenizer
 from tritgold_conformance.faults.fault import Subject
@@ -41,10 +41,15 @@ Answer = Any  # an array, a list of ids or of texts, or REFUSED
 
 
 def answer(engine: Candidate, question: Question) -> Answer:
-    """What the engine says; None where it has no such method, REFUSED where it raises."""
+    """What the engine says; None where it has no such method, REFUSED where it raises.
+
+    Raises EngineError for an answer that comes too late or is of another form.
+    """
     try:
         return engine.ask(question.method, *question.arguments)
-    except TritgoldError:
+    except TritgoldError as error:
+        if isinstance(error, EngineError) and error.kind != "engine-failed":
+            raise
         return REFUSED
 
 

@@ -1,11 +1,13 @@
 """tritgold faults, tritgold diagnose, and the diagnosis at the end of tritgold check."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.cli import main
 from tritgold_conformance.faults import FAULTS
 
@@ -60,8 +62,33 @@ def test_diagnose_has_nothing_to_say_of_a_right_engine() -> None:
     assert "Nothing to explain." in result.stdout
 
 
+def test_an_engine_is_diagnosed_in_its_own_mode_or_in_the_one_that_is_said(tmp_path: Path) -> None:
+    write_seeded_model(tmp_path, Shape(seed=7, hidden=512, inter=512, layers=1, heads=4, kv_heads=2, context=16))
+    words = ("diagnose", "--engine", "faulty_engines:InBlocks", "--model", tmp_path, "--tokens", 8, "--no-unseen")
+    own = call(*words)
+    assert own.exit_code == 0, own.output
+    golden = call(*words, "--mode", "golden")
+    assert golden.exit_code == 1
+    assert "1. per-256-block" in golden.stdout
+
+
 @pytest.mark.parametrize("option", [(), ("--no-diagnose",)])
 def test_check_ends_with_a_diagnosis_when_it_fails(option: tuple[str, ...]) -> None:
     result = call("check", "--engine", ENGINE, *RUN, "--no-speed", *option)
     assert result.exit_code == 1
     assert ("1. scale-divided" in result.stdout) is not bool(option)
+
+
+def test_an_engine_that_is_late_with_an_answer_is_not_taken_to_have_refused() -> None:
+    late = ("--engine", "faulty_engines:HangingWriter", *RUN, "--timeout", 1)
+    result = call("diagnose", *late, "--no-unseen", "--json")
+    assert result.exit_code == 3
+    assert (parsed(result)["kind"], parsed(result)["message"]) == ("engine-timeout", "generate took longer than 1 s")
+
+
+def test_a_diagnosis_that_fails_takes_no_verdict_away() -> None:
+    result = call("check", "--engine", "faulty_engines:HangingWriter", *RUN, "--no-speed", "--timeout", 1, "--json")
+    assert result.exit_code == 1
+    assert parsed(result)["verdict"] == "does not conform"
+    assert "no diagnosis: " in result.stderr
+    assert "generate took longer than 1 s" in result.stderr

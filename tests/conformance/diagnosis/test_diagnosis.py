@@ -3,19 +3,26 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from library import Shown, engine, golden, model, subject
 
+from tritgold.checkpoint import open_checkpoint
+from tritgold.errors import EngineError
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
 from tritgold_conformance.diagnosis.diagnose import diagnose
+from tritgold_conformance.diagnosis.whole import predicted_logits
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
+from tritgold_conformance.golden import GoldenRun, judging_tokens
 
 TOKENS = 16
 
@@ -120,6 +127,25 @@ def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
     assert (found.levels, names(found)) == (["statistics"], ["silu"])
 
 
+@pytest.mark.parametrize("moments", [{}, {"absolute mean": 0.5}])
+def test_statistics_without_a_moment_that_is_known_accuse_nobody(moments: dict[str, float]) -> None:
+    class OtherMoments:
+        def statistics(self, tokens: list[int]) -> Any:
+            return dict.fromkeys(golden("seeded", TOKENS).trace.arrays, moments)
+
+    found = diagnose(golden("seeded", TOKENS), Candidate(OtherMoments()), "seeded", unseen=False)
+    assert found.verdict == "nothing was checked"
+
+
+def test_statistics_alone_show_what_they_show() -> None:
+    """What could not have been seen is not everything, only because there is no trace."""
+    run = golden("seeded", TOKENS)
+    some = [FAULTS[name] for name in ("silu", "rope-missing", "kv-one-step-late")]
+    found = diagnose(run, Candidate(StatisticsOnly(Subject(run.checkpoint))), "seeded", faults=some)
+    assert found.verdict == "nothing to explain"
+    assert found.could_not_see == ["kv-one-step-late"]
+
+
 # Ten faults that the library does not have: function or output replaced, and where the first difference must be seen.
 Alter = Callable[[str, np.ndarray, Any], np.ndarray]
 
@@ -179,6 +205,38 @@ def test_it_is_none_of_the_known_from_less_too(invented: str, level: str) -> Non
     assert found.verdict == "none of the known faults"
 
 
+@pytest.mark.parametrize("off", [3e-5, 1e-4])
+def test_one_logit_that_is_off_is_no_fault_that_changes_no_logit(off: float) -> None:
+    """A position's root mean square hardly moves, and many faults leave the logits as they are."""
+    run = golden("seeded", TOKENS)
+
+    class OneLogit:
+        def prefill(self, tokens: list[int]) -> Any:
+            logits = run.logits.copy()
+            logits[5, 7] += off * np.abs(logits[5]).max()
+            return logits if len(tokens) == TOKENS else None
+
+    found = diagnose(run, Candidate(OneLogit()), "seeded", unseen=False)
+    assert found.verdict == "none of the known faults"
+    assert found.faults == []
+
+
+def test_logits_that_are_not_those_of_its_own_trace_are_looked_at() -> None:
+    class OneLogit(Shown):
+        operation = step = None  # type: ignore[assignment]
+
+        def prefill(self, tokens: list[int]) -> Any:
+            logits = super().prefill(tokens)
+            logits[-1, 7] += 5e-5 * np.abs(logits[-1]).max()
+            return logits
+
+    made = OneLogit(Subject(model("seeded")), TOKENS)
+    found = diagnose(golden("seeded", TOKENS), Candidate(made), "seeded", unseen=False)
+    assert found.verdict == "none of the known faults"
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == "logits"
+
+
 def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
     made = subject("rope-missing")
     made = replace(made, arithmetic=replace(made.arithmetic, alter=INVENTED["the activation is clipped"][0]))
@@ -227,12 +285,60 @@ def test_decode_and_text_faults_are_named_by_answers() -> None:
     assert right.verdict == "nothing to explain"
 
 
+def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: Path) -> None:
+    """Blocks of 256 are what llama.cpp's mode is, and a fault in the golden one."""
+    write_seeded_model(tmp_path, Shape(seed=7, hidden=512, inter=512, layers=1, heads=4, kv_heads=2, context=16))
+    run = GoldenRun.of(open_checkpoint(tmp_path), judging_tokens(8, 259, seed=1), Q8_K_ARITHMETIC)
+    for name in ("silu", "rope-missing"):
+        made = FAULTS[name].apply(Subject(run.checkpoint, Q8_K_ARITHMETIC))
+        assert made is not None
+        found = diagnose(run, Candidate(Shown(made, 8)), "q8_k", unseen=False)
+        assert found.levels == ["logits", "continued", "steps"]
+        assert names(found) == [name]
+    # Blocks have sums of another shape than those of other faults: two that do not fit together are no candidate.
+    both = FAULTS["per-256-block"].apply(Subject(run.checkpoint))
+    both = both and FAULTS["int16-wraps"].apply(both)
+    assert both is not None
+    assert predicted_logits(both, run.tokens, "logits") is None
+
+
 def test_an_engine_that_gives_nothing_was_not_checked() -> None:
     class Nothing:
         name = "nothing"
 
     found = diagnose(golden("seeded", TOKENS), Candidate(Nothing()), "seeded", unseen=False)
     assert (found.verdict, found.exit_code) == ("nothing was checked", 5)
+
+
+class Raises(Shown):
+    """Has every operation, and some of them raise."""
+
+    trace = step = prefill = None  # type: ignore[assignment]
+
+    def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
+        if self.subject.names or name.endswith("layers.1.down"):
+            raise ValueError("no kernel for it")
+        return super().operation(name, inputs)
+
+
+@pytest.mark.parametrize(("fault", "where"), [((), "layers.1.down.acc"), (("silu",), "embedding")])
+def test_an_operation_that_raises_is_no_right_one(fault: tuple[str, ...], where: str) -> None:
+    found = diagnose(golden("seeded", TOKENS), Candidate(Raises(subject(*fault), TOKENS)), "seeded", unseen=False)
+    assert (found.verdict, found.exit_code) == ("none of the known faults", 1)
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == where
+    assert "no kernel for it" in found.first_divergence.what
+
+
+def test_an_operation_of_another_form_cannot_be_diagnosed() -> None:
+    class OtherRoles(Shown):
+        def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
+            return {"y": np.zeros(1)}
+
+    run = golden("seeded", TOKENS)
+    with pytest.raises(EngineError, match="returns other roles") as refused:
+        diagnose(run, Candidate(OtherRoles(Subject(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded")
+    assert refused.value.kind == "engine-output"
 
 
 def test_names_say_nothing_to_the_search() -> None:

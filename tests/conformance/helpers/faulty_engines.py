@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
 from tritgold.layers.rotary import rotation_table
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, ModelWeights
@@ -163,6 +163,20 @@ class LogitsOnly:
         return self._inner.prefill(tokens)
 
 
+class WrongStatistics(LogitsOnly):
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        return {"logits": {"rms": 1.0}}
+
+
+class InBlocks(LogitsOnly):
+    """Right, in llama.cpp's arithmetic and not in the golden one."""
+
+    name, mode = "in blocks", "llama-cpp-q8_k"
+
+    def __init__(self, model: str) -> None:
+        self._inner = ReferenceEngine(open_checkpoint(Path(model)), arithmetic=Q8_K_ARITHMETIC)
+
+
 class FrozenRope(LogitsOnly):
     """Decodes every token as if it stood at position 0 and alone."""
 
@@ -211,6 +225,19 @@ class HangingOperation(LogitsOnly):
     name = "hanging operation"
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        while True:
+            time.sleep(0.01)
+
+
+class HangingWriter(LogitsOnly):
+    """Wrong, and generates for ever: what the judge does not ask, and a diagnosis does."""
+
+    name = "hanging writer"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model, "no rope")
+
+    def generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> list[int]:
         while True:
             time.sleep(0.01)
 

@@ -100,3 +100,19 @@ class ForksWell(Right):
         worker = multiprocessing.get_context("spawn").Process(target=int)
         worker.start()
         worker.join()
+
+
+class ForksAndLeaves(Right):
+    """A worker that is forked, as multiprocessing does it on Linux, and never told to end."""
+
+    def mischief(self) -> None:
+        if os.fork() == 0:
+            time.sleep(1000)
+
+
+class ForksAndHangs(Right):
+    def mischief(self) -> None:
+        if os.fork() == 0:
+            time.sleep(1000)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        time.sleep(1000)
