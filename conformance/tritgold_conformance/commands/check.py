@@ -76,6 +76,8 @@ def check(
     if xfail_strict and not xfail:
         raise click.UsageError("--xfail-strict is about the file of --xfail")
     common.require_report_files(report_files)
+    if xfail and any(path.exists() and path.samefile(xfail) for path in report_files):
+        raise click.UsageError("--report would replace the file of --xfail")
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     with common.errors(as_json), common.model_path(model) as path, common.progress() as say:

@@ -52,6 +52,13 @@ def test_what_belongs_to_a_whole_judgement_is_not_of_one_operation(tmp_path: Pat
     assert check(ENGINE, *(["--only", "logits"] if words else []), *asked).exit_code == 2
 
 
+def test_a_report_does_not_replace_the_xfail_file(tmp_path: Path) -> None:
+    known = tmp_path / "known.md"
+    known.write_text("logits\n")
+    done = call("check", "--engine", "no_such:Engine", "--xfail", known, "--report", known)
+    assert (done.exit_code, known.read_text()) == (2, "logits\n")
+
+
 def test_a_report_of_an_earlier_run_does_not_stay_for_one_that_crashed(tmp_path: Path) -> None:
     file = tmp_path / "r.md"
     file.write_text("conforms")
