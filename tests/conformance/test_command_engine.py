@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -299,8 +300,9 @@ def test_links_in_the_output_count_as_themselves(tmp_path: Path) -> None:
     assert process.folder_size(tmp_path) < 10_000
 
 
-def test_interrupting_the_judge_ends_the_program(model: Path) -> None:
-    """Ctrl-C, which the program itself does not get: it has a session of its own."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_the_judge_ends_the_program(model: Path, number: signal.Signals) -> None:
+    """Ctrl-C, or a time limit of a CI, which the program itself does not get: it has a session of its own."""
     words = [sys.executable, "-m", "tritgold_conformance", "check", "--model", str(model), "--tokens", "4"]
     environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
     judge_process = subprocess.Popen([*words, "--engine", program("hang")], env=environment, stderr=subprocess.PIPE)
@@ -308,7 +310,7 @@ def test_interrupting_the_judge_ends_the_program(model: Path) -> None:
         deadline = time.monotonic() + 30
         while not sleeping(NUMBER) and time.monotonic() < deadline:
             time.sleep(0.1)
-        judge_process.send_signal(2)
+        judge_process.send_signal(number)
         assert judge_process.wait(30) == 130
 
 

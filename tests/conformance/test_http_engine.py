@@ -331,6 +331,23 @@ def test_an_endless_answer_is_cut(golden: GoldenRun, model: Path) -> None:
     assert refused_with(golden, model, handle).kind == "engine-output-size"
 
 
+@pytest.mark.parametrize(
+    ("size", "kind"), [("-1", "engine-output-size"), ("-5", "engine-output-size"), ("x", "engine-http")]
+)
+def test_a_chunk_of_an_impossible_size_is_cut(golden: GoldenRun, model: Path, size: str, kind: str) -> None:
+    """Python's own ``read`` takes all that comes for a chunk of -1 bytes, and raises ValueError for -5."""
+    sent = [0]
+
+    def handle(request: Handler, _: dict[str, Any]) -> None:
+        request.wfile.write(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n".encode())
+        for _block in range(1 << 12):
+            request.wfile.write(b" " * (1 << 16))
+            sent[0] += 1 << 16
+
+    assert refused_with(golden, model, handle).kind == kind
+    assert sent[0] < 1 << 25
+
+
 def test_what_is_no_http_is_said(golden: GoldenRun, model: Path) -> None:
     def handle(request: Handler, _: dict[str, Any]) -> None:
         request.wfile.write(b"\x00\x01 no http\r\n\r\n")

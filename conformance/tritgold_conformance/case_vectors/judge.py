@@ -162,7 +162,7 @@ def _answers(folder: Path) -> Answers:
         return Answers()
     try:
         found = msgspec.json.decode(read_text(path, LARGEST), type=Answers)
-    except (msgspec.MsgspecError, FormatError, ValueError, OSError) as error:
+    except (msgspec.MsgspecError, FormatError, ValueError, OSError, RecursionError) as error:
         raise _unreadable(f"cannot be read: {printable(error)}", path) from None
     if found.protocol not in ("", PROTOCOL):
         raise _unreadable("is of another protocol", path, printable(found.protocol), PROTOCOL)

@@ -60,7 +60,7 @@ def read(folder: Path) -> Manifest:
         _refuse("has no manifest", "vectors-missing", folder, MANIFEST, hint="tritgold vectors DIR writes a folder")
     try:
         found = msgspec.json.decode(read_text(path, LARGEST), type=Manifest)
-    except (msgspec.MsgspecError, ValueError, OSError) as error:
+    except (msgspec.MsgspecError, ValueError, OSError, RecursionError) as error:
         _refuse(f"cannot be read: {printable(error)}", "vectors-manifest", folder, MANIFEST)
     if found.schema != SCHEMA:
         _refuse("is of another schema", "vectors-version", folder, MANIFEST, printable(found.schema), SCHEMA)

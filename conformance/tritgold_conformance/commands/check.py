@@ -78,6 +78,8 @@ def check(
     if xfail_strict and not xfail:
         raise click.UsageError("--xfail-strict is about the file of --xfail")
     common.require_report_files(report_files)
+    if xfail and any(path.exists() and path.samefile(xfail) for path in report_files):
+        raise click.UsageError("--report would replace the file of --xfail")
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     written.remove_old(report_files)

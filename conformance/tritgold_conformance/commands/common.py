@@ -5,11 +5,13 @@ import functools
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
@@ -163,10 +165,12 @@ def guarded(function: F) -> F:
     @functools.wraps(function)
     def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
         from tritgold_conformance.commands.unjudged import write_not_judged
-        from tritgold_conformance.guard import held
+        from tritgold_conformance.guard import held, is_foreign
 
         failed = functools.partial(write_not_judged, spec, given)
-        with errors(as_json, failed), held(spec, _code_of), errors(as_json, failed):
+        # A class has a parent that passes signals on and tidies up; what else runs here leaves as by Ctrl-C.
+        signals = nullcontext() if is_foreign(spec) else interrupted_by_signals()
+        with errors(as_json, failed), signals, held(spec, _code_of), errors(as_json, failed):
             return function(*args, spec=spec, as_json=as_json, **given)
 
     wrapped: Any = in_a_child
@@ -178,6 +182,24 @@ def _code_of(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return error.exit_code if isinstance(error, click.ClickException) else COULD_NOT_JUDGE
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP as Ctrl-C: a time limit of a CI, or a terminal that is closed, leaves no program behind."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # What is ignored (nohup) stays ignored.
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:

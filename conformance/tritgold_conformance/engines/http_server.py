@@ -111,8 +111,8 @@ class HttpEngine:
                 connection.request(method, self._path + what, body, {"Content-Type": "application/json"})
                 with connection.getresponse() as response:
                     self._server = printable(response.getheader("Server") or "")
-                    raw, status = response.read(limit + 1), response.status
-        except (OSError, http.client.HTTPException) as error:
+                    raw, status = _read(response, limit + 1), response.status
+        except (OSError, http.client.HTTPException, ValueError) as error:
             if late.is_set() or isinstance(error, TimeoutError):
                 raise self._late() from None
             what = f"gives no answer: {type(error).__name__}: {printable(error)}"
@@ -139,6 +139,14 @@ class HttpEngine:
 
     def _refused(self, message: str, got: object = None) -> EngineError:
         return EngineError(message, kind="engine-output", thing=self._thing, got=got, hint="docs/judging.md#a-server")
+
+
+def _read(response: http.client.HTTPResponse, most: int) -> bytes:
+    """The body, at most so many bytes. In pieces: of a chunk of -1 bytes, ``read`` takes all that ever comes."""
+    raw = bytearray()
+    while len(raw) < most and (piece := response.read1(most - len(raw))):
+        raw += piece
+    return bytes(raw)
 
 
 def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:

@@ -27,6 +27,7 @@ from tritgold_conformance.faults.tokenizer import witness_tokenizer
 ROOT = Path(__file__).parents[3]
 OTHER_NUMPY = sorted((ROOT / "build").glob("numpy-*"))
 NUMPY_1 = ROOT / ".venv-numpy1" / "bin" / "python"
+DEEP = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"  # an unknown name, and a value deeper than any stack
 RECORD = "python -m tritgold_conformance.case_vectors.record"
 
 
@@ -147,6 +148,7 @@ def linked(path: Path) -> None:
         (lambda f: (f / "files/hf/more.txt").write_text("x"), "vectors-extra", "files/hf/more.txt"),
         (lambda f: linked(f / "schema.json"), "vectors-extra", "schema.json"),
         (lambda f: (f / "manifest.json").unlink(), "vectors-missing", "manifest.json"),
+        (lambda f: (f / "manifest.json").write_text(DEEP), "vectors-manifest", "manifest.json"),
         (lambda f: (f / "manifest.json").write_text("{}"), "vectors-manifest", "manifest.json"),
         (lambda f: _other_version(f / "manifest.json"), "vectors-version", "manifest.json"),
     ],

@@ -193,6 +193,7 @@ def test_refusing_what_is_right_fails(folder: Path, tmp_path: Path) -> None:
     [
         lambda f: (f / "outputs.safetensors").write_bytes(b"\x05"),
         lambda f: (f / "answer.json").write_text("[1"),
+        lambda f: (f / "answer.json").write_text('{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"),
         lambda f: (f / "answer.json").write_text('{"protocol": "other/2"}'),
         lambda f: (f / "answer.json").write_text('{"refused": {"a": 5}}'),
         lambda f: save_file({"ties/codes": np.zeros(1, np.uint64)}, f / "outputs.safetensors"),

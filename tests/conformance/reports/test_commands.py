@@ -99,6 +99,13 @@ def test_a_model_that_cannot_be_read_and_a_report_that_cannot_be_written_are_no_
     assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
 
 
+def test_a_report_does_not_replace_the_xfail_file(tmp_path: Path) -> None:
+    known = tmp_path / "known.md"
+    known.write_text("logits\n")
+    done = call("check", "--engine", "no_such:Engine", "--xfail", known, "--report", known)
+    assert (done.exit_code, known.read_text()) == (2, "logits\n")
+
+
 def test_known_failures_are_exit_code_0_and_stale_ones_1_where_strict(tmp_path: Path) -> None:
     file = tmp_path / "xfail.txt"
     file.write_text("operations # all of it\nvectors\ntrace\nlogits\ncontinued\nsteps\n")
