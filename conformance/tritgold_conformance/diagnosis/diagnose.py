@@ -291,6 +291,7 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
     evidence = local.evidence
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     golden = {p: predictions.logits(local.base, p) for p in paths}
+    shown = _Level(evidence, "statistics", predictions) if evidence.statistics and not evidence.trace else None
     right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
     for fault in library:
         subject = fault.apply(local.base)
@@ -299,6 +300,7 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
         elif not (
             local.moves(subject)
             or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
+            or (shown is not None and bool((shown.measure_between(subject, local.base) > shown.allowed()).any()))
             or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
         ):
             could_not.append(fault.name)
