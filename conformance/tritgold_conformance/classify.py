@@ -86,5 +86,13 @@ def _off_by_one(g: np.ndarray, e: np.ndarray) -> str:
     difference = np.abs(e - g)
     if not np.array_equal(g, np.rint(g)) or difference.max() != 1:
         return ""
-    toward_zero = bool((np.abs(e) <= np.abs(g)).all())
-    return "off by one" + (", always towards zero (truncation?)" if toward_zero else ", away from ties")
+    # A direction that all of them have names the rounding: half to even goes both ways.
+    for holds, says in (
+        (np.abs(e) <= np.abs(g), ", always towards zero (truncation?)"),
+        (np.abs(e) >= np.abs(g), ", always away from zero (halves rounded away?)"),
+        (e >= g, ", always upwards (halves rounded up?)"),
+        (e <= g, ", always downwards (floor?)"),
+    ):
+        if holds.all():
+            return f"off by one{says}"
+    return "off by one, both ways"

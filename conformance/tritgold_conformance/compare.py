@@ -16,6 +16,7 @@ Outcome = Literal["equal", "within", "ties", "fails"]
 
 # Float32's smallest normal number: engines may flush what lies below to zero (XLA and most SIMD code do).
 FLUSHED = 2.0**-126
+MISSING = "nothing was returned"
 
 
 class Tolerance(Protocol):
@@ -172,7 +173,7 @@ def refused(name: str, golden: np.ndarray, problem: str) -> Comparison:
 def incomparable(golden: np.ndarray, engine: object) -> str:
     """Why the two cannot be compared at all: missing, empty, another shape, no numbers, not finite; else empty."""
     if engine is None:
-        return "nothing was returned"
+        return MISSING
     try:
         candidate = np.asarray(engine)
     except ValueError:

@@ -41,23 +41,25 @@ def measure_speed(engine: Candidate, tokens: list[int], steps: int = 16) -> Spee
         prefill, step = said.get("prefill"), said.get("step")
         return Speed(prefill and len(tokens) / prefill, step and 1 / step, len(tokens), engine.clock)
     steps = min(steps, len(tokens) - 1)
+    declined: set[str] = set()  # None is a quick answer, and no speed
 
     def prefill_all() -> None:
-        engine.prefill(tokens)
+        if engine.prefill(tokens) is None:
+            declined.add("prefill")
 
     def decode() -> None:
         for token in tokens[1 : 1 + steps]:
-            engine.step(token)
+            if engine.step(token) is None:
+                declined.add("step")
 
     def begin() -> None:
         engine.reset()
         engine.step(tokens[0])
 
-    if not engine.has("prefill") and not engine.has("step"):
-        return None
     reading = len(tokens) / median_seconds(prefill_all, engine.reset) if engine.has("prefill") else None
     writing = steps / median_seconds(decode, begin) if engine.has("step") and steps > 0 else None
-    return Speed(reading, writing, len(tokens))
+    reading, writing = (None if "prefill" in declined else reading), (None if "step" in declined else writing)
+    return None if reading is None and writing is None else Speed(reading, writing, len(tokens))
 
 
 def median_seconds(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:

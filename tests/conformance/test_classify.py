@@ -37,11 +37,22 @@ def test_classes(engine: np.ndarray, expected: str) -> None:
         assert expected.split(" (")[0] not in says(partly(engine))
 
 
-def test_off_by_one_and_truncation() -> None:
-    golden = np.array([[2.0, -2.0, 5.0]])
-    assert "always towards zero" in says(np.array([[1.0, -1.0, 5.0]]), golden)
-    assert "off by one" in says(np.array([[3.0, -1.0, 5.0]]), golden)
-    assert "off by one" not in says(np.array([[4.0, -2.0, 5.0]]), golden)
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        ([1.0, -1.0, 5.0], "off by one, always towards zero"),
+        ([3.0, -3.0, 5.0], "off by one, always away from zero"),
+        ([3.0, -1.0, 5.0], "off by one, always upwards"),
+        ([1.0, -3.0, 5.0], "off by one, always downwards"),
+        ([3.0, -3.0, 4.0], "off by one, both ways"),
+    ],
+)
+def test_off_by_one_and_its_direction(engine: list[float], expected: str) -> None:
+    assert expected in says(np.array([engine]), np.array([[2.0, -2.0, 5.0]]))
+
+
+def test_off_by_two_is_not_off_by_one() -> None:
+    assert "off by one" not in says(np.array([[4.0, -2.0, 5.0]]), np.array([[2.0, -2.0, 5.0]]))
 
 
 def test_only_later_positions() -> None:

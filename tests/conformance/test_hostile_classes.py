@@ -17,6 +17,7 @@ from tritgold_conformance.faults.packing import FORMATS
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.report import Report
+from tritgold_conformance.speed import measure_speed
 
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
 COUNT, VOCAB = 9, 259
@@ -257,3 +258,27 @@ def test_statistics_of_an_engine_with_float_noise_are_not_accused(golden: Golden
 
     level = judged(golden, statistics=of).levels["statistics"]
     assert (level.status, level.compared) == ("passed", len(golden.trace.arrays))
+
+
+class Declines:
+    """Says by None that it has no prefill, no step, or neither."""
+
+    def __init__(self, *given: str) -> None:
+        self.given = given
+
+    def reset(self) -> None:
+        pass
+
+    def prefill(self, tokens: list[int]) -> np.ndarray | None:
+        return np.zeros((len(tokens), 8), np.float32) if "prefill" in self.given else None
+
+    def step(self, token: int) -> np.ndarray | None:
+        return np.zeros(8, np.float32) if "step" in self.given else None
+
+
+def test_what_is_declined_has_no_speed() -> None:
+    assert measure_speed(Candidate(Declines()), [1, 2, 3]) is None
+    for given in ("prefill", "step"):
+        speed = measure_speed(Candidate(Declines(given)), [1, 2, 3])
+        assert speed is not None
+        assert (speed.prefill is not None, speed.decode is not None) == (given == "prefill", given == "step")

@@ -20,7 +20,7 @@ from tritgold_conformance.case_vectors.allowed import from_data
 from tritgold_conformance.case_vectors.case import CASES, EXPECTED, Answers, Case, Cases, Manifest, Output, Status
 from tritgold_conformance.case_vectors.manifest import LARGEST
 from tritgold_conformance.case_vectors.rules import rules
-from tritgold_conformance.compare import Comparison, compare, refused
+from tritgold_conformance.compare import MISSING, Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
 UNSPECIFIED = "unspecified"  # what an engine says that has no word for why it refuses a file
@@ -39,7 +39,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All verdicts in the order of the folder; suspects: faults by how many failed cases are there for them."""
+    """All verdicts in the order of the folder."""
 
     verdicts: list[Verdict]
 
@@ -49,8 +49,19 @@ class Judgement:
 
     @property
     def suspects(self) -> dict[str, int]:
-        """Flags of failed cases, the most frequent first."""
-        return dict(Counter(flag for v in self.verdicts if v.status == "failed" for flag in v.flags).most_common())
+        """Fault -> failed cases that are there for it; first those of which no case passed, then the most frequent.
+
+        A case fails with every fault that it is there for: one that passes speaks against them all, at least for what
+        it is about. What was not returned at all speaks for none.
+        """
+        wrong = [v for v in self.verdicts if v.status == "failed" and not v.what.endswith(MISSING)]
+        counts = Counter(flag for v in wrong for flag in v.flags)
+        passed = Counter(flag for v in self.verdicts if v.status == "passed" for flag in v.flags)
+        return dict(sorted(counts.items(), key=lambda item: (passed[item[0]], -item[1])))
+
+    def passed_for(self, fault: str) -> int:
+        """Cases there for a fault that passed."""
+        return sum(v.status == "passed" and fault in v.flags for v in self.verdicts)
 
     @property
     def rules(self) -> dict[str, str]:
@@ -131,7 +142,7 @@ def _judge_case(
     ]
     wrong = [c for c in comparisons if not c.passed]
     if not comparisons:
-        return "failed", "nothing was returned", []
+        return "failed", MISSING, []
     return ("failed", f"{wrong[0].name}: {wrong[0].what}", comparisons) if wrong else ("passed", "", comparisons)
 
 

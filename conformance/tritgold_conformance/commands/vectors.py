@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tritgold_conformance.case_vectors.judge import Judgement, Verdict
 
 SHOWN = 20  # failures on a terminal; --json has all
+SUSPECTS = 5  # the same
 
 
 @click.command()
@@ -130,8 +131,9 @@ def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, 
         common.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for series, rule in found.rules.items():
         common.echo(f"{series}: {rule}")
-    for name, count in list(found.suspects.items())[:5]:
-        common.echo(f"suspect {name} ({count} failed cases are there for it): {summaries.get(name, '')}")
+    for name, count in list(found.suspects.items())[:SUSPECTS]:
+        of = count + found.passed_for(name)
+        common.echo(f"suspect {name} ({count} of {of} cases there for it failed): {summaries.get(name, '')}")
 
 
 def _reproduce(verdict: "Verdict", folder: Path, answers: Path) -> str:

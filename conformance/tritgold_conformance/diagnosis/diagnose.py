@@ -312,13 +312,17 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
     own = predictions.statistics(local.base) if names else {}
     ours = {n: np.where(np.isnan(evidence.statistics[n]), np.nan, own[n]) for n in names}  # the moments that are given
     allowed = predictions.statistics_allowed(names) if names else np.zeros(0)
+
+    def shown(subject: Subject) -> bool:
+        return bool((moments_distance(predictions.statistics(subject), ours, predictions.few) > allowed).any())
+
     for fault in library:
         subject = fault.apply(local.base)
         if subject is None:
             no_place.append(fault.name)
         elif not (
             local.moves(subject)
-            or (names and bool((moments_distance(predictions.statistics(subject), ours) > allowed).any()))
+            or shown(subject)
             or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
             or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
         ):

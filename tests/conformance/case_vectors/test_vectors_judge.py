@@ -219,8 +219,32 @@ def test_a_faulty_engine_is_told_what_it_looks_like(folder: Path, tmp_path: Path
     answers = write_answers(tmp_path / "a", quantize_only, lambda group: made)
     done = run(folder, "--judge", answers)
     assert done.exit_code == 1
-    assert "suspect half-away" in done.output
+    assert "suspect half-away (1 of 1 cases there for it failed)" in done.output
     assert "not assessed, in whole or in part: " in done.output
+
+
+def test_a_fault_of_which_every_case_failed_is_suspected_first(folder: Path, tmp_path: Path) -> None:
+    """Interleaved rows fail one case that is there for them, and two of four that are there for reversed bits."""
+
+    def interleaved(group: Group, arrays: dict[str, np.ndarray], said: dict[str, object]) -> None:
+        for name, trits in arrays.items():
+            if trits.ndim == 2:
+                whole = np.pad(trits, ((0, -len(trits) % 4), (0, 0)), constant_values=-1)
+                quarters = whole.reshape(4, -1, trits.shape[1])
+                arrays[name] = np.ascontiguousarray(quarters.swapaxes(0, 1).reshape(whole.shape)[: len(trits)])
+
+    found = judged(folder, write_answers(tmp_path / "a", lambda g: g.name == "files/hf", change=interleaved))
+    assert next(iter(found["suspects"])) == "hf-rows-interleaved"
+    assert max(found["suspects"].values()) > found["suspects"]["hf-rows-interleaved"]
+
+
+def test_what_was_not_returned_makes_no_suspect(folder: Path, tmp_path: Path) -> None:
+    def without_codes(group: Group, arrays: dict[str, np.ndarray], said: dict[str, object]) -> None:
+        for name in [n for n in arrays if n.endswith("codes")]:
+            del arrays[name]
+
+    found = judged(folder, write_answers(tmp_path / "a", quantize_only, change=without_codes))
+    assert (found["passed"], found["suspects"]) == (0, {})
 
 
 def test_a_program_of_the_command_protocol_runs_on_the_models_as_they_are(folder: Path, tmp_path: Path) -> None:

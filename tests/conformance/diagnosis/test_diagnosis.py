@@ -276,6 +276,13 @@ def test_a_run_says_which_faults_it_could_not_have_shown() -> None:
     assert "relu2" in found.no_place
 
 
+def test_a_run_from_statistics_alone_says_what_they_could_not_have_shown() -> None:
+    some = [FAULTS[name] for name in ("silu", "softmax-without-max", "kv-one-step-late")]
+    right = StatisticsOnly(Subject(golden("seeded", TOKENS).checkpoint))
+    found = diagnose(golden("seeded", TOKENS), Candidate(right), "seeded", faults=some)
+    assert found.could_not_see == ["softmax-without-max", "kv-one-step-late"]
+
+
 def test_decode_and_text_faults_are_named_by_answers() -> None:
     run = golden("diffusing", 12)
     for name in ("eos-ignored", "bos-doubled", "tokens-decoded-alone", "code-3-is-0", "mask-in-the-output"):
