@@ -8,8 +8,10 @@ element left out, an eps of another size or a scale off by a percent is outside.
 
 import numpy as np
 
-from tritgold.config import Activation, ModelConfig
+from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.graph import Operation
+from tritgold.layers.bit_linear import apply_scales
+from tritgold.ternary import LinearWeight
 from tritgold.weights import ModelWeights
 from tritgold_conformance.compare import Bound, Exact, TieAwareCodes, Tolerance, Ulp
 
@@ -50,6 +52,18 @@ def tolerances(
             return {"x": Ulp(1, "one float32 addition")}
         case "lm_head":
             return {"x": _head(inputs["x"], weights)}
+
+
+def float_sum_tolerance(codes: np.ndarray, scale: np.ndarray, weight: LinearWeight, rule: ScaleRule) -> Tolerance:
+    """Of a linear's output where the engine shows no integers, and may have added up scaled floats instead.
+
+    codes int8 [tokens, in], scale float32 [tokens]. Where the integers sum to 0, such a sum is 1e-8 or so.
+    """
+    tensor = weight.ternary().with_one_scale()
+    sums = np.abs(codes.astype(np.float32)) @ np.abs(tensor.trits).astype(np.float32).T
+    size = np.abs(apply_scales(sums.astype(np.int32), scale, tensor.scale, rule)).astype(np.float64)
+    limit = sum_roundings(codes.shape[1]) * U * size
+    return Bound(limit, "integers are not shown: one float32 sum of scaled codes and scaled weights")
 
 
 def norm_tolerance(width: int) -> Tolerance:

@@ -156,7 +156,13 @@ class _Level:
         if self.level != "statistics" and not found.faults:
             golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
             return judge_logits(self.level, golden, theirs).passed
-        return self.near(self.measure(found.subject), None)
+        r = self.measure(found.subject)
+        if self.near(r, None):
+            return True
+        if found.faults and self.follows(found.subject, r, self.measure(self.predictions.base)):
+            self._followed = found.subject
+            return True
+        return False
 
     def near(self, r: np.ndarray, base: np.ndarray | None) -> bool:
         """Whether distances are those of equal models, up to ties; base: what they must be much smaller than."""
@@ -199,7 +205,7 @@ class _Level:
             return False
         own = [self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in (1, 2)]
         if self.level == "statistics":
-            return bool((r <= FACTOR * np.max(own, axis=0) + FLOOR).all())
+            return bool((r <= np.maximum(self.allowed(), FACTOR * np.max(own, axis=0) + FLOOR)).all())
         if np.sqrt(np.mean(r * r)) <= 2 * max(float(np.sqrt(np.mean(o * o))) for o in own):
             return True
         if self.level != "logits" or not self._within_spread(r):
@@ -253,15 +259,32 @@ class _Level:
         return False
 
     def _tried(self, subject: Subject, library: list[Fault]) -> list[tuple[Fault, Subject, np.ndarray]]:
-        candidates = ((fault, fault.apply(subject)) for fault in library)
-        possible = [(fault, made) for fault, made in candidates if made is not None and self._says_the_prefill(made)]
+        behind = self.level in ("continued", "steps") and self.evidence.logits is not None
+        candidates = (
+            (fault, fault.apply(subject)) for fault in library if not behind or self._leaves_the_prefill(fault)
+        )
+        possible = [
+            (fault, made)
+            for fault, made in candidates
+            if made is not None and (not behind or self.near(self.prefill(made), None))
+        ]
         return [(fault, made, self.measure(made)) for fault, made in possible]
 
-    def _says_the_prefill(self, subject: Subject) -> bool:
-        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that."""
-        if self.level not in ("continued", "steps") or self.evidence.logits is None:
+    def _leaves_the_prefill(self, fault: Fault) -> bool:
+        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that.
+
+        Alone, too, it moves this path and not the prefill, which costs one run a fault and not one a pair.
+        """
+        known = self.predictions
+        alone = fault.apply(known.base)
+        if alone is None:
             return True
-        return self.near(self.prefill(subject), None)
+        ours, theirs = known.logits(known.base, "logits"), known.logits(alone, "logits")
+        if ours is None or theirs is None or ours.shape != theirs.shape:
+            return False
+        return self._within_spread(relative(ours, theirs)) and _moved(
+            known.logits(alone, self.level), known.logits(known.base, self.level)
+        )
 
     def _named(
         self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Subject, np.ndarray]], base: np.ndarray

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tritgold.graph import Operation
 from tritgold.layers.arithmetic import Array
 from tritgold_conformance.compare import Comparison, Tolerance, compare, incomparable, refused
 from tritgold_conformance.diagnosis.distance import distance
@@ -16,7 +17,7 @@ from tritgold_conformance.diagnosis.evidence import Evidence
 from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.tolerance import tolerances
+from tritgold_conformance.tolerance import float_sum_tolerance, tolerances
 from tritgold_conformance.vectors import telling_inputs, telling_tolerances
 
 # How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
@@ -135,7 +136,19 @@ class Local:
             if fit:
                 given = {r: np.asarray(a) for r, a in inputs.items()}
                 tolerance = tolerances(operation, given, golden.checkpoint.config, golden.checkpoint.weights)[role]
+                if role == "out" and operation.writes["acc"] not in shown:
+                    tolerance = self._unseen_sums(operation, given) or tolerance
             yield name, tolerance, found[name]
+
+    def _unseen_sums(self, operation: Operation, given: Mapping[str, Array]) -> Tolerance | None:
+        """Of a linear whose integers are not shown; None where its codes have a scale for each block."""
+        codes, scale = given["codes"], given["scale"]
+        if codes.dtype.kind != "i" or scale.shape != codes.shape[:1]:
+            return None
+        checkpoint = self.evidence.golden.checkpoint
+        _, layer, linear = operation.name.split(".")
+        weight = checkpoint.weights.layers[int(layer)].linear(linear)
+        return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
 
     def agrees(self, label: Label, value: Array, found: float) -> bool:
         """Whether a subject's value is the engine's. found: their distance."""

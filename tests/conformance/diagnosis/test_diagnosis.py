@@ -13,7 +13,7 @@ from library import Shown, engine, golden, model, subject
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
 from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
 from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.diagnosis.whole import predicted_logits
@@ -361,3 +361,40 @@ def test_the_answer_is_json() -> None:
     data = json.loads(to_json(asked(subject("silu"))))
     assert data["schema"] == "tritgold.diagnosis/1"
     assert data["faults"][0]["fault"] == "silu"
+
+
+def float_linears() -> Arithmetic:
+    """As transformers does it: scaled codes times scaled weights, added up in float32; no integers anywhere."""
+    seen: list[np.ndarray] = []
+
+    def accumulate(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
+        seen[:] = [codes, trits]
+        return GOLDEN_ARITHMETIC.accumulate(codes, trits)
+
+    def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: str) -> np.ndarray:
+        codes, trits = (a.astype(np.float32) for a in seen)
+        w = weight_scale if rule == "multiply" else np.float32(1) / weight_scale
+        products = (codes / scale[:, None])[:, None, :] * (trits * w)
+        return np.cumsum(products, axis=2, dtype=np.float32)[..., -1]
+
+    return replace(GOLDEN_ARITHMETIC, accumulate=accumulate, apply_scales=apply_scales)
+
+
+class WithoutSums(Shown):
+    def trace(self, tokens: list[int]) -> Any:
+        return {name: array for name, array in super().trace(tokens).arrays.items() if not name.endswith(".acc")}
+
+    operation = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("level", ["trace", "statistics", "logits"])
+@pytest.mark.parametrize("tokens", [8, 16, 24])
+def test_an_engine_that_adds_up_floats_is_not_accused(level: str, tokens: int) -> None:
+    run = golden("seeded", tokens)
+    made = WithoutSums(replace(Subject(model("seeded")), arithmetic=float_linears()), tokens)
+    shown = made.trace(run.tokens)
+    assert any(
+        (shown[name] != 0)[array == 0].any() for name, array in run.trace.arrays.items() if name.endswith(".out")
+    )
+    found = diagnose(run, Candidate(made), "seeded", level, faults=[], unseen=False)
+    assert found.verdict == "nothing to explain", found.first_divergence
