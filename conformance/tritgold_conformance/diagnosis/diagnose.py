@@ -203,10 +203,11 @@ class _Level:
         """
         if not np.isfinite(r).all() or summary(r) > APART * summary(base):
             return False
-        own = [self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in (1, 2)]
+        own = (self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in range(1, OWN + 1))
         if self.level == "statistics":
-            return bool((r <= np.maximum(self.allowed(), FACTOR * np.max(own, axis=0) + FLOOR)).all())
-        if np.sqrt(np.mean(r * r)) <= 2 * max(float(np.sqrt(np.mean(o * o))) for o in own):
+            return bool((r <= np.maximum(self.allowed(), FACTOR * np.max(list(own), axis=0) + FLOOR)).all())
+        size = float(np.sqrt(np.mean(r * r)))
+        if any(size <= 2 * float(np.sqrt(np.mean(o * o))) for o in own):
             return True
         if self.level != "logits" or not self._within_spread(r):
             return False
@@ -321,6 +322,7 @@ class _Level:
         return found
 
 
+OWN = 8  # runs of a candidate with noise of its own; where codes seldom break, most of them show none that do
 PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
 
 
