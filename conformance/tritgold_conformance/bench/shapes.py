@@ -82,13 +82,13 @@ MODELS = (
     # tiiuae/Falcon3-7B-Instruct-1.58bit, config.json: Llama style, a head of its own.
     ModelShape(
         "falcon3-7b", 28, 3072, 23_040, 12, 4, 256, 131_072,
-        rope_theta=1_000_042.0, norm_eps=1e-6,
+        context=32_768, rope_theta=1_000_042.0, norm_eps=1e-6,
         activation="silu", sub_norms=False, tied_head=False, architecture="llama",
     ),
     # The sizes that an often copied notebook calls 2B and 7B: hidden, inter and layers are its own; it names no heads
-    # and no vocabulary, so these are Llama's.
-    ModelShape("notebook-2b", 24, 2048, 5632, 16, 16, 128, 32_000),
-    ModelShape("notebook-7b", 32, 4096, 11_008, 32, 32, 128, 32_000),
+    # and no vocabulary, so these are Llama's; nor a context: one in which caches of 16 K positions can be timed.
+    ModelShape("notebook-2b", 24, 2048, 5632, 16, 16, 128, 32_000, context=32_768),
+    ModelShape("notebook-7b", 32, 4096, 11_008, 32, 32, 128, 32_000, context=32_768),
 )  # fmt: skip
 MATRICES = (MatrixShape("4096x4096", 4096, 4096),)
 GOLDEN = "golden"  # the embedded kjv-ar
