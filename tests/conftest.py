@@ -1,9 +1,14 @@
 """Shapes in signatures are checked while the tests run; outside them the annotations cost nothing.
 
-Nothing is kept from one run for the next, and nothing of the user's is read: the cache folder is a new one.
+Nothing is kept from one run for the next, and nothing of the user's is read: the cache folders are new ones. Within a
+run every process compiles for all others, which halves what the tests of the JAX engine take: a test of compiling, or
+of what a number of threads changes, names a folder of its own.
 """
 
+import os
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 from jaxtyping import install_import_hook
@@ -28,4 +33,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("TRITGOLD_CACHE", "0")
+        base = tmp_path_factory.getbasetemp()
+        of_the_run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+        programs = {
+            "jax_compilation_cache_dir": str(of_the_run / "jax-programs"),
+            "jax_persistent_cache_min_compile_time_secs": 0.1,
+            "jax_persistent_cache_min_entry_size_bytes": -1,
+        }
+        for name, value in programs.items():
+            patch.setenv(name.upper(), str(value))
+            if "jax" in sys.modules:  # it has read the environment already
+                import_module("jax").config.update(name, value)
         yield

@@ -5,7 +5,6 @@ themselves whole. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from jaxtyping import Float32, Int32
 from tritgold_xla import kv_cache
 from tritgold_xla.flags import PRECISION
 from tritgold_xla.ieee import divide, multiply, rounded, tree_sum
-from tritgold_xla.kv_cache import PART, KvCache
+from tritgold_xla.kv_cache import PART, PART_OF_ONE, KvCache
 
 
 def softmax_weights(
@@ -52,7 +51,7 @@ def attend(
     kv_heads: int,
     sequence: Int32[jax.Array, ""] | int = 0,
 ) -> Float32[jax.Array, "tokens width"]:
-    """Both steps above over the first ``length`` positions of one layer, PART of them at a time.
+    """Both steps above over the first ``length`` positions of one layer, a part of them at a time.
 
     The loop's length is known at run time only, so the cost follows the positions in use, in one program. Each part
     has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
@@ -60,11 +59,23 @@ def attend(
     tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
     seen = _repeated(ends, grouped.shape[1] // tokens)
+    size = PART_OF_ONE if tokens == 1 else PART
 
-    def read(first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return kv_cache.read(cache, scheme, layer, first, PART, length, kv_heads, sequence)
+    def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        largest, total, mixed = so_far
+        keys, values = kv_cache.read(cache, scheme, layer, index * size, size, length, kv_heads, sequence)
+        visible = index * size + lax.iota(jnp.int32, size) < seen
+        scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
+        larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
+        powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
+        total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
+        return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
-    return _ungrouped(_in_parts(grouped, seen, length, read), heads, tokens)
+    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
+    shape = *grouped.shape[:2], 1
+    empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
+    _, total, mixed = lax.fori_loop(0, (length + size - 1) // size, part, empty)
+    return _ungrouped(divide(mixed, total), heads, tokens)
 
 
 def attend_each(
@@ -75,40 +86,19 @@ def attend_each(
     ends: Int32[jax.Array, " sequences"],
     kv_heads: int,
 ) -> Float32[jax.Array, "sequences width"]:
-    """One token of each sequence, which sees the first ``ends`` positions of its own: as ``attend``, all at once."""
-    sequences, _, head_dim = q.shape
-    lengths = jnp.repeat(ends, kv_heads)
+    """One token of each sequence, which sees the first ``ends`` positions of its own.
 
-    def read(first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return kv_cache.read(cache, scheme, layer, first, PART, lengths, sequences * kv_heads)
+    One sequence after another: the cost follows the length of each, and what becomes float32 stays in a core's cache.
+    All at once is slower from a few sequences on, three times with 64.
+    """
+    sequences, heads, head_dim = q.shape
 
-    grouped = q.reshape(sequences * kv_heads, -1, head_dim)
-    return _in_parts(grouped, lengths[:, None, None], ends.max(), read).reshape(sequences, -1)
+    def one(sequence: jax.Array, mixed: jax.Array) -> jax.Array:
+        own, end = lax.dynamic_slice_in_dim(q, sequence, 1), ends[sequence]
+        row = attend(own, cache, scheme, layer, end, end[None], kv_heads, sequence)
+        return lax.dynamic_update_slice_in_dim(mixed, row, sequence, axis=0)
 
-
-def _in_parts(
-    grouped: jax.Array,
-    seen: jax.Array,
-    length: jax.Array,
-    read: Callable[[jax.Array], tuple[jax.Array, jax.Array]],
-) -> jax.Array:
-    """Attention of [heads, rows, head_dim] queries; seen: the positions of each, broadcast to [heads, rows, 1]."""
-
-    def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        largest, total, mixed = so_far
-        keys, values = read(index * PART)
-        visible = index * PART + lax.iota(jnp.int32, PART) < seen
-        scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
-        larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
-        powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
-        total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
-        return larger, total, multiply(mixed, kept) + _mix(powers, values)
-
-    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
-    shape = *grouped.shape[:2], 1
-    empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
-    _, total, mixed = lax.fori_loop(0, (length + PART - 1) // PART, part, empty)
-    return divide(mixed, total)
+    return lax.fori_loop(0, sequences, one, jnp.zeros((sequences, heads * head_dim), jnp.float32))
 
 
 def _grouped(q: jax.Array, kv_heads: int) -> jax.Array:

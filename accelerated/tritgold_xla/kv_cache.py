@@ -15,8 +15,9 @@ from tritgold.config import ModelConfig
 from tritgold_xla.buckets import CHUNKS
 from tritgold_xla.kv_schemes import kv_scheme
 
-# Positions that attention takes at once: what it converts to float32 stays in a core's own cache.
-PART = 256
+# Positions that attention takes at once, for a chunk of tokens and for one: what it converts to float32 stays in a
+# core's own cache. One token uses each number once, and pays for the part of the last part that is not in use.
+PART, PART_OF_ONE = 128, 64
 
 
 class KvCache(NamedTuple):
@@ -41,7 +42,7 @@ def positions(capacity: int) -> int:
     """Positions that a cache with room for ``capacity`` of them has.
 
     >>> positions(128), positions(129)
-    (256, 512)
+    (256, 384)
     """
     return -(-(capacity + CHUNKS[-1]) // PART) * PART
 
@@ -104,11 +105,10 @@ def read(
 ) -> tuple[jax.Array, jax.Array]:
     """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
 
-    Zero from ``length`` on, one for all heads or int32 [kv_heads], because a weight of exactly 0 does not hide the NaN
-    that a refused prompt left behind.
+    Zero from ``length`` on, because a weight of exactly 0 does not hide the NaN that a refused prompt left behind.
     """
     kind = kv_scheme(scheme)
-    filled = (first + lax.iota(jnp.int32, size) < jnp.reshape(length, (-1, 1)))[:, :, None]
+    filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
 
     def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
         def part(array: jax.Array) -> jax.Array:
@@ -124,14 +124,9 @@ def append_each(
     cache: KvCache, scheme: str, layer: jax.Array, positions: jax.Array, k: jax.Array, v: jax.Array
 ) -> KvCache:
     """The cache with k and v, float32 [sequences, kv_heads, head_dim], one row a sequence at its own position."""
-    kind, (sequences, kv_heads, head_dim) = kv_scheme(scheme), k.shape
-    heads, at = lax.iota(jnp.int32, sequences * kv_heads), jnp.repeat(positions, kv_heads)
 
-    def put(stored: jax.Array, scales: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-        new, new_scales = kind.store(rows.reshape(sequences * kv_heads, head_dim))
-        stored = stored.at[layer, heads, at].set(new)
-        return stored, scales.at[layer, heads, at].set(new_scales) if kind.scales else scales
+    def one(sequence: jax.Array, cache: KvCache) -> KvCache:
+        row = (lax.dynamic_slice_in_dim(of_all, sequence, 1) for of_all in (k, v))
+        return append(cache, scheme, layer, positions[sequence], *row, sequence)
 
-    keys, key_scales = put(cache.keys, cache.key_scales, k)
-    values, value_scales = put(cache.values, cache.value_scales, v)
-    return KvCache(keys, values, key_scales, value_scales)
+    return lax.fori_loop(0, k.shape[0], one, cache)

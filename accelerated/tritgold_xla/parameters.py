@@ -20,7 +20,6 @@ from tritgold_xla.formulations import Planes
 from tritgold_xla.head import Screen, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers import rotation_table
 
-_pack = jit(planes.pack)
 _screen = jit(make_screen)
 _SLICE = 1 << 20  # numbers of a dense matrix that are float32 at a time
 Progress = Callable[[int, int], None]  # matrices packed, of how many
@@ -135,7 +134,7 @@ def _stack_linear(
         if tuple(weight.shape) != (out, in_):
             raise _shape_error(at, weight.shape, (out, in_))
         trits, scales[index] = _trits(at, weight)
-        for stacked, packed in zip((bits, negatives), _pack(trits), strict=True):
+        for stacked, packed in zip((bits, negatives), planes.pack(trits), strict=True):
             stacked[index] = np.asarray(packed)
         if progress is not None:
             progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)

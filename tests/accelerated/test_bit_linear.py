@@ -14,7 +14,6 @@ from tritgold_xla.formulations import Planes
 from tritgold_xla.planes import pack
 
 _quantize = jit(quantize)
-_pack = jit(pack)
 
 
 def one_linear(codes, scale, weight, rule):
@@ -40,7 +39,7 @@ def test_equals_golden_on_any_shape(shape, spread, seed):
     assert np.asarray(finite).all()
     np.testing.assert_array_equal(got_codes, codes)
     np.testing.assert_array_equal(got_scale, scale)
-    packed = PackedLinear(Planes(*_pack(trits)), np.float32(1))
+    packed = PackedLinear(Planes(*pack(trits)), np.float32(1))
     acc, _ = _bit_linear(codes, scale, packed, rule="multiply")
     assert acc.dtype == np.int32
     np.testing.assert_array_equal(acc, golden.accumulate(codes, trits))
@@ -57,7 +56,7 @@ def test_outputs_are_golden_bits_alone_and_before_a_residual(tokens, rule, weigh
     residual = rng.standard_normal((tokens, 53)).astype(np.float32)
     codes, scale = absmax_int8(x)
     expected = golden.apply_scales(golden.accumulate(codes, trits), scale, w, rule)
-    packed = PackedLinear(Planes(*_pack(trits)), w)
+    packed = PackedLinear(Planes(*pack(trits)), w)
     _, out = _bit_linear(codes, scale, packed, rule=rule)
     np.testing.assert_array_equal(np.asarray(out).view(np.int32), expected.view(np.int32))
     np.testing.assert_array_equal(_residual(x, packed, residual, rule=rule), residual + expected)

@@ -152,8 +152,8 @@ def test_the_head_is_screened_where_one_thread_computes(monkeypatch):
         assert engine._screening_pays() == screens
 
 
-@pytest.mark.parametrize("threads", ["1"])  # all other tests run with as many as the machine has
-def test_tokens_do_not_depend_on_the_number_of_threads(threads):
+@pytest.mark.parametrize("threads", ["1", "4"])  # all other tests run with as many as the machine has
+def test_tokens_do_not_depend_on_the_number_of_threads(threads, tmp_path):
     # In a process of its own, for JAX counts its threads once; the golden model says which tokens.
     code = """
 from tritgold.checkpoint import open_checkpoint
@@ -167,7 +167,7 @@ while len(made) < 12:
     made.append(engine.greedy(made[-1:]))
 print(made)
 """
-    env = os.environ | {"NPROC": threads}
+    env = os.environ | {"NPROC": threads, "JAX_COMPILATION_CACHE_DIR": str(tmp_path)}  # a program knows its threads
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     made, text = json.loads(done.stdout), [5, 6, 7]

@@ -80,9 +80,10 @@ print(kept, events.count("cache_hits"), events.count("cache_misses"), jax.config
 
 
 def keep(folder, *words, **environment):
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
         [sys.executable, "-c", KEEP, str(folder), *words],
-        env={**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **environment},
+        env={**inherited, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -123,11 +124,15 @@ def test_a_folder_that_the_user_has_named_stays(tmp_path):
 
 def test_a_folder_that_cannot_be_written_changes_nothing(tmp_path):
     (tmp_path / "file").write_text("")
-    before = jax.config.jax_compilation_cache_dir
-    with pytest.raises(OutputError) as refused:
-        flags.keep_programs(tmp_path / "file" / "folder")
-    assert refused.value.kind == "unwritable"
-    assert jax.config.jax_compilation_cache_dir == before
+    of_this_run = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        with pytest.raises(OutputError) as refused:
+            flags.keep_programs(tmp_path / "file" / "folder")
+        assert refused.value.kind == "unwritable"
+        assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", of_this_run)
 
 
 def test_where_caches_are(monkeypatch, tmp_path):

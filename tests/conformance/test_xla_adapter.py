@@ -24,8 +24,14 @@ CHECK = [
 ]
 
 
-def check(**environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(CHECK, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+ONE_OPERATION = ("--only", "layers.0.ffn_act")
+KEPT_WHATEVER_IT_TOOK = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+def check(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    env = {**inherited, **KEPT_WHATEVER_IT_TOOK, **environment}
+    done = subprocess.run([*CHECK, *options], env=env, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     return done
 
@@ -35,12 +41,7 @@ def programs(folder: Path) -> set[str]:
 
 
 def test_the_second_check_starts_warm(tmp_path: Path) -> None:
-    here = {
-        "XDG_CACHE_HOME": str(tmp_path),
-        "TRITGOLD_CACHE": "1",
-        "NPROC": "1",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    here = {"XDG_CACHE_HOME": str(tmp_path), "TRITGOLD_CACHE": "1", "NPROC": "1"}
     assert check(**here).returncode == 0
     kept = programs(tmp_path)
     assert any("forward" in name for name in kept)
@@ -52,13 +53,15 @@ def test_the_second_check_starts_warm(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_where_the_user_says_so(tmp_path: Path) -> None:
-    assert check(XDG_CACHE_HOME=str(tmp_path), TRITGOLD_CACHE="0").returncode == 0
-    assert not list(tmp_path.iterdir())
+    for told, kept in (("0", False), ("1", True)):
+        done = check(*ONE_OPERATION, XDG_CACHE_HOME=str(tmp_path), TRITGOLD_CACHE=told)
+        assert done.returncode == 0, done.stderr
+        assert bool(programs(tmp_path)) == kept
 
 
 def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = check(XDG_CACHE_HOME=str(tmp_path / "file"), TRITGOLD_CACHE="1")
+    done = check(*ONE_OPERATION, XDG_CACHE_HOME=str(tmp_path / "file"), TRITGOLD_CACHE="1")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("compiled programs are not kept") == 1
     assert "[unwritable]" in done.stderr

@@ -53,6 +53,7 @@ def environment(threads: int, cache: str | None = None) -> dict[str, str]:
     names = ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     found = {**os.environ, **dict.fromkeys(names, count), "TRITGOLD_CACHE": "0"}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    found.pop("JAX_COMPILATION_CACHE_DIR", None)  # the user's, which may hold these programs
     if cache is not None:
         found["JAX_COMPILATION_CACHE_DIR"] = cache
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
