@@ -6,13 +6,12 @@ what and which mistakes are made, stands in docs/formats/engines.md, written by 
 """
 
 import inspect
-import re
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+from docstrings import inline, joined, markdown, prose
 
 from tritgold.errors import PackingError
 from tritgold.formats.ggml_types import type_number
@@ -213,38 +212,10 @@ def several(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(values))
 
 
-def prose(documented: object) -> str:
-    """A docstring as one line."""
-    return inline(" ".join((inspect.getdoc(documented) or "").split()))
-
-
-def markdown(documented: object) -> Iterator[str]:
-    """The paragraphs of a docstring: what follows ``::`` and what follows ``>>>`` as code."""
-    for block in re.split(r"\n\n(?=\S)", inspect.cleandoc(documented.__doc__ or "")):
-        if block.startswith(">>>"):
-            yield f"```python\n{block}\n```"
-        elif block.startswith("::"):
-            code = textwrap.dedent(block.removeprefix("::").strip("\n"))
-            yield f"```text\n{code}\n```"
-        else:
-            yield inline(block)
-
-
-def inline(text: str) -> str:
-    """The marks of a docstring as those of Markdown. An asterisk is a multiplication, or a power without spaces."""
-    pieces = re.split(r"(``.*?``)", text)
-    return "".join(p[1:-1] if p.startswith("``") else re.sub(r"((?<! )\*|\*(?! )|[|<])", r"\\\1", p) for p in pieces)
-
-
 def table(rows: Iterable[tuple[str, ...]]) -> str:
     """A Markdown table, its head first."""
     head, *rest = rows
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rest))
-
-
-def joined(*blocks: str) -> str:
-    """A page."""
-    return "\n\n".join(blocks) + "\n"
 
 
 if __name__ == "__main__":
