@@ -62,7 +62,7 @@ def usage(path: tuple[str, ...], command: click.Command) -> str:
 def texts(command: click.Command) -> Iterator[str]:
     """The paragraphs of its help."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
-        yield inline(" ".join(paragraph.replace("\b", "").split()))
+        yield marked(" ".join(paragraph.replace("\b", "").split()))
 
 
 def first_line(command: click.Command) -> str:
@@ -91,4 +91,14 @@ def explained(option: click.Option) -> str:
     more = ["*Repeatable.*"] if option.multiple and "repeated" not in (option.help or "") else []
     if option.show_default:
         more.append(f"*Default:* `{option.default}`.")
-    return " ".join((inline(option.help or ""), *more))
+    return " ".join((marked(option.help or ""), *more))
+
+
+def marked(text: str) -> str:
+    """A sentence of a help; options in it as code.
+
+    >>> marked("Instead of --tokens and `--seed`.")
+    'Instead of `--tokens` and `--seed`.'
+    """
+    pieces = re.split(r"(`.*?`)", text)
+    return "".join(p if p.startswith("`") else inline(re.sub(r"(--[a-z][a-z0-9-]*)", r"``\1``", p)) for p in pieces)

@@ -40,7 +40,7 @@ source_suffix = {".md": "markdown", **dict.fromkeys(LANGUAGES, "source")}
 myst_heading_anchors = 4  # the anchors that a code host gives: ../README.md#what-it-covers
 myst_links_external_new_tab = False
 nitpicky = True
-suppress_warnings = ["toc.empty_glob"]
+smartquotes = False  # it makes one dash of the two of --json
 
 html_theme = "furo"
 html_title = "tritgold"

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# Suffixes of the files that the site shows as pages, and the language that they are coloured as.
-LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".json": "json", ".txt": "text"}
+# Suffixes of the files that the site shows as pages, and the language that they are coloured as. Of others, data for
+# example, Sphinx keeps a copy to download.
+LANGUAGES = {".py": "python", ".c": "c", ".toml": "toml", ".txt": "text"}
 LINK = r"\]\(([^)#:\s]+)\)"
 OF_A_FOLDER = ("README.md", "__init__.py")  # the file that says what is in one
 
