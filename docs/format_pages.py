@@ -38,12 +38,15 @@ without complaint: each value is a trit, histograms and often row sums are right
 has a page here with its byte map, and a class that packs and unpacks:
 
 ```python
+import numpy as np
+
 from tritgold.formats.packings import packing
 
 layout = packing("i2_s", block=64)
+trits, scale = np.ones((4, 128), np.int8), 0.5
 data = layout.pack(trits, scale)  # int8 [out, in] and a float -> bytes
 tensor = layout.unpack(data, trits.shape)  # trits and scale again; PackingError for what stands for no trit
-layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
+byte = layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
 ```
 
 Words: the *payload* are the bytes that hold trits; a *code* is the number that the bits of a weight make; a *trailer*
@@ -222,12 +225,20 @@ def markdown(documented: object) -> Iterator[str]:
     """The paragraphs of a docstring: what follows ``::`` and what follows ``>>>`` as code."""
     for block in re.split(r"\n\n(?=\S)", inspect.cleandoc(documented.__doc__ or "")):
         if block.startswith(">>>"):
-            yield f"```python\n{block}\n```"
+            yield f"```python\n{imports(block)}{block}\n```"
         elif block.startswith("::"):
             code = textwrap.dedent(block.removeprefix("::").strip("\n"))
             yield f"```text\n{code}\n```"
         else:
             yield inline(block)
+
+
+def imports(code: str) -> str:
+    """The imports of a doctest: in a docstring it has the names of its module, on a page none."""
+    names = [">>> import numpy as np"] if "np." in code else []
+    used = (layout for layout in PACKINGS.values() if re.search(rf"\b{layout.__name__}\(", code))
+    names += sorted(f">>> from {layout.__module__} import {layout.__name__}" for layout in used)
+    return "".join(f"{name}\n" for name in names)
 
 
 def inline(text: str) -> str:

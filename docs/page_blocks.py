@@ -50,6 +50,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 RUNS = {"python", "console", "sh"}
 SHOWN = {"text", "json", "yaml", "toml", "c", "ini", "xml", "html", "markdown"}
+COMMAND = re.compile(r"^(\$|tritgold|python3?|pytest|make|pip|cc|\./\w+) .*", re.MULTILINE)
 SECONDS = 300  # for one command
 STARTED = Path.cwd()
 MARK = re.compile(r"^\s*<!-- (not run|file|setup|needs): (.+?) -->\s*$")
@@ -128,8 +129,8 @@ def _block(line: int, language: str, text: str, mark: tuple[str, str] | None) ->
         raise PageError(f"line {line}: a block is of {', '.join(sorted(RUNS | SHOWN))}, not {language or 'unnamed'}")
     if kind:
         raise PageError(f"line {line}: {language} is only shown, and needs no '{kind}'")
-    if re.search(r"^\$ ", text, re.MULTILINE):
-        raise PageError(f"line {line}: commands with what they print are a console block")
+    if command := COMMAND.search(text):
+        raise PageError(f"line {line}: '{command[0]}' is a command; write a console block, or sh")
     return Block(line, "shown", text)
 
 
