@@ -44,7 +44,7 @@ def section(path: tuple[str, ...], command: click.Command, ctx: click.Context) -
     rows = [(f"`{', '.join((*o.opts, *o.secondary_opts))}`", value(o), explained(o)) for o in options]
     return joined(
         f"## {' '.join(path)}",
-        f"```text\n{usage(path, command)}\n```",
+        f"Usage: `{usage(path, command)}`",
         *texts(command),
         table(("option", "value", "what it does"), rows),
     ).rstrip()

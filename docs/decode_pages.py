@@ -94,7 +94,7 @@ def preset_page(name: str, told: str, config: ModelConfig) -> str:
         f"[All presets](README.md), [decoding](../decoding.md), the code: "
         f"[`diffusion_presets.py`]({code}/diffusion_presets.py), [`diffusion_options.py`]({code}/diffusion_options.py)",
         f"{told[0].upper()}{told[1:]}.",
-        f'    tritgold run kjv-dlm --decode {name} --prompt "In the beginning"',
+        f'To see it: `tritgold run kjv-dlm --decode {name} --prompt "In the beginning"`.',
         "## Options",
         table(("option", "value", "what it is"), rows),
         f"[Defects](../decoding.md#defects) of known engines that it can be given with `--defect`: {defects}.",

@@ -1,9 +1,13 @@
 """Docstrings as Markdown, for the pages that are made of them."""
 
+import ast
+import doctest
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
+from types import ModuleType
 
 
 def prose(documented: object) -> str:
@@ -15,7 +19,7 @@ def markdown(documented: object) -> Iterator[str]:
     """The paragraphs of a docstring: what follows ``::`` or ``>>>``, and tables, as code."""
     for block in re.split(r"\n\n(?=\S)", inspect.cleandoc(documented.__doc__ or "")):
         if block.startswith(">>>"):
-            yield f"```python\n{block}\n```"
+            yield f"```python\n{imports(documented, block)}{block}\n```"
         elif block.startswith("=="):
             yield f"```text\n{block}\n```"
         elif block.startswith("::"):
@@ -23,6 +27,22 @@ def markdown(documented: object) -> Iterator[str]:
             yield f"```text\n{code}\n```"
         else:
             yield inline(block)
+
+
+def imports(documented: object, code: str) -> str:
+    """The imports of a doctest: in a docstring it has the names of its module, on a page none."""
+    module = documented if isinstance(documented, ModuleType) else sys.modules[str(documented.__module__)]
+    tree = ast.parse("".join(example.source for example in doctest.DocTestParser().get_examples(code)))
+    own = {alias.asname or alias.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for alias in n.names}
+    used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)} - own
+    modules, things = [], []
+    for name in sorted(used & vars(module).keys()):
+        thing = vars(module)[name]
+        if isinstance(thing, ModuleType):
+            modules.append(f">>> import {thing.__name__} as {name}")
+        else:
+            things.append(f">>> from {getattr(thing, '__module__', module.__name__)} import {name}")
+    return "".join(f"{line}\n" for line in (*modules, *sorted(things)))
 
 
 def inline(text: str) -> str:

@@ -59,10 +59,8 @@ MODELS = {
 
 OPENING = """\
 What engines of ternary models have done wrong, each as a small change of the golden model: {count} of them. An engine
-that has one can be told which it is, because the golden model with that fault says what the engine says:
-
-    tritgold diagnose --engine my_module:MyEngine
-    tritgold faults show i2s-128-as-64
+that has one can be told which it is (`tritgold diagnose --engine my_module:MyEngine`), because the golden model with that fault
+says what the engine says. `tritgold faults show NAME` prints what a page here says.
 
 How a fault is named, and how often rightly: [diagnosis](../diagnosis.md). How to add one:
 [conformance](../../conformance/README.md). Words: [glossary](../glossary.md)."""
@@ -111,7 +109,7 @@ def page(fault: Fault) -> str:
         table(("", "in short"), rows),
         *cases_of(fault.name),
         "## As a change of the golden model",
-        f"```python\n{code_of(fault)}\n```",
+        f"<!-- not run: a part of {file}, which has its imports -->\n```python\n{code_of(fault)}\n```",
     )
 
 

@@ -37,12 +37,15 @@ without complaint: each value is a trit, histograms and often row sums are right
 has a page here with its byte map, and a class that packs and unpacks:
 
 ```python
+import numpy as np
+
 from tritgold.formats.packings import packing
 
 layout = packing("i2_s", block=64)
+trits, scale = np.ones((4, 128), np.int8), 0.5
 data = layout.pack(trits, scale)  # int8 [out, in] and a float -> bytes
 tensor = layout.unpack(data, trits.shape)  # trits and scale again; PackingError for what stands for no trit
-layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
+byte = layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
 ```
 
 Words: the *payload* are the bytes that hold trits; a *code* is the number that the bits of a weight make; a *trailer*

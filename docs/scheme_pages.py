@@ -102,7 +102,7 @@ def page(thing: type[KvScheme] | type[SparsityRule], name: str, about: str, opti
         MADE,
         f"{about}, the code: [`{Path(file).name}`](../../{file})",
         *said,
-        f'    tritgold run {option} --prompt "In the beginning"',
+        f'To see it: `tritgold run {option} --prompt "In the beginning"`.',
         joined("## Options", table(("option", "default", "values"), options)).rstrip() if options else "",
         more,
         "## Behind it",
