@@ -11,7 +11,7 @@ from markdown_tables import MADE, table
 from tritgold_conformance.cli import main
 
 OPENING = """\
-The same is printed by `tritgold COMMAND --help`. What to use when: the [front page](../README.md). An option that may be
+`tritgold COMMAND --help` prints the same. What to use when: the [front page](../README.md). An option that may be
 repeated is marked *repeatable*; where no default is shown, nothing is done unless it is given."""
 
 

@@ -1,8 +1,8 @@
 """How Sphinx makes the site: ``make docs``, strict, readable from a folder without a network.
 
-The source folder is the repository, so that a link between two Markdown files means on the site what it means on a code
-host: ``../conformance/README.md`` is a page of the site too. A source file that some page links to becomes a page of its
-own, which shows it (``SourceParser``). So no page needs an address on the network.
+The source folder is the repository, so that a link between two Markdown files means on the site what it means on a
+code host: ``../conformance/README.md`` is a page of the site too. A source file that some page links to becomes a page
+of its own, which shows it (``SourceParser``). So no page needs an address on the network.
 """
 
 import sys
@@ -21,7 +21,7 @@ from site_sources import LANGUAGES, linked_sources, without_folders  # noqa: E40
 
 project = "tritgold"
 author = "the tritgold authors"
-copyright = "the tritgold authors, Apache-2.0"  # noqa: A001  Sphinx's own name for it
+copyright = "the tritgold authors, Apache-2.0"
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"

@@ -24,8 +24,8 @@ run in different modes. Traces and reports carry the id, and traces of modes tha
 Why the golden one is the same on every machine: [golden arithmetic](../golden-arithmetic.md)."""
 
 PRESETS_OPENING = """\
-The ways of block diffusion that engines have, each as a set of options of one decoder, without its engine's defects. How
-they go: [decoding](../decoding.md). Token shift, sub-block and the rest: [glossary](../glossary.md)."""
+The ways of block diffusion that engines have, each as options of one decoder, without its engine's defects. How they
+go: [decoding](../decoding.md). Token shift, sub-block and the rest: [glossary](../glossary.md)."""
 
 Known = list[tuple[ArithmeticMode, str, str]]  # each mode, the file that defines it, and who computes in it
 

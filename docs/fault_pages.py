@@ -59,15 +59,15 @@ MODELS = {
 
 OPENING = """\
 What engines of ternary models have done wrong, each as a small change of the golden model: {count} of them. An engine
-that has one can be told which it is (`tritgold diagnose --engine my_module:MyEngine`), because the golden model with that fault
-says what the engine says. `tritgold faults show NAME` prints what a page here says.
+that has one can be told which it is (`tritgold diagnose --engine my_module:MyEngine`), because the golden model with
+that fault says what the engine says. `tritgold faults show NAME` prints what a page here says.
 
 How a fault is named, and how often rightly: [diagnosis](../diagnosis.md). How to add one:
 [conformance](../../conformance/README.md). Words: [glossary](../glossary.md)."""
 
 LEGEND = """\
-*Seen in* names public reports as repository and number. Each fault has a *witness*, an input in the tests that shows it,
-and says on which inputs it provably changes nothing."""
+*Seen in* names public reports as repository and number. Each fault has a *witness*, an input in the tests that shows
+it, and says on which inputs it provably changes nothing."""
 
 
 def fault_pages() -> dict[str, str]:
@@ -98,7 +98,7 @@ def page(fault: Fault) -> str:
         ("what it looks like", cell(fault.looks_like)),
         ("seen in", ", ".join(fault.seen_in) or "no public report known"),
         ("shown by", f"{LEVELS[w.level]} ([level](../judging.md) `{w.level}`)"),
-        *([("on", MODELS[w.model] + ("" if w.level == "generated" else f", {w.tokens} tokens"))] if w.level not in ("files", "text") else []),
+        *on(fault),
         ("invisible on", "; ".join(cell(INVISIBLE[key]) for key in fault.invisible_on) or "nothing that is known"),
     ]
     return joined(
@@ -111,6 +111,14 @@ def page(fault: Fault) -> str:
         "## As a change of the golden model",
         f"<!-- not run: a part of {file}, which has its imports -->\n```python\n{code_of(fault)}\n```",
     )
+
+
+def on(fault: Fault) -> list[tuple[str, str]]:
+    """The row of the witness's model, where the level has one, and of its tokens where they count."""
+    w = fault.shown_by
+    if w.level in ("files", "text"):
+        return []
+    return [("on", MODELS[w.model] + ("" if w.level == "generated" else f", {w.tokens} tokens"))]
 
 
 def cell(text: str) -> str:
@@ -158,7 +166,9 @@ def source(text: str, node: ast.stmt | ast.expr) -> str:
     if last == 0:
         return first.encode()[: (node.end_col_offset or 0) - node.col_offset].decode()
     lines[last] = lines[last].encode()[: node.end_col_offset].decode()
-    return "\n".join([first, *textwrap.dedent("\n".join(lines[1:])).splitlines()]) if node.col_offset else "\n".join(lines)
+    if not node.col_offset:
+        return "\n".join(lines)
+    return "\n".join([first, *textwrap.dedent("\n".join(lines[1:])).splitlines()])
 
 
 def cases_of(name: str) -> list[str]:
@@ -168,7 +178,7 @@ def cases_of(name: str) -> list[str]:
     ]
     if not found:
         return []
-    lead = "Tests of reported bugs that name this fault ([test_bug_cases.py](../../tests/conformance/test_bug_cases.py)):"
+    lead = "Tests of reported bugs that name it ([test_bug_cases.py](../../tests/conformance/test_bug_cases.py)):"
     return ["## Cases", lead, "\n".join(found)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from docstrings import inline, joined, markdown, prose
+from docstrings import joined, markdown, prose
 
 from tritgold.errors import PackingError
 from tritgold.formats.ggml_types import type_number

@@ -9,10 +9,10 @@ from markdown_tables import MADE, table
 from tritgold_conformance.report import EXIT_CODES, SCHEMA, json_schema
 
 OPENING = f"""\
-What `tritgold check --json` prints, and what `--report FILE.json` writes: one JSON object of the schema `{SCHEMA}`. Every
+What `tritgold check --json` prints and `--report FILE.json` writes: one JSON object of the schema `{SCHEMA}`. Every
 number in it was measured in that run; what was not measured is null. `tritgold check --schema` prints the same as JSON
-Schema, `tritgold report` makes pages, JUnit files and badges of such a file ([reports](reports.md)). What the levels are:
-[judging](judging.md)."""
+Schema, `tritgold report` makes pages, JUnit files and badges of such a file ([reports](reports.md)). What the levels
+are: [judging](judging.md)."""
 
 
 def report_page() -> str:
@@ -63,6 +63,7 @@ def kind(given: dict[str, Any]) -> str:
 
 def default(given: dict[str, Any]) -> str:
     """What a field is that the object does not have."""
-    if "default" not in given:
-        return "empty"
-    return f"`{given['default']}`" if given["default"] not in (None, "") else "null" if given["default"] is None else "empty"
+    value = given.get("default", "")
+    if value is None:
+        return "null"
+    return f"`{value}`" if value != "" else "empty"

@@ -25,8 +25,8 @@ those of BitNet 2B-4T's heads ({REAL.kv_heads} of {REAL.head_dim}, {REAL.layers}
 included."""
 
 RULES_OPENING = """\
-What can be left out of activations or attention. What that costs, measured: [sparsity](../sparsity.md). `--sparsity` may
-be repeated: one rule for activations, one for attention."""
+What can be left out of activations or attention. What that costs, measured: [sparsity](../sparsity.md). `--sparsity`
+may be repeated: one rule for activations, one for attention."""
 
 
 def scheme_pages() -> dict[str, str]:
@@ -92,7 +92,8 @@ def measured(head: Iterable[str], rows: list[tuple[str, ...]], where: str) -> st
 
 def page(thing: type[KvScheme] | type[SparsityRule], name: str, about: str, option: str, more: str) -> str:
     """What the code says of a class: itself and those that it comes from, its options, its module."""
-    own = [base for base in thing.__mro__ if issubclass(base, (KvScheme, SparsityRule)) and not inspect.isabstract(base)]
+    kinds = (KvScheme, SparsityRule)
+    own = [base for base in thing.__mro__ if issubclass(base, kinds) and not inspect.isabstract(base)]
     file = f"reference/{thing.__module__.replace('.', '/')}.py"
     said = dict.fromkeys(paragraph for base in own for paragraph in markdown(base))
     behind = [paragraph for paragraph in markdown(sys.modules[thing.__module__]) if paragraph not in said]

@@ -26,7 +26,8 @@ LOADS = {
     "use": ("href", "xlink:href"),
     "image": ("href", "xlink:href"),
 }
-LOADING_LINKS = {"stylesheet", "icon", "preload", "modulepreload", "manifest", "mask-icon", "preconnect", "dns-prefetch"}
+# Of the ways in which <link> names an address, those at which a browser goes there.
+LOADING_LINKS = {"stylesheet", "icon", "mask-icon", "manifest", "preload", "modulepreload", "preconnect"}
 
 
 @dataclass
@@ -140,7 +141,7 @@ def from_the_network(pages: list[Page], folder: Path) -> Iterator[str]:
 def remote(address: str) -> bool:
     """Whether it is on the network.
 
-    >>> remote("https://a.example/b.js"), remote("//a.example/b.js"), remote("../b.js"), remote("data:image/png;base64,")
+    >>> remote("https://a.example/b.js"), remote("//a.example/b.js"), remote("../b.js"), remote("data:image/png,")
     (True, True, False, False)
     """
     parts = urlsplit(address.strip())
