@@ -16,7 +16,7 @@ def prose(documented: object) -> str:
 
 
 def markdown(documented: object) -> Iterator[str]:
-    """The paragraphs of a docstring: what follows ``::`` or ``>>>``, and tables, as code."""
+    """The paragraphs of a docstring: what follows ``::`` or ``>>>``, deeper lines and tables as code."""
     for block in re.split(r"\n\n(?=\S)", inspect.cleandoc(documented.__doc__ or "")):
         if block.startswith(">>>"):
             yield f"```python\n{imports(documented, block)}{block}\n```"
@@ -26,7 +26,10 @@ def markdown(documented: object) -> Iterator[str]:
             code = textwrap.dedent(block.removeprefix("::").strip("\n"))
             yield f"```text\n{code}\n```"
         else:
-            yield inline(block)
+            told, _, code = block.partition("\n\n")
+            yield inline(told)
+            if code:
+                yield f"```text\n{textwrap.dedent(code)}\n```"
 
 
 def imports(documented: object, code: str) -> str:
