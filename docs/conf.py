@@ -37,7 +37,7 @@ include_patterns = [
 exclude_patterns = [".*", "build", "dist", "training", "**/__pycache__", "**/node_modules"]
 source_suffix = {".md": "markdown", **dict.fromkeys(LANGUAGES, "source")}
 
-myst_heading_anchors = 4  # the anchors that a code host gives: ../README.md#what-it-covers
+myst_heading_anchors = 4  # the anchors that a code host gives: judging.md#operations
 myst_links_external_new_tab = False
 nitpicky = True
 smartquotes = False  # it makes one dash of the two of --json
