@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats measurements diagnosis forms plots clean
+.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats lookup docs measurements diagnosis forms plots clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -60,6 +60,13 @@ models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=trainin
 formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
 	$(BIN)/python docs/format_pages.py
 	$(BIN)/python plots/byte_maps.py
+
+lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) anew
+	$(BIN)/python docs/lookup_pages.py
+
+docs: $(VENV)/.dev ## the site: build/docs/index.html, to be read without a network; broken links and lost pictures fail
+	$(BIN)/sphinx-build -n -W --keep-going -q -j auto -c docs . build/docs
+	$(BIN)/python docs/site_checks.py build/docs
 
 measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots anew (half an hour)
 	$(BIN)/python -m tritgold_conformance.measurements.kv_error > docs/data/kv-error.json
@@ -108,7 +115,7 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet --editable '.[xla,train,dev]'
+	$(BIN)/pip install --quiet --editable '.[xla,train,dev,docs]'
 	touch $@ $(VENV)/.run
 
 # The oldest NumPy this interpreter has wheels for, beside the environment's own: tests put it in front of the path.

@@ -6,13 +6,12 @@ what and which mistakes are made, stands in docs/formats/engines.md, written by 
 """
 
 import inspect
-import re
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+from docstrings import joined, markdown, prose
 
 from tritgold.errors import PackingError
 from tritgold.formats.ggml_types import type_number
@@ -38,12 +37,15 @@ without complaint: each value is a trit, histograms and often row sums are right
 has a page here with its byte map, and a class that packs and unpacks:
 
 ```python
+import numpy as np
+
 from tritgold.formats.packings import packing
 
 layout = packing("i2_s", block=64)
+trits, scale = np.ones((4, 128), np.int8), 0.5
 data = layout.pack(trits, scale)  # int8 [out, in] and a float -> bytes
 tensor = layout.unpack(data, trits.shape)  # trits and scale again; PackingError for what stands for no trit
-layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
+byte = layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
 ```
 
 Words: the *payload* are the bytes that hold trits; a *code* is the number that the bits of a weight make; a *trailer*
@@ -213,38 +215,10 @@ def several(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(values))
 
 
-def prose(documented: object) -> str:
-    """A docstring as one line."""
-    return inline(" ".join((inspect.getdoc(documented) or "").split()))
-
-
-def markdown(documented: object) -> Iterator[str]:
-    """The paragraphs of a docstring: what follows ``::`` and what follows ``>>>`` as code."""
-    for block in re.split(r"\n\n(?=\S)", inspect.cleandoc(documented.__doc__ or "")):
-        if block.startswith(">>>"):
-            yield f"```python\n{block}\n```"
-        elif block.startswith("::"):
-            code = textwrap.dedent(block.removeprefix("::").strip("\n"))
-            yield f"```text\n{code}\n```"
-        else:
-            yield inline(block)
-
-
-def inline(text: str) -> str:
-    """The marks of a docstring as those of Markdown. An asterisk is a multiplication, or a power without spaces."""
-    pieces = re.split(r"(``.*?``)", text)
-    return "".join(p[1:-1] if p.startswith("``") else re.sub(r"((?<! )\*|\*(?! )|[|<])", r"\\\1", p) for p in pieces)
-
-
 def table(rows: Iterable[tuple[str, ...]]) -> str:
     """A Markdown table, its head first."""
     head, *rest = rows
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rest))
-
-
-def joined(*blocks: str) -> str:
-    """A page."""
-    return "\n\n".join(blocks) + "\n"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+MADE = "<!-- Made by docs/lookup_pages.py (make lookup): a change by hand is lost, and fails a test before. -->"
 
 
 def data(name: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def _report(path: Path) -> str:
             f"JAX {packages.get('jax', 'none')}; read bandwidth: {roofs}. "
             f"[Report](data/{path.name}) {hashlib.sha256(text).hexdigest()[:12]}, made by"
         ),
-        f"    {_flags(report)}{report['command']}",
+        f"<!-- not run: it measures, on a quiet machine -->\n```sh\n{_flags(report)}{report['command']}\n```",
     ]
     measured = [r for r in report["results"] if r["timing"] is not None]
     models = [r for r in measured if r["row"] not in ("gemv", "gemm")]

@@ -91,11 +91,3 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-@pytest.mark.parametrize("name", ["kv-cache.md", "sparsity.md"])
-def test_what_a_page_shows_in_python_runs(name: str) -> None:
-    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / name).read_text(), re.DOTALL)
-    assert shown
-    for snippet in shown:
-        exec(snippet, {})

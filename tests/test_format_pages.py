@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from docstrings import inline
 
 from tritgold.formats.ggml_types import FORK_ARCHITECTURES, type_names
 from tritgold.formats.gguf_config import ARCHITECTURES
@@ -79,7 +80,7 @@ def test_a_changed_packing_changes_the_picture(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_outside_code_is_escaped() -> None:
-    assert format_pages.inline("``a * b`` is 2**3, |v| < 4, c * d") == r"`a * b` is 2\*\*3, \|v\| \< 4, c * d"
+    assert inline("``a * b`` is 2**3, |v| < 4, c * d") == r"`a * b` is 2\*\*3, \|v\| \< 4, c * d"
 
 
 def test_the_index_leads_to_every_page() -> None:

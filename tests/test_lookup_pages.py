@@ -1,0 +1,125 @@
+"""The pages that are looked up are those that the code makes now."""
+
+from dataclasses import replace
+
+import command_page
+import decode_pages
+import fault_pages
+import lookup_pages
+import pytest
+import report_page
+from markdown_tables import FOLDER
+
+from tritgold.decode.diffusion_presets import PRESETS
+from tritgold.kv_cache.kv_scheme import SCHEMES
+from tritgold.sparsity.rules import SPARSITY_RULES
+from tritgold_conformance.cli import main
+from tritgold_conformance.faults import FAULTS, fault, graph
+from tritgold_conformance.report import json_schema
+
+
+def test_pages_are_what_the_code_says_now() -> None:
+    made = lookup_pages.pages()
+    assert lookup_pages.there() == made.keys() - {"commands.md", "report-schema.md"}, "run make lookup"
+    stale = [name for name, text in made.items() if (FOLDER / name).read_text(encoding="utf-8") != text]
+    assert stale == [], "run make lookup"
+
+
+def test_there_is_a_page_for_everything_that_has_a_name() -> None:
+    there = lookup_pages.there()
+    for folder, names in (
+        ("faults", FAULTS),
+        ("decode-presets", PRESETS),
+        ("kv-schemes", SCHEMES),
+        ("sparsity-rules", SPARSITY_RULES),
+        ("modes", [mode.name for mode, _, _ in decode_pages.modes()]),
+    ):
+        found = {page for page in there if page.startswith(f"{folder}/")}
+        assert found == {f"{folder}/{name}.md" for name in [*names, "README"]}
+
+
+def test_every_area_level_and_model_has_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fault_pages.undescribed() == set()
+    monkeypatch.delitem(fault_pages.LEVELS, "steps")
+    assert fault_pages.undescribed() == {"steps"}
+
+
+def test_a_page_of_a_fault_has_all_that_the_fault_says() -> None:
+    shown = fault("silu")
+    page = fault_pages.page(shown)
+    assert shown.summary in page
+    assert shown.looks_like in page
+    assert all(report in page for report in shown.seen_in)
+    assert "change = _gate(_silu, unless" in page
+    assert "def _silu(g: np.ndarray)" in page
+    assert "five times the perplexity" in page  # of the test of the reported case
+
+
+def test_what_changes_in_a_fault_changes_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = replace(fault("silu"), looks_like="a | b", seen_in=(), invisible_on=("prefill",))
+    monkeypatch.setattr(graph, "FAULTS", (changed,))
+    page = fault_pages.page(changed)
+    assert r"| what it looks like | a \| b |" in page
+    assert "| seen in | no public report known |" in page
+    assert "| invisible on | one prefill from position 0; only pieces and steps show it |" in page
+
+
+def test_the_code_of_every_fault_is_found() -> None:
+    for known in FAULTS.values():
+        assert "change = " in fault_pages.code_of(known), known.name
+    with pytest.raises(LookupError, match="of the area attention, and not in"):
+        fault_pages.code_of(replace(fault("silu"), area="attention"))
+
+
+def test_a_name_written_nowhere_or_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed = replace(fault("silu"), name="unheard-of")
+    monkeypatch.setattr(graph, "FAULTS", (renamed,))
+    with pytest.raises(LookupError, match="written 0 times"):
+        fault_pages.code_of(renamed)
+
+
+def test_every_command_and_option_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = command_page.command_page()
+    for name, command in main.commands.items():
+        assert f"## tritgold {name}\n" in page
+        for option in command.params:
+            assert all(f"`{word}" in page or f", {word}" in page for word in option.opts if word.startswith("--"))
+    monkeypatch.setattr(main.commands["env"], "help", "Another text.")
+    assert command_page.command_page() != page
+
+
+def test_every_part_of_the_report_is_on_the_page() -> None:
+    page = report_page.report_page()
+    for name, part in json_schema()["$defs"].items():
+        told = page.split(f"## {name}\n")[1].split("\n## ")[0]
+        assert all(f"| `{field}` |" in told for field in part.get("properties", {})), name
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"$ref": "#/$defs/Level"}, "[Level](#level)"),
+        ({"enum": [1, "a"]}, "`1`, `a`"),
+        ({"anyOf": [{"type": "number"}, {"type": "null"}]}, "number or null"),
+        ({"type": "array", "items": {"type": "integer"}}, "array of integer"),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, "object, each value string"),
+        ({}, "anything"),
+    ],
+)
+def test_types_in_words(given: dict[str, object], expected: str) -> None:
+    assert report_page.kind(given) == expected
+
+
+def test_what_a_docstring_says_of_several_names_goes_to_each() -> None:
+    class Documented:
+        """Head.
+
+        first, second: both
+            of them.
+        third: one.
+
+        And more.
+        """
+
+    found = decode_pages.described(Documented, ("first", "second", "third"))
+    assert found == {"first": "both of them.", "second": "both of them.", "third": "one."}
