@@ -97,6 +97,7 @@ plots: $(VENV)/.dev ## the tables and plots of docs/data anew
 	$(BIN)/python plots/kv_error.py
 	$(BIN)/python plots/sparsity.py
 	$(BIN)/python plots/diffusion_thresholds.py
+	$(BIN)/python plots/block_diffusion_strip.py
 	$(BIN)/python plots/bench.py
 	$(BIN)/python plots/diagnosis.py
 	$(BIN)/python docs/measured_tables.py

@@ -166,12 +166,18 @@ def run(steps: list[Block], folder: Path) -> int:
 
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:
+    """As a reader's Python is there: its modules can be imported, and are forgotten again."""
     before = Path.cwd()
     os.chdir(folder)
+    sys.path.insert(0, str(folder))
     try:
         yield
     finally:
+        sys.path.remove(str(folder))
         os.chdir(before)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
 
 
 def _code(block: Block, variables: dict[str, object]) -> None:

@@ -1,6 +1,7 @@
 """Every block of the pages that is Python or a command runs, and prints what it shows; and the runner can fail."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +22,19 @@ def test_every_block_of_the_page_runs_and_prints_what_it_shows(page: Path, tmp_p
     excused = len(re.findall(r"^ *<!-- not run: .*\n *```+(?:python|console|sh)$", text, re.MULTILINE))
     written = len(re.findall(r"^ *<!-- file: .*\n *```+(?:python|console|sh)$", text, re.MULTILINE))
     assert ran == opened - excused - written
+
+
+def test_modules_of_a_page_are_its_own(tmp_path: Path) -> None:
+    for number in ("1", "2"):
+        folder = tmp_path / number
+        folder.mkdir()
+        text = page(
+            "<!-- file: module_of_a_page.py -->",
+            *("```python", f"NUMBER = {number}", "```"),
+            *("```python", ">>> from module_of_a_page import NUMBER", ">>> NUMBER", number, "```"),
+        )
+        assert ran(text, folder) == 1
+    assert str(folder) not in sys.path
 
 
 def page(*lines: str) -> str:
