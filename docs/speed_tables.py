@@ -21,7 +21,9 @@ Row = dict[str, Any]
 
 def bench() -> str:
     """Every report: what it was measured on, its rows, its pictures."""
-    found = [_report(path) for path in sorted((FOLDER / "data").glob("bench-*.json"))]
+    threads = sorted((FOLDER / "images").glob("bench-*-by-threads*.svg"))
+    found = [f"![Tokens a second by threads](images/{path.name})" for path in threads]
+    found += [_report(path) for path in sorted((FOLDER / "data").glob("bench-*.json"))]
     return "\n\n".join(found) or "No report is there."
 
 
