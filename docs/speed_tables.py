@@ -112,10 +112,10 @@ def front() -> str:
             share = f"{mine['share']:.0%}" if mine["share"] is not None else ""
             what = FRONT[r["row"]].format(f"{x:,}")
             speeds = (_short(mine["per_second"]), _short(r["per_second"]), f"**{r['ratio']:.1f}**")
-            link = f"[report](docs/data/{path.name})"
+            link = f"[in the report](docs/data/{path.name})"
             found[r["row"], f"{x:9}", r["threads"]] = (what, r["threads"], *speeds, share, link)
     lines = [found[key] for key in sorted(found)]
-    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "of the memory's speed", "command in the")
+    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "of the memory's speed", "command")
     return table(head, lines)
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 SOURCE = DATA / "kv-error.json"
 EXACT = "f32"  # what the others are compared with: an error of 0 has no place on a logarithmic axis
+OTHER = "the rest"
 FAMILY = {
     "plain floats": ("f16", "bf16", "fp8"),
     "ggml's blocks": ("q8", "q5", "q4", "hadamard-inner-q4"),
@@ -17,7 +18,7 @@ FAMILY = {
     "KIVI": ("kivi",),
     "affine": ("affine", "hadamard", "a4"),
     "TurboQuant": ("turboquant",),
-    "split": ("split",),
+    OTHER: ("split",),
 }
 Styles = dict[str, tuple[str, str]]
 
@@ -27,7 +28,7 @@ def styles(names: list[str]) -> Styles:
     found: dict[str, list[str]] = {family: [] for family in FAMILY}
     for name in names:
         fits = [(len(start), family) for family, starts in FAMILY.items() for start in starts if name.startswith(start)]
-        found[max(fits)[1]].append(name)
+        found[max(fits, default=(0, OTHER))[1]].append(name)
     return {
         name: (COLOURS[number], MARKERS[place])
         for number, members in enumerate(found.values())
