@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats lookup docs measurements diagnosis forms plots clean
+.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats lookup docs measurements diagnosis forms plots broken-engine clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -59,7 +59,7 @@ models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=trainin
 
 formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
 	$(BIN)/python docs/format_pages.py
-	$(BIN)/python plots/byte_maps.py
+	$(BIN)/python plots byte_maps
 
 lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) anew
 	$(BIN)/python docs/lookup_pages.py
@@ -93,19 +93,21 @@ forms: $(VENV)/.dev ## the forms of docs/xla-cpu.md timed anew, one thread (five
 	mv build/xla-forms.json docs/data/xla-forms.json
 	$(MAKE) plots
 
-plots: $(VENV)/.dev ## the tables and plots of docs/data anew
-	$(BIN)/python plots/kv_error.py
-	$(BIN)/python plots/sparsity.py
-	$(BIN)/python plots/diffusion_thresholds.py
-	$(BIN)/python plots/block_diffusion_strip.py
-	$(BIN)/python plots/bench.py
-	$(BIN)/python plots/diagnosis.py
+plots: $(VENV)/.dev ## the figures and tables of docs/ anew, from the reports in docs/data
+	$(BIN)/python plots
 	$(BIN)/python docs/measured_tables.py
+
+broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engine.c with one mistake, judged
+	mkdir -p build
+	sed 's/h \* kv_heads \/ heads/h % kv_heads/' docs/examples/engine.c > build/engine.c
+	$(CC) -O2 -std=c99 -o build/engine build/engine.c -lm
+	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
+	$(BIN)/python plots checked
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
 	$(BIN)/python -m tritgold_conformance.golden_outputs
 	$(BIN)/python -m tritgold_conformance.model_card
-	$(BIN)/python plots/training_curves.py
+	$(BIN)/python plots training_curves activations
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 with venv found; on Debian: apt install python3 python3-venv" >&2; exit 1; }

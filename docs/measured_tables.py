@@ -24,6 +24,7 @@ PAGES = (
     "xla-cpu.md",
     "peers-judged.md",
     "diagnosis.md",
+    "../README.md",
 )
 MIB = 1 << 20
 
@@ -171,6 +172,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "xla-forms": speed_tables.forms,
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
+    "front-speed": speed_tables.front,
 }
 
 

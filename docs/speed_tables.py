@@ -16,12 +16,15 @@ KINDS = {
     "operations": "a decode step, operation by operation",
     "ways": "ways to multiply, by tokens",
 }
+FRONT = {"decode": "decoding behind {} positions", "prefill": "a prompt of {} tokens"}
 Row = dict[str, Any]
 
 
 def bench() -> str:
     """Every report: what it was measured on, its rows, its pictures."""
-    found = [_report(path) for path in sorted((FOLDER / "data").glob("bench-*.json"))]
+    threads = sorted((FOLDER / "images").glob("bench-*-by-threads*.svg"))
+    found = [f"![Tokens a second by threads](images/{path.name})" for path in threads]
+    found += [_report(path) for path in sorted((FOLDER / "data").glob("bench-*.json"))]
     return "\n\n".join(found) or "No report is there."
 
 
@@ -91,6 +94,28 @@ def ratios() -> str:
     (usual, _), *_ = Counter(line[3] for line in lines).most_common(1)
     lines.sort(key=lambda line: (line[3] != usual, line[3], line[2], line[0], line[1]))
     head = ("row", "case", "threads", "with", "xla, tokens/s", "llama.cpp", "ratio", "of the roof", "shape")
+    return table(head, lines)
+
+
+def front() -> str:
+    """Of the front page: decoding and prompts of the 2B shape as usually run, the newest figure of each case."""
+    found: dict[tuple[str, str, int], tuple[object, ...]] = {}
+    for path in sorted((FOLDER / "data").glob("bench-2b-4t*.json"), key=lambda p: json.loads(p.read_bytes())["date"]):
+        report = json.loads(path.read_bytes())
+        own = {(r["row"], str(r["case"]), r["threads"]): r for r in report["results"] if r["engine"] == "xla"}
+        jax = tuple(int(n) for n in report["machine"]["packages"].get("jax", "0").split(".")[:2])
+        for r in report["results"]:
+            if r["ratio"] is None or r["row"] not in FRONT or _flags(report) or jax < (0, 12):
+                continue
+            mine = own[r["row"], str(r["case"]), r["threads"]]
+            x = next(iter(r["case"].values()))
+            share = f"{mine['share']:.0%}" if mine["share"] is not None else ""
+            what = FRONT[r["row"]].format(f"{x:,}")
+            speeds = (_short(mine["per_second"]), _short(r["per_second"]), f"**{r['ratio']:.1f}**")
+            link = f"[in the report](docs/data/{path.name})"
+            found[r["row"], f"{x:9}", r["threads"]] = (what, r["threads"], *speeds, share, link)
+    lines = [found[key] for key in sorted(found)]
+    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "of the memory's speed", "command")
     return table(head, lines)
 
 

@@ -1,6 +1,6 @@
 """Draws docs/images/block-diffusion-strip.svg, the block of docs/learn/block-diffusion.md, pass by pass.
 
-``python plots/block_diffusion_strip.py`` decodes and draws. The decoding is the plain loop of that page, the whole
+``python plots block_diffusion_strip`` decodes and draws. The decoding is the plain loop of that page, the whole
 block read anew in each pass; a test holds it to tritgold's engine. The golden arithmetic is the same bits everywhere,
 and so is the picture.
 """
@@ -17,7 +17,7 @@ from tritgold.model import forward
 from tritgold.portable_math import exp, pairwise_sum
 from tritgold.tokenizer import Tokenizer
 
-IMAGE = Path(__file__).parents[1] / "docs" / "images" / "block-diffusion-strip.svg"
+IMAGES, NAME = Path(__file__).parents[1] / "docs" / "images", "block-diffusion-strip.svg"
 PROMPT, THRESHOLD, BLOCK, SUB_BLOCK = "In the beginning God created", 0.15, 32, 8
 
 LEFT, TOP, CELL, HEIGHT, STEP = 66, 84, 42, 26, 36  # pixels
@@ -128,10 +128,6 @@ def svg() -> str:
     return "\n".join([f'{head} role="img">', title, ground, *parts, "</svg>", ""])
 
 
-def main() -> None:
+def main(images: Path = IMAGES) -> None:
     """Write the picture."""
-    IMAGE.write_text(svg(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    (images / NAME).write_text(svg(), encoding="utf-8")

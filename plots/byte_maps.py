@@ -80,11 +80,12 @@ SHOWN = {
 }
 
 
-def main() -> None:
+def main(images: Path = FOLDER.parent) -> None:
     """Write every picture."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = images / FOLDER.name
+    folder.mkdir(parents=True, exist_ok=True)
     for name in EXAMPLES:
-        (FOLDER / f"{name}.svg").write_text(svg(name), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(svg(name), encoding="utf-8")
 
 
 def svg(name: str) -> str:

@@ -5,23 +5,25 @@ is on the diagonal and needs no name; a wrong one is numbered and stands below. 
 apart: shapes do too.
 """
 
-import json
+import textwrap
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
+from drawing import COLOURS, DATA, EVERYWHERE, IMAGES, Row, begin, caption, read, save
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-ROOT = Path(__file__).parents[1]
-DATA, IMAGE = ROOT / "docs/data", ROOT / "docs/images/diagnosis.svg"
 MODELS = ("kjv-ar", "kjv-dlm", "seeded", "llama", "untied")
 LEVELS = {"trace": "from traces", "statistics": "from statistics alone", "logits": "from logits alone"}
-RIGHT, WRONG, NONE, UNSEEN = "#0072B2", "#D55E00", "#CC79A7", "#999999"  # Okabe and Ito's
-Rows = list[dict[str, Any]]
+RIGHT, WRONG, NONE, UNSEEN = COLOURS[0], COLOURS[1], COLOURS[3], COLOURS[7]
+KINDS = (
+    ("named, or among faults that say the same", RIGHT, "s"),
+    ("another fault named: numbered", WRONG, "o"),
+    ("called none of the known", NONE, "D"),
+    ("the level does not show it", UNSEEN, "|"),
+)
+LINE = 0.14  # inches of a miss below a panel
+Rows = list[Row]
 
 
 def faults(rows: Rows) -> dict[str, str]:
@@ -43,8 +45,8 @@ def bands(axes: Axes, areas: list[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def matrix(axes: Axes, rows: Rows, title: str, models: int) -> None:
-    """One level. Marks are as large as the share of the models that they stand for."""
+def matrix(axes: Axes, rows: Rows, title: str, models: int) -> int:
+    """One level; returns how many lines of misses stand below. Marks are as large as the share of the models."""
     of = faults(rows)
     place = {name: n for n, name in enumerate(of)}
     none, unseen = len(of) + 4, len(of) + 10
@@ -70,34 +72,29 @@ def matrix(axes: Axes, rows: Rows, title: str, models: int) -> None:
     seen = [row for row in rows if row["visible"]]
     right = sum(row["right"] for row in seen)
     axes.set(xlim=(-2, unseen + 2), ylim=(len(of) + 1, -2), ylabel="the fault that the engine has")
-    axes.set_title(f"{title}: {right} of {len(seen)}", fontsize=11)
-    axes.set_xlabel("what was named", fontsize=9)
+    axes.set_title(f"{title}: {right} of {len(seen)}")
     bands(axes, list(of.values()))
-    text = "\n".join(lines) or "no other fault was named"
-    axes.text(0, -0.36, text, transform=axes.transAxes, fontsize=7, va="top", linespacing=1.4)
+    listed = [part for line in lines for part in textwrap.wrap(line, 88, subsequent_indent="    ")]
+    axes.set_xlabel("what was named")
+    shown = "\n".join(listed or ["no other fault was named"])
+    axes.annotate(shown, (0, 0), (-40, -78), "axes fraction", "offset points", va="top", fontsize=7, linespacing=1.4)
+    return len(listed)
 
 
-def main() -> None:
-    """Three panels over all models."""
-    reports = [json.loads((DATA / f"diagnosis-{name}.json").read_text(encoding="utf-8")) for name in MODELS]
-    rows = [row for report in reports for row in report["matrix"]]
-    order = {name: n for n, name in enumerate(faults([row for report in reports for row in report["matrix"]]))}
+def main(images: Path = IMAGES) -> None:
+    """A panel for each level, over all models."""
+    sources = [DATA / f"diagnosis-{name}.json" for name in MODELS]
+    rows = [row for source in sources for row in read(source)["matrix"]]
+    order = {name: n for n, name in enumerate(faults(rows))}
     rows.sort(key=lambda row: order[row["fault"]])
-    mpl.rcParams["svg.hashsalt"] = "tritgold"  # the same picture has the same bytes
-    figure, panels = plt.subplots(1, len(LEVELS), figsize=(18, 9.5))
+    figure, panels = begin(len(LEVELS), 5.8, 0.9)
+    lines = 0
     for axes, (level, title) in zip(panels, LEVELS.items(), strict=True):
-        matrix(axes, [row for row in rows if row["level"] == level], title, len(MODELS))
-    for label, colour, marker in (
-        ("named, or among faults that say the same", RIGHT, "s"),
-        ("another fault named: numbered", WRONG, "o"),
-        ("called none of the known", NONE, "D"),
-        ("the level does not show it", UNSEEN, "|"),
-    ):
-        panels[0].scatter([], [], color=colour, marker=marker, s=28, label=label)
-    figure.legend(loc="upper center", ncols=4, fontsize=9, frameon=False)
-    figure.subplots_adjust(left=0.06, right=0.99, top=0.9, bottom=0.36, wspace=0.22)
-    IMAGE.parent.mkdir(exist_ok=True)
-    figure.savefig(IMAGE, metadata={"Date": None})
+        lines += matrix(axes, [row for row in rows if row["level"] == level], title, len(MODELS))
+    figure.set_figheight(figure.get_figheight() + LINE * lines)
+    handles = [Line2D([], [], color=c, marker=m, linestyle="", label=label) for label, c, m in KINDS]
+    said = "Faults of engines, and what was named; rows and columns are faults by area."
+    save(figure, images / "diagnosis.svg", caption(said, EVERYWHERE, sources), handles, 1)
 
 
 if __name__ == "__main__":

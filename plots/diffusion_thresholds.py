@@ -1,62 +1,43 @@
-"""Block diffusion on kjv-dlm by threshold, from its report in docs/data: docs/images/diffusion-thresholds.svg."""
+"""Block diffusion by threshold, from docs/data/diffusion-thresholds.json: docs/images/diffusion-thresholds.svg."""
 
-import json
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
+from drawing import COLOURS, DATA, EVERYWHERE, IMAGES, MARKERS, Row, begin, caption, read, save
 from matplotlib.axes import Axes
 
-ROOT = Path(__file__).parents[1]
-DATA, IMAGE = ROOT / "docs/data/diffusion-thresholds.json", ROOT / "docs/images/diffusion-thresholds.svg"
-WAYS = {
-    "fast-dllm-v2": ("C0", "o-"),
-    "fast-dllm-v2-dual": ("C0", "s--"),
-    "small-block": ("C1", "o-"),
-    "iterative": ("C2", "o-"),
-    "adaptive": ("C2", "s--"),
-    "iterative, no limit": ("C3", "o-"),
-    "adaptive, no limit": ("C3", "s--"),
-    "llada": ("C4", "o-"),
-    "dream": ("C5", "o-"),
-    "greedy": ("C7", "--"),
-}
+SOURCE = DATA / "diffusion-thresholds.json"
 
 
-def draw(axes: Axes, report: dict[str, Any], figure: str, title: str) -> None:
-    """A line for each way; greedy, which has no threshold, is level."""
-    for way, (colour, style) in WAYS.items():
+def draw(axes: Axes, report: Row, figure: str, title: str, label: str) -> None:
+    """A line for each way; one that has no threshold is level."""
+    for number, way in enumerate(dict.fromkeys(row["way"] for row in report["rows"])):
         points = [(row["threshold"], row[figure]) for row in report["rows"] if row["way"] == way]
-        if way == "greedy":
-            axes.axhline(points[0][1], color=colour, linestyle=style, linewidth=1, label=way)
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
+        if points[0][0] is None:
+            axes.axhline(points[0][1], color=colour, linestyle=":", label=way)
         else:
-            axes.plot(
-                *zip(*points, strict=True), style, color=colour, label=way, markersize=3.5, linewidth=1, alpha=0.85
-            )
-    axes.set(xlabel="threshold", title=title)
-    axes.grid(alpha=0.3)
+            style = f"{marker}{'--' if number % 2 else '-'}"
+            axes.plot(*zip(*points, strict=True), style, color=colour, label=way, markersize=4, alpha=0.85)
+    axes.set(xlabel="threshold, probability", ylabel=label, title=title)
+    axes.grid()
 
 
-def main() -> None:
+def main(images: Path = IMAGES) -> None:
     """Tokens a forward, forwards a block, agreement with one token a pass, and what kjv-ar thinks of the text."""
-    report = json.loads(DATA.read_text(encoding="utf-8"))
-    mpl.rcParams["svg.hashsalt"] = "tritgold"  # the same picture has the same bytes
-    figure, ((first, second), (third, fourth)) = plt.subplots(2, 2, figsize=(12, 8), constrained_layout=True)
-    draw(first, report, "tokens_per_forward", "tokens a forward")
+    report = read(SOURCE)
+    figure, (first, second, third, fourth) = begin(4, 2.6, 0.9)
+    draw(first, report, "tokens_per_forward", "Speed: tokens a forward pass", "tokens a forward")
     first.set_yscale("log")
-    first.set_yticks([0.5, 1, 2, 5, 10, 20, 32], labels=["0.5", "1", "2", "5", "10", "20", "32"])
+    ticks = (0.5, 1, 2, 5, 10, 20, 32)
+    first.set_yticks(ticks, labels=[f"{tick:g}" for tick in ticks])
     first.minorticks_off()
-    draw(second, report, "forwards_per_block", "forwards a block, that which keeps it included")
-    draw(third, report, "same", "share of tokens as with one token a pass")
+    draw(second, report, "forwards_per_block", "Passes a block, the one that keeps it included", "forwards a block")
+    draw(third, report, "same", "Tokens as with one token a pass", "share of tokens")
     third.set_ylim(-0.03, 1.03)
-    draw(fourth, report, "nats", "how unlikely kjv-ar finds the text, nats a token")
-    fourth.set_ylim(1.8, 7.6)
-    figure.legend(*first.get_legend_handles_labels(), loc="outside right center", fontsize=9)
-    IMAGE.parent.mkdir(exist_ok=True)
-    figure.savefig(IMAGE, metadata={"Date": None})
+    draw(fourth, report, "nats", "Quality: how unlikely kjv-ar finds the text (less is better)", "nats a token")
+    said = f"Block diffusion of {report['model']}, {report['openings']} openings of {report['tokens']} tokens."
+    handles = first.get_legend_handles_labels()[0]
+    save(figure, images / "diffusion-thresholds.svg", caption(said, EVERYWHERE, [SOURCE]), handles, 2)
 
 
 if __name__ == "__main__":

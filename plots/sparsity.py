@@ -1,48 +1,40 @@
-"""Cosine against measured sparsity, from docs/data/sparsity-cosine.json: docs/images/sparsity.svg."""
+"""Cosine against measured sparsity, from docs/data/sparsity-cosine.json: docs/images/sparsity.svg.
 
-import json
+A rule whose report has several rows with one parameter is a line; the others are points.
+"""
+
+from collections import Counter
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
+from drawing import COLOURS, DATA, EVERYWHERE, IMAGES, MARKERS, Row, begin, caption, read, save
 from matplotlib.axes import Axes
 
-ROOT = Path(__file__).parents[1]
-DATA, IMAGE = ROOT / "docs/data/sparsity-cosine.json", ROOT / "docs/images/sparsity.svg"
-SWEEPS = {"top_k": ("C0", "o"), "threshold": ("C1", "s")}
-OTHERS = {
-    "adaptive": ("C2", "D"),
-    "entropy": ("C2", "^"),
-    "q_sparse": ("C3", "o"),
-    "q_sparse:keep=0.5,group=32": ("C3", "s"),
-    "q_sparse:rescale=false": ("C3", "D"),
-    "a4_8": ("C4", "o"),
-}
-ATTENTION = {
-    "attention_top_k:k=128": ("C5", "o"),
-    "attention_top_k:k=64": ("C5", "s"),
-    "attention_threshold:threshold=0.01": ("C6", "D"),
-    "attention_window": ("C7", "^"),
-    "attention_dynamic": ("C8", "v"),
-}
+SOURCE = DATA / "sparsity-cosine.json"
+SWEEP = 3  # rows of a rule that make a line
+NOTHING_LOST = ("none", "zero_skipping")  # the dense model itself
 
 
-def draw(axes: Axes, rows: list[dict[str, Any]], title: str) -> None:
-    """Sweeps as lines, other rules as points."""
-    for name, (colour, marker) in SWEEPS.items():
-        points = sorted((r["sparsity"], r["cosine"]) for r in rows if r["rule"].startswith(f"{name}:"))
-        if points:
-            axes.plot(*zip(*points, strict=True), marker + "-", color=colour, label=name, markersize=4, linewidth=1)
-    for name, (colour, marker) in (OTHERS | ATTENTION).items():
-        for row in rows:
-            if row["rule"] == name:
-                axes.plot(row["sparsity"], row["cosine"], marker, color=colour, label=name)
-    axes.set(xlabel="measured sparsity", title=title, xlim=(-0.03, 1.03), ylim=(0.6, 1.02))
-    axes.grid(alpha=0.3)
+def label(rule: str, counts: Counter[str]) -> str:
+    """The line or the point that a row belongs to."""
+    family = rule.partition(":")[0]
+    return family if counts[family] >= SWEEP and not rule.startswith("q_sparse") else rule
+
+
+def draw(axes: Axes, rows: list[Row], names: list[str], title: str) -> None:
+    """Sweeps as lines, other rules as points; each looks the same in every panel."""
+    counts = Counter(row["rule"].partition(":")[0] for row in rows)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row["rule"] not in NOTHING_LOST:
+            found.setdefault(label(row["rule"], counts), []).append((row["sparsity"], row["cosine"]))
+    for name, points in found.items():
+        at = names.index(name) if name in names else names.append(name) or len(names) - 1
+        style = MARKERS[(at + at // len(COLOURS)) % len(MARKERS)] + ("-" if len(points) > 1 else "")
+        axes.plot(*zip(*sorted(points), strict=True), style, color=COLOURS[at % len(COLOURS)], label=name)
+    axes.set(xlabel="measured sparsity, share of zeros", title=title, xlim=(-0.03, 1.03), ylim=(0.6, 1.02))
+    axes.set_ylabel("cosine with the dense result")
+    axes.grid()
 
 
 def closed_form(axes: Axes) -> None:
@@ -51,27 +43,26 @@ def closed_form(axes: Axes) -> None:
     edges = [n / 50 for n in range(101)]
     shares = [2 * normal.cdf(t) - 1 for t in edges]
     cosines = [(1 - p + 2 * t * normal.pdf(t)) ** 0.5 for p, t in zip(shares, edges, strict=True)]
-    axes.plot(shares, cosines, color="grey", linewidth=3, alpha=0.4, label="closed form")
+    axes.plot(shares, cosines, color="grey", linewidth=4, alpha=0.4, label="closed form of top_k")
 
 
-def main() -> None:
+def main(images: Path = IMAGES) -> None:
     """Gaussian activations, Gaussian attention, the logits of kjv-ar."""
-    measured = json.loads(DATA.read_text(encoding="utf-8"))
-    mpl.rcParams["svg.hashsalt"] = "tritgold"  # the same picture has the same bytes
-    figure, (first, second, third) = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
-    closed_form(first)
-    draw(first, measured["activations"], "Gaussian activations")
-    draw(second, measured["attention"], "Gaussian attention, 512 keys")
-    draw(third, measured["model"], "logits of kjv-ar")
-    first.set_ylabel("cosine with the dense result")
-    found = {
-        label: line
-        for axes in (first, second, third)
-        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    measured = read(SOURCE)
+    figure, panels = begin(3, 2.6, 1.3)
+    closed_form(panels[0])
+    names: list[str] = []
+    parts = {
+        "activations": "Gaussian activations",
+        "attention": "Gaussian attention, 512 keys",
+        "model": "Logits of kjv-ar",
     }
-    figure.legend(found.values(), found.keys(), loc="outside right center", fontsize=8)
-    IMAGE.parent.mkdir(exist_ok=True)
-    figure.savefig(IMAGE, metadata={"Date": None})
+    for axes, (part, title) in zip(panels, parts.items(), strict=True):
+        draw(axes, measured[part], names, title)
+    handles = {h.get_label(): h for axes in panels for h in axes.get_legend_handles_labels()[0]}
+    said = "What zeroing activations or attention costs; up and to the right is better."
+    shown = caption(said, EVERYWHERE, [SOURCE])
+    save(figure, images / "sparsity.svg", shown, list(handles.values()), 2)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ strip = script()
 
 
 def test_the_strip_is_what_the_script_draws() -> None:
-    assert strip.IMAGE.read_text(encoding="utf-8") == strip.svg(), "run make plots"
+    assert (strip.IMAGES / strip.NAME).read_text(encoding="utf-8") == strip.svg(), "run make plots"
 
 
 def test_the_strip_shows_what_the_engine_decodes() -> None:

@@ -1,7 +1,9 @@
 """The wheel as a user gets it: built, looked into, installed outside the repository, run. `make check` runs these."""
 
+import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -52,6 +54,30 @@ def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
     assert wheel.stat().st_size < 5_000_000
 
 
+def test_the_data_of_the_wheel_are_at_most_5_megabytes(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        data = [info.file_size for info in archive.infolist() if not info.filename.endswith((".py", ".typed"))]
+    assert 2_000_000 < sum(data) < 6_000_000, "two models of 2.3 MB, their texts, and hashes of the cases"
+    assert wheel.stat().st_size < 5_000_000
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """As pip does where there is no wheel: name, members and bytes are those of the wheel of the repository."""
+    build = [sys.executable, "-m", "build", "--outdir", str(tmp_path)]
+    subprocess.run([*build, "--sdist", str(ROOT)], check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    for file in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "tests/test_docs.py"):
+        assert (source / file).exists(), file
+    subprocess.run([*build, "--wheel", str(source)], check=True, capture_output=True)
+    again = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as here, zipfile.ZipFile(again) as there:
+        assert there.namelist() == here.namelist()
+        assert [name for name in here.namelist() if here.read(name) != there.read(name)] == []
+
+
 def test_every_source_file_is_in_the_wheel(wheel: Path) -> None:
     held = set(names(wheel))
     for folder in ("reference", "accelerated", "conformance"):
@@ -69,7 +95,21 @@ def test_the_hashes_of_the_conformance_cases_are_in_the_wheel(wheel: Path) -> No
 
 def run(binaries: Path, *command: str) -> subprocess.CompletedProcess[str]:
     arguments = [str(binaries / command[0]), *command[1:]]
-    return subprocess.run(arguments, cwd=binaries.parent, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(arguments, cwd=binaries.parent, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_installed_package_is_the_release_and_none_of_it_is_the_repository(installed: Path) -> None:
+    (project,) = [line for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines() if "version = " in line][
+        :1
+    ]
+    assert run(installed, "tritgold", "--version").stdout.split()[-1] == project.split('"')[1]
+    code = (
+        "import tritgold, tritgold_conformance, sys; print(tritgold.__file__, tritgold_conformance.__file__, *sys.path)"
+    )
+    shown = run(installed, "python", "-c", code).stdout
+    assert str(installed.parent) in shown
+    assert str(ROOT) not in shown
 
 
 def test_the_installed_command_judges(installed: Path) -> None:
