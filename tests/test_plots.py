@@ -73,7 +73,7 @@ def test_every_script_draws(rebuilt: dict[str, dict[str, str]]) -> None:
 
 
 def test_every_figure_names_its_machine_and_the_digest_of_each_report() -> None:
-    """Byte maps and the strip of a block are drawn of the code itself; they have no report, and not matplotlib's form."""
+    """Byte maps and the strip of a block are drawn of the code itself, without report and matplotlib."""
     drawing = script("drawing")
     of_reports = [path for path in IMAGES.glob("*.svg") if "Matplotlib v" in path.read_text("utf-8")]
     assert len(of_reports) > 10

@@ -126,7 +126,7 @@ def append_each(
     """The cache with k and v, float32 [sequences, kv_heads, head_dim], one row a sequence at its own position."""
 
     def one(sequence: jax.Array, cache: KvCache) -> KvCache:
-        row = (lax.dynamic_slice_in_dim(of_all, sequence, 1) for of_all in (k, v))
-        return append(cache, scheme, layer, positions[sequence], *row, sequence)
+        own_k, own_v = (lax.dynamic_slice_in_dim(of_all, sequence, 1) for of_all in (k, v))
+        return append(cache, scheme, layer, positions[sequence], own_k, own_v, sequence)
 
     return lax.fori_loop(0, k.shape[0], one, cache)
