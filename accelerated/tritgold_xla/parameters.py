@@ -134,7 +134,7 @@ def _stack_linear(
         if tuple(weight.shape) != (out, in_):
             raise _shape_error(at, weight.shape, (out, in_))
         trits, scales[index] = _trits(at, weight)
-        for stacked, packed in zip((bits, negatives), planes.pack(trits), strict=True):
+        for stacked, packed in zip((bits, negatives), planes.packed(trits), strict=True):
             stacked[index] = np.asarray(packed)
         if progress is not None:
             progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)

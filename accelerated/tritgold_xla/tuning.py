@@ -129,7 +129,7 @@ def tune(
 def _fastest(out: int, in_: int, tokens: int, say: Callable[[str], None]) -> Choice:
     say(f"tuning {out} x {in_}, {tokens} tokens")
     rng = np.random.default_rng(158)
-    packed = [planes.pack(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(_MATRICES)]
+    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(_MATRICES)]
     weights = Planes(*(jax.numpy.stack(arrays) for arrays in zip(*packed, strict=True)))
     codes = jax.numpy.asarray(rng.integers(-127, 128, (_MATRICES, tokens, in_), dtype=np.int8))
     ways = [way for way in FORMULATIONS.values() if way.name != "plain" or out * in_ * tokens <= _PLAIN]

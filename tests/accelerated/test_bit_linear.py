@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import tritgold.layers.bit_linear as golden
 from tritgold.quantize import absmax_int8
+from tritgold_xla import planes
 from tritgold_xla.bit_linear import PackedLinear, bit_linears, quantize
 from tritgold_xla.choice import Choices
 from tritgold_xla.flags import jit
 from tritgold_xla.formulations import Planes
-from tritgold_xla.planes import pack
 
 _quantize = jit(quantize)
 
@@ -39,7 +39,7 @@ def test_equals_golden_on_any_shape(shape, spread, seed):
     assert np.asarray(finite).all()
     np.testing.assert_array_equal(got_codes, codes)
     np.testing.assert_array_equal(got_scale, scale)
-    packed = PackedLinear(Planes(*pack(trits)), np.float32(1))
+    packed = PackedLinear(Planes(*planes.packed(trits)), np.float32(1))
     acc, _ = _bit_linear(codes, scale, packed, rule="multiply")
     assert acc.dtype == np.int32
     np.testing.assert_array_equal(acc, golden.accumulate(codes, trits))
@@ -56,7 +56,7 @@ def test_outputs_are_golden_bits_alone_and_before_a_residual(tokens, rule, weigh
     residual = rng.standard_normal((tokens, 53)).astype(np.float32)
     codes, scale = absmax_int8(x)
     expected = golden.apply_scales(golden.accumulate(codes, trits), scale, w, rule)
-    packed = PackedLinear(Planes(*pack(trits)), w)
+    packed = PackedLinear(Planes(*planes.packed(trits)), w)
     _, out = _bit_linear(codes, scale, packed, rule=rule)
     np.testing.assert_array_equal(np.asarray(out).view(np.int32), expected.view(np.int32))
     np.testing.assert_array_equal(_residual(x, packed, residual, rule=rule), residual + expected)

@@ -8,7 +8,7 @@ from tritgold_xla import planes
 from tritgold_xla.flags import jit
 from tritgold_xla.formulations import FORMULATIONS, Planes
 
-_pack, _unpack = planes.pack, jit(planes.unpack)
+_pack, _unpack = planes.packed, jit(planes.unpack)
 _shuffle, _bit_planes = jit(planes.shuffle), jit(planes.bit_planes)
 
 
