@@ -147,13 +147,17 @@ class _Step:
         golden, candidate = _by_token(self.name, array), _by_token(self.name, engine)
         difference = np.where(wrong, np.abs(candidate.astype(np.float64) - golden), -1.0)
         worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
+        at = [int(i) for i in worst]
+        if self.name.endswith(".probs"):
+            head, key = divmod(at[1], array.shape[2])
+            at = [head, at[0], key]
         return Comparison(
             self.name,
             "fails",
             compared=int(array.size),
             differing=int((array != engine).sum()),
             max_abs=float(difference.max()),
-            worst=[int(i) for i in worst],
+            worst=at,
             golden=float(golden[worst]),
             engine=float(candidate[worst]),
             what=classify(golden, candidate, wrong),

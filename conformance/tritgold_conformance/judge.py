@@ -19,12 +19,13 @@ from tritgold_conformance.free_running import FreeRunning, compare_traces
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.logits import Explained, LogitsVerdict, explain_trace, judge_logits
 from tritgold_conformance.notes import logits_note, operations_note, trace_note, unknown_names
+from tritgold_conformance.other_modes import matched_mode
 from tritgold_conformance.report import LEVELS, FreeRun, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
 from tritgold_conformance.spread import trace_spread
 from tritgold_conformance.statistics_level import judge_statistics
 from tritgold_conformance.teacher_forced import judge_operations
-from tritgold_conformance.text import TextVerdict, judge_text
+from tritgold_conformance.text import Completion, TextVerdict, judge_text
 from tritgold_conformance.ties import BrokenTie, follow_ties
 from tritgold_conformance.vectors import judge_vectors
 
@@ -77,6 +78,8 @@ class _Judgement:
         self.explanations: list[Explained] = []
         self.free: FreeRunning | None = None
         self.text: TextVerdict | None = None
+        self.given_logits: dict[str, np.ndarray] = {}
+        self.completions: list[Completion | None] = []
         self.mode = mode_id(golden.arithmetic)
         self.trace: dict[str, np.ndarray] = {}
         self.given: dict[str, dict[str, float]] = {}  # statistics
@@ -126,6 +129,7 @@ class _Judgement:
             statistics=side_by_side(self.golden.trace.arrays, self.trace, self.given),
             repeat=self.command(model, options, None),
             reproduce=self.command(model, options, first),
+            matches=self.other_mode(),
         )
 
     def files(self) -> None:
@@ -269,11 +273,11 @@ class _Judgement:
             return
         self.say("next tokens")
         tokens = self.golden.tokens
-        completions = [self.engine.complete(tokens[: n + 1]) for n in range(len(tokens))]
-        if not any(completions):
+        self.completions = [self.engine.complete(tokens[: n + 1]) for n in range(len(tokens))]
+        if not any(self.completions):
             self.levels["text"] = Level(status="not assessed", note="the engine gave no next tokens")
             return
-        self.text = judge_text(self.golden, completions)
+        self.text = judge_text(self.golden, self.completions)
         self.levels["text"] = Level(
             status="failed" if self.text.failing else "passed",
             compared=len(self.text.positions),
@@ -290,12 +294,20 @@ class _Judgement:
         if verdict.passed and verdict.positions:
             self.explanations.append(_explanation(verdict, self.golden, self.explanations))
         self.logits.append(verdict)
+        self.given_logits[path] = logits
         self.levels[level] = Level(
             status="passed" if verdict.passed else "failed",
             compared=len(verdict.positions),
             failed=sum(not p.passed for p in verdict.positions) or int(not verdict.passed),
             note=verdict.problem or logits_note(verdict),
         )
+
+    def other_mode(self) -> str:
+        """The mode that its logits and its text match, where they fail by the one that they were judged by."""
+        if all(self.levels[name].status != "failed" for name in ("logits", "continued", "steps", "text")):
+            return ""
+        self.say("other modes")
+        return matched_mode(self.golden, self.given_logits, self.completions)
 
     def first_divergence(self) -> Comparison | None:
         """The first failure in execution order: of reading bytes, of those on golden inputs, of the free run."""

@@ -27,8 +27,8 @@ def trace_note(free: FreeRunning, unknown: list[str], hidden: bool) -> str:
     if hidden:
         blind = f"{int(free.blind.sum())} of {len(free.blind)} positions"
         notes.append(
-            f"the trace shows no codes: {blind} see one near a tie, where a broken tie and a bug look alike, and are held "
-            "to what breaking ties at random does to the golden model's own trace"
+            f"the trace shows no codes: {blind} see one near a tie, where a broken tie and a bug look alike, "
+            "and are held to what breaking ties at random does to the golden model's own trace"
         )
     if unknown:
         notes.append(unknown_names(unknown))

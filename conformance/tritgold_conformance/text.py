@@ -155,7 +155,8 @@ def _explained(
 def _position(
     t: int, golden: np.ndarray, token: int, given: np.ndarray, shown: np.ndarray, moves: Moves | None
 ) -> TextPosition:
-    best, floor = int(np.argmax(golden)), LOGIT_NOISE * float(np.abs(golden).max())
+    best, size = int(np.argmax(golden)), max(float(np.abs(golden).max()), float(np.finfo(np.float32).tiny))
+    floor = LOGIT_NOISE * size
     noise = floor if moves is None else max(floor, moves.largest)
     off = np.where(shown, np.abs(given - golden), 0.0)
     worst = float(off.max()) if shown.any() else None
@@ -166,7 +167,9 @@ def _position(
         at = int(np.argmax(excess))
         problem = f"log-probability of token {at} is {given[at]:.6g}, golden {golden[at]:.6g}"
     elif moves is not None and rms > max(floor, moves.rms):
-        problem = f"log-probabilities are off by {rms:.2g} nats, root mean square; broken ties move them by {moves.rms:.2g}"
+        problem = (
+            f"log-probabilities are off by {rms:.2g} nats, root mean square; broken ties move them by {moves.rms:.2g}"
+        )
     elif shown.any() and (hidden := np.flatnonzero(~shown & (golden > given[shown].min() + 2 * noise))).size:
         at = int(hidden[np.argmax(golden[hidden])])
         problem = f"token {at} is not shown, though its log-probability {golden[at]:.6g} is among the highest"

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
-from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.golden import embedded_model
+from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.cli import main
 from tritgold_conformance.engine import Candidate, load_engine
