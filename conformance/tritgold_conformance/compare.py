@@ -165,6 +165,17 @@ def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance)
     )
 
 
+def place(name: str, worst: list[int]) -> str:
+    """Where an element lies, in words where an array has three axes that are easily taken for one another.
+
+    >>> place("layers.0.probs [scores of 200]", [3, 5, 2]), place("logits", [5, 2])
+    ('head 3, position 5, key 2', '[5, 2]')
+    """
+    if name.partition(" [")[0].endswith(".probs") and len(worst) == 3:
+        return ", ".join(f"{axis} {at}" for axis, at in zip(("head", "position", "key"), worst, strict=True))
+    return str(worst)
+
+
 def refused(name: str, golden: np.ndarray, problem: str) -> Comparison:
     """The failing Comparison of two things that cannot be compared."""
     return Comparison(name, "fails", compared=int(golden.size), what=problem, why="it must be comparable at all")

@@ -22,6 +22,7 @@ from tritgold.formats.untrusted_text import printable
 from tritgold_conformance import forms, guard
 from tritgold_conformance.engines import SECONDS, WAYS
 from tritgold_conformance.forms import Forms
+from tritgold_conformance.settings import Settings
 
 if TYPE_CHECKING:
     from tritgold_conformance.golden import GoldenRun
@@ -92,21 +93,29 @@ class Engine(Protocol):
     def versions(self) -> Any:
         """{name: version}, for the report."""
 
-    def prepare(self, golden: "GoldenRun") -> None:
-        """Told once what will be asked, for engines that are asked once (ours)."""
-
 
 class Candidate:
     """An engine seen by the judge.
 
     Whatever it returns is copied, for it may use its buffers again, and is refused where it has another form than
     was asked for (``forms``); whatever it prints goes to stderr; whatever it raises, SystemExit included, becomes an
-    EngineError with the original as its cause. seconds: how long one call may take, see ``limited``. config: of the
-    model, by which shapes are known; ``prepare`` says it too.
+    EngineError with the original as its cause; what it changes for the whole process is its own (``settings``).
+    seconds: how long one call may take, see ``limited``. config: of the model, by which shapes are known; ``prepare``
+    says it too. settings: those with which the engine was made. asked_once: it has a ``prepare`` of ours, which is told
+    the golden run; a stranger's class is never shown that.
     """
 
-    def __init__(self, engine: object, spec: str = "", seconds: float = 0, config: ModelConfig | None = None) -> None:
+    def __init__(
+        self,
+        engine: object,
+        spec: str = "",
+        seconds: float = 0,
+        config: ModelConfig | None = None,
+        settings: Settings | None = None,
+        asked_once: bool = False,
+    ) -> None:
         self._engine, self._seconds, self._forms = engine, seconds, Forms(config)
+        self._settings, self._asked_once = settings or Settings(), asked_once
         self.spec = spec or self.name
 
     @property
@@ -143,9 +152,10 @@ class Candidate:
         return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
     def prepare(self, golden: "GoldenRun") -> None:
-        """Tell it what the judge will ask."""
+        """Tell it what the judge will ask, where it is an engine that is asked once."""
         self._forms = Forms(golden.checkpoint.config)
-        self._call("prepare", lambda _: None, golden)
+        if self._asked_once:
+            self._call("prepare", lambda _: None, golden)
 
     def reset(self) -> None:
         """Forget every token."""
@@ -198,7 +208,8 @@ class Candidate:
 
     def _attribute(self, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
         """An attribute may be a property, which is code of the engine's too."""
-        with contained(f"reading its {name}", f"engine {type(self._engine).__name__}", "engine-failed"):
+        engine = f"engine {type(self._engine).__name__}"
+        with self._settings.theirs(), contained(f"reading its {name}", engine, "engine-failed"):
             return convert(getattr(self._engine, name, default))
 
     def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
@@ -206,7 +217,7 @@ class Candidate:
             return None
         what, engine = f"{method} {thing}".strip(), f"engine {self.name}"
         with limited(self._seconds, what, engine):
-            with contained(what, engine, "engine-failed"):
+            with self._settings.theirs(), contained(what, engine, "engine-failed"):
                 try:
                     value = getattr(self._engine, method)(*args)
                 except NotImplementedError:
@@ -293,10 +304,12 @@ def load_engine(
         return Candidate(opener(checkpoint, room, say=say), spec, config=config)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
-        return Candidate(opener(checkpoint, model, seconds), spec, config=config)
+        return Candidate(opener(checkpoint, model, seconds), spec, config=config, asked_once=True)
     if spec.startswith("cmd:"):
         opener = importlib.import_module("tritgold_conformance.engines.command").open_command
-        return Candidate(opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec, config=config)
+        return Candidate(
+            opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec, config=config, asked_once=True
+        )
     if spec.startswith(("http:", "https:")):
         opener = importlib.import_module("tritgold_conformance.engines.http_server").open_server
         return Candidate(opener(spec, config, seconds), spec, config=config)
@@ -305,11 +318,24 @@ def load_engine(
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=WAYS)
     if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
         sys.path.insert(0, os.getcwd())
-    what, thing = "making it", f"engine {spec}"
-    with limited(seconds, what, thing), contained(what, thing, "engine-load"):
-        engine = getattr(importlib.import_module(module), name)(str(model))
-    candidate = Candidate(engine, spec, seconds, config)
+    what, thing, settings = "making it", f"engine {spec}", Settings()
+    with limited(seconds, what, thing), settings.theirs(), contained(what, thing, "engine-load"):
+        made = _class(module, name, thing)
+        engine = made(str(model))
+    candidate = Candidate(engine, spec, seconds, config, settings)
     if not any(candidate.has(method) for method in JUDGED):
         expected = f"one of {', '.join(JUDGED)}"
         raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
     return candidate
+
+
+def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
+    """The class of ``module:Class``. What is not there is said in a line; what fails inside it, with its traceback."""
+    what, hint = "", "it is looked for in the current folder and on the Python path"
+    try:
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that it imports itself
+        what = f"making it failed: ModuleNotFoundError: {error}"
+    raise EngineError(what, kind="engine-load", thing=thing, hint=hint)

@@ -17,13 +17,15 @@ from tritgold_conformance.error_map import error_map
 from tritgold_conformance.files import judge_files
 from tritgold_conformance.free_running import FreeRunning, compare_traces
 from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.logits import Explained, LogitsVerdict, judge_logits
+from tritgold_conformance.logits import Explained, LogitsVerdict, explain_trace, judge_logits
 from tritgold_conformance.notes import logits_note, operations_note, trace_note, unknown_names
+from tritgold_conformance.other_modes import matched_mode
 from tritgold_conformance.report import LEVELS, FreeRun, Level, Report, Side, Verdict
 from tritgold_conformance.speed import measure_speed
+from tritgold_conformance.spread import trace_spread
 from tritgold_conformance.statistics_level import judge_statistics
 from tritgold_conformance.teacher_forced import judge_operations
-from tritgold_conformance.text import TextVerdict, judge_text
+from tritgold_conformance.text import Completion, TextVerdict, judge_text
 from tritgold_conformance.ties import BrokenTie, follow_ties
 from tritgold_conformance.vectors import judge_vectors
 
@@ -76,6 +78,8 @@ class _Judgement:
         self.explanations: list[Explained] = []
         self.free: FreeRunning | None = None
         self.text: TextVerdict | None = None
+        self.given_logits: dict[str, np.ndarray] = {}
+        self.completions: list[Completion | None] = []
         self.mode = mode_id(golden.arithmetic)
         self.trace: dict[str, np.ndarray] = {}
         self.given: dict[str, dict[str, float]] = {}  # statistics
@@ -93,11 +97,10 @@ class _Judgement:
         if shows_codes:
             self.follow(())
         self.prefill()
-        if not shows_codes:
-            self.follow(self.logits[0].ties if self.logits else ())
-        self.free_run(strict=shows_codes or not self.logits or self.logits[0].allowed is None)
+        self.free_run(strict=shows_codes or self.followed_by_logits())
         self.continued()
-        self.steps()
+        if "steps" not in self.levels:
+            self.steps()
         self.next_tokens()
         verdict = _verdict(self.levels)
         timed = with_speed and verdict == "conforms"
@@ -126,6 +129,7 @@ class _Judgement:
             statistics=side_by_side(self.golden.trace.arrays, self.trace, self.given),
             repeat=self.command(model, options, None),
             reproduce=self.command(model, options, first),
+            matches=self.other_mode(),
         )
 
     def files(self) -> None:
@@ -183,14 +187,35 @@ class _Judgement:
         if self.ties:
             self.explanations.append(Explained(self.followed["logits"], self.ties))
 
+    def followed_by_logits(self) -> bool:
+        """Follow the ties that logits tell of, of a trace without codes; whether no tie can be hidden any more.
+
+        They are those of the prefill, or of the trace itself, or token by token. What no ties explain is wrong.
+        """
+        searched = not self.broken()
+        if not self.logits and "logits" in self.trace:
+            why, told = explain_trace(self.golden, self.trace, searched)
+            self.follow(why.ties)
+            self.explanations += [why] if why.allowed is not None else []
+            return told
+        if not self.logits and self.trace:
+            self.steps()
+        told = self.logits[0] if self.logits else None
+        self.follow(told.ties if told else ())
+        return told is not None and told.allowed is None and (told.passed or searched)
+
+    def broken(self) -> bool:
+        """Whether the engine is known to compute wrongly: then no ties are searched for."""
+        return any(level.status == "failed" for name, level in self.levels.items() if name != "files")
+
     def free_run(self, strict: bool) -> None:
-        """strict: ties are known. Otherwise nothing behind the first quantiser that hides its codes is judged."""
+        """strict: ties are known. Otherwise they may hide where the trace shows no codes."""
         if not self.trace:
             lacks = _BOUNDS if self.mode == LLAMA_CPP_Q8_K.id else "the engine shows no trace()"
             self.levels["trace"] = Level(status="not assessed", note=lacks)
             return
-        hidden = next((n for n in self.golden.trace.arrays if n.endswith(".codes") and n not in self.trace), "")
-        free = compare_traces(self.followed.arrays, self.trace, len(self.golden.tokens), until="" if strict else hidden)
+        spread = None if strict else trace_spread(self.golden)
+        free = compare_traces(self.followed.arrays, self.trace, len(self.golden.tokens), spread)
         free.ties = self.ties
         unknown = sorted(self.trace.keys() - self.golden.trace.arrays.keys())
         self.levels["trace"] = Level(
@@ -199,7 +224,7 @@ class _Judgement:
             failed=int(free.divergence is not None),
             not_assessed=len(free.missing),
             absent=free.missing,
-            note=trace_note(free, unknown, "" if strict else hidden),
+            note=trace_note(free, unknown, hidden=not strict),
         )
         self.free = free
 
@@ -248,11 +273,11 @@ class _Judgement:
             return
         self.say("next tokens")
         tokens = self.golden.tokens
-        completions = [self.engine.complete(tokens[: n + 1]) for n in range(len(tokens))]
-        if not any(completions):
+        self.completions = [self.engine.complete(tokens[: n + 1]) for n in range(len(tokens))]
+        if not any(self.completions):
             self.levels["text"] = Level(status="not assessed", note="the engine gave no next tokens")
             return
-        self.text = judge_text(self.golden, completions)
+        self.text = judge_text(self.golden, self.completions)
         self.levels["text"] = Level(
             status="failed" if self.text.failing else "passed",
             compared=len(self.text.positions),
@@ -265,17 +290,24 @@ class _Judgement:
         if logits is None:
             self.levels[level] = Level(status="not assessed", note=absent)
             return
-        broken = any(known.status == "failed" for known in self.levels.values())
-        verdict = judge_logits(path, self.golden, logits, self.explanations, search=not broken)
+        verdict = judge_logits(path, self.golden, logits, self.explanations, search=not self.broken())
         if verdict.passed and verdict.positions:
             self.explanations.append(_explanation(verdict, self.golden, self.explanations))
         self.logits.append(verdict)
+        self.given_logits[path] = logits
         self.levels[level] = Level(
             status="passed" if verdict.passed else "failed",
             compared=len(verdict.positions),
             failed=sum(not p.passed for p in verdict.positions) or int(not verdict.passed),
             note=verdict.problem or logits_note(verdict),
         )
+
+    def other_mode(self) -> str:
+        """The mode that its logits and its text match, where they fail by the one that they were judged by."""
+        if all(self.levels[name].status != "failed" for name in ("logits", "continued", "steps", "text")):
+            return ""
+        self.say("other modes")
+        return matched_mode(self.golden, self.given_logits, self.completions)
 
     def first_divergence(self) -> Comparison | None:
         """The first failure in execution order: of reading bytes, of those on golden inputs, of the free run."""

@@ -1,6 +1,6 @@
 """Logits at every position: how far, why, and whether it would matter to a reader of the text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -119,6 +119,20 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
         return Explained(golden.logits, allowed=allowed, largest=largest)
     resolved = resolve_ties(golden, logits, LOGIT_NOISE)
     return Explained(resolved.logits, resolved.ties)
+
+
+def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool = True) -> tuple[Explained, bool]:
+    """The broken ties that a trace's own logits tell of, where it shows no codes; and whether no tie can be hidden.
+
+    None can where they explain the logits, or were searched for in vain: what no ties explain is wrong.
+    """
+    rows = trace.get("logits")
+    if rows is None or incomparable(golden.logits, rows):
+        return Explained(golden.logits), False
+    logits = np.asarray(rows, np.float64)
+    why = explain(golden, logits, (), search)
+    told = why.allowed is None and (search or first_off(why.logits, logits, LOGIT_NOISE, 0) is None)
+    return why, told
 
 
 def _problem(positions: list[Position], why: Explained, logits: np.ndarray) -> str:

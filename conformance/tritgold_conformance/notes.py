@@ -15,8 +15,8 @@ def operations_note(comparisons: list[Comparison]) -> str:
     return ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
 
 
-def trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
-    """The divergence, or the noise. hidden: the quantiser behind which nothing was judged."""
+def trace_note(free: FreeRunning, unknown: list[str], hidden: bool) -> str:
+    """The divergence, or the noise. hidden: codes are not shown, and no logits told which ties broke."""
     if free.divergence:
         return f"first divergence: {free.divergence.name}: {free.divergence.what}"
     notes = []
@@ -25,7 +25,11 @@ def trace_note(free: FreeRunning, unknown: list[str], hidden: str) -> str:
     if free.ties:
         notes.append(f"broken ties followed: {len(free.ties)}")
     if hidden:
-        notes.append(f"from {hidden} on a broken tie and a bug look alike: the trace shows no codes")
+        blind = f"{int(free.blind.sum())} of {len(free.blind)} positions"
+        notes.append(
+            f"the trace shows no codes: {blind} see one near a tie, where a broken tie and a bug look alike, "
+            "and are held to what breaking ties at random does to the golden model's own trace"
+        )
     if unknown:
         notes.append(unknown_names(unknown))
     return "; ".join(notes)

@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tritgold_conformance.compare import Comparison
+from tritgold_conformance.compare import Comparison, place
 from tritgold_conformance.diagnosis import render as diagnosis
 from tritgold_conformance.free_running import FreeRunning
 from tritgold_conformance.report import Problem, Report, Side, Xfail
 from tritgold_conformance.reports.safe import COMMAND, terminal
+from tritgold_conformance.reports.says import other_mode, verdict_words
 from tritgold_conformance.speed import RUNS
 
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
@@ -60,8 +61,11 @@ def render(report: Report, console: Console) -> None:
     if report.xfail is not None:
         _xfail(report.xfail, console)
     style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
-    said = f"{terminal(report.engine.name)} {_VERDICTS.get(report.verdict, report.verdict)}"
-    console.print(f"\n[{style}]{said}.[/]")
+    said = f"{terminal(report.engine.name)}{': ' if report.verdict == 'nothing was checked' else ' '}"
+    said += _VERDICTS.get(report.verdict, verdict_words(report))
+    console.print(f"\n[{style}]{said}.[/]", soft_wrap=True)
+    if report.matches:
+        console.print(f"[bold]{terminal(other_mode(report))}[/]", soft_wrap=True)
     if report.exit_code:
         console.print(f"To see this alone: [bold]{terminal(report.reproduce, COMMAND)}[/]", soft_wrap=True)
     if report.diagnosis is not None:
@@ -103,7 +107,8 @@ def _levels(report: Report) -> Table:
 def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
     console.print(f"\n[bold red]{heading}: {terminal(first.name)}[/]: {terminal(first.what)}")
     if first.worst and first.engine is not None and first.golden is not None:
-        console.print(f"  worst at {first.worst}: engine {first.engine:.9g}, golden {first.golden:.9g}")
+        where = terminal(place(first.name, first.worst))
+        console.print(f"  worst at {where}: engine {first.engine:.9g}, golden {first.golden:.9g}")
     console.print(f"  allowed: {terminal(first.why)}")
 
 

@@ -123,6 +123,7 @@ class Report(msgspec.Struct, kw_only=True):
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
     repeat: the command that makes this report again; reproduce: the one that shows the first divergence.
+    matches: another mode by which all its logits and its text pass, where they fail by ``mode``; else empty.
     problem: where it could not be judged, and there alone: then no level is assessed, and what nobody knows is empty.
     """
 
@@ -151,6 +152,7 @@ class Report(msgspec.Struct, kw_only=True):
     diagnosis: Diagnosis | None = None
     xfail: Xfail | None = None
     problem: Problem | None = None
+    matches: str = ""
 
     @property
     def exit_code(self) -> int:

@@ -19,7 +19,8 @@ from tritgold_conformance.compare import Comparison
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.spread import Coin
 
-RUNS, FACTOR, FLOOR = 4, 4.0, 2e-5
+# With 4 runs, one of 250 right engines had an extreme behind a tie that no coin broke.
+RUNS, FACTOR, FLOOR = 6, 4.0, 2e-5
 # A share of zeros moves by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
 COUNTED = 4
 WHY = f"{FACTOR:g} x what breaking ties at random does to the golden model's own, at least {FLOOR:g} of the rms"

@@ -19,9 +19,11 @@ from tritgold_conformance.case_vectors.draft import Draft, Group, trits
 from tritgold_conformance.case_vectors.flags import fails, shows, with_fault
 from tritgold_conformance.case_vectors.groups import all_drafts, expected
 from tritgold_conformance.compare import Bound, Comparison, Exact, TieAwareCodes, Ulp
+from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.diagnosis.whole import predicted_logits
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.judge import judge
 from tritgold_conformance.teacher_forced import judge_operations
@@ -132,6 +134,10 @@ def test_an_int16_sum_shows_from_259_products_of_one_sign_on_and_never_on_random
     assert not [name for name in shown if "random" in name or name.endswith("same-sign-128")]
     for judged in (judge_operations, judge_vectors):  # rows of at most 256 cannot show it, and nothing says they did
         assert not failing(subject("int16-wraps"), judged)
+    run, faults = golden("seeded", TOKENS), [FAULTS["int16-wraps"], FAULTS["silu"]]
+    found = diagnose(run, Candidate(Shown(subject("int16-wraps"), TOKENS)), "seeded", faults=faults)
+    assert found.clean
+    assert found.could_not_see == ["int16-wraps"]
 
 
 def test_an_offset_from_the_sum_of_the_floats_leaves_something_of_zero_weights() -> None:

@@ -568,3 +568,24 @@ def test_warnings_are_one_line_each_and_an_error_only_where_asked(model: Path, t
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert line.startswith("TritgoldWarning: ")
+
+
+def test_an_engine_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "needs_another.py").write_text("import nomod")
+    for engine, traced in (("nomod:X", False), ("nomod.deeper:X", False), ("needs_another:X", True)):
+        result = call("check", "--model", "seeded", "--engine", engine)
+        assert result.exit_code == 3
+        assert "ModuleNotFoundError" in result.stderr
+        assert ("Traceback" in result.stderr) is traced
+
+
+def test_whoever_reads_only_the_first_lines_is_told_of_no_error(tmp_path: Path) -> None:
+    saved = tmp_path / "r.json"
+    call("check", "--model", "seeded", "--engine", "reference", "--tokens", 3, "--no-speed", "--report", saved)
+    words = [sys.executable, "-m", "tritgold_conformance", "report", str(saved)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writing)
+    assert done.stderr == ""

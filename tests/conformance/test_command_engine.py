@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -375,3 +376,18 @@ def test_a_fault_in_c_is_found(c_engine: Path, golden: GoldenRun, model: Path, t
     assert report.first_divergence is not None
     assert report.first_divergence.name == "layers.0.attn_in.codes"
     assert "truncation" in report.first_divergence.what
+
+
+@pytest.mark.parametrize("where", ["$TMPDIR/x", "$1/x", "$2/../x"])
+def test_what_is_written_beside_the_answer_is_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(process, "SCRATCH", 1 << 20)
+    inputs, outputs, scratch = (tmp_path / name for name in ("inputs", "outputs", "scratch"))
+    for folder in (inputs, outputs, scratch):
+        folder.mkdir()
+    (inputs / "model").write_bytes(bytes(3 << 20))  # what lay there before is not the program's
+    for count, refused in ((1 << 19, False), (2 << 20, True)):
+        words = ["sh", "-c", f"head -c {count} /dev/zero > {where}", "sh", str(inputs), str(outputs)]
+        with pytest.raises(EngineError, match="TMPDIR included") if refused else nullcontext():
+            process.run_program(words, outputs, 20, 1000, scratch)

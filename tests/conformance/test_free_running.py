@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tritgold_conformance.compare import place
 from tritgold_conformance.free_running import NOISE, compare_traces
 
 RNG = np.random.default_rng(0)
@@ -133,6 +134,16 @@ def test_non_finite_diverges(bad: float) -> None:
     outcome = compare_traces(golden, engine, TOKENS)
     assert outcome.divergence is not None
     assert "non-finite" in outcome.divergence.what
+
+
+def test_a_wrong_weight_of_attention_has_a_head_a_position_and_a_key() -> None:
+    golden = trace()
+    engine = copy(golden)
+    engine["layers.0.probs"][1, 4, 2] *= 1.5
+    outcome = compare_traces(golden, engine, TOKENS)
+    assert outcome.divergence is not None
+    assert outcome.divergence.worst == [1, 4, 2]
+    assert place(outcome.divergence.name, outcome.divergence.worst) == "head 1, position 4, key 2"
 
 
 def test_missing_arrays_are_counted_and_an_empty_comparison_says_so() -> None:

@@ -5,15 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from left_behind import sleeping
 
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance import guard
 from tritgold_conformance.report import read_report
+from tritgold_conformance.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 HELPERS = Path(__file__).with_name("helpers")
@@ -129,3 +132,40 @@ def test_usage_is_usage(model: Path, tmp_path: Path) -> None:
 
 def test_without_a_guard_nothing_is_told() -> None:
     guard.tell("left 0")  # no pipe: no error
+
+
+def test_what_an_engine_changes_for_its_process_is_its_own(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    words = [sys.executable, "-m", "tritgold_conformance", "check", "--engine", "process_engines:ChangesTheProcess"]
+    path = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "conformance"))])
+    done = subprocess.run(
+        [*words, "--model", str(model), "--tokens", "3", "--no-speed", "--report", "here.md"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path / "scratch")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here.md").is_file()
+
+
+def test_settings_are_swapped_around_each_call() -> None:
+    before, settings = (np.geterr(), list(warnings.filters), Path.cwd()), Settings()
+
+    def changed() -> None:
+        with settings.theirs():
+            np.seterr(over="raise")
+            warnings.simplefilter("error")
+            os.chdir("/")
+            raise ValueError("its own")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="its own"):
+            changed()
+        assert (np.geterr(), list(warnings.filters), Path.cwd()) == before
+    with settings.theirs(), settings.theirs():
+        assert np.geterr()["over"] == "raise"
+        assert Path.cwd() == Path("/")
+    assert Path.cwd() == before[2]

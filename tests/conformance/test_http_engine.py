@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
+from tritgold.golden import embedded_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.cli import main
@@ -461,6 +462,28 @@ def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
     assert "held to the golden model's own spread" in report.levels["text"].note
     report = judge(golden, Candidate(Broken(golden, shown=10, shift=5.0)), "small")
     assert report.levels["text"].failed == COUNT
+
+
+class ModestlyOff:
+    """All is right but the log-probability of one token of each row, the n-th likeliest: off by 0.35."""
+
+    def __init__(self, golden: GoldenRun, n: int) -> None:
+        self.rows, self.n = log_probabilities(golden.logits), n
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        row = self.rows[len(tokens) - 1]
+        best = np.argsort(-row).tolist()[:20]
+        return best[0], {i: float(row[i]) - (0.35 if i == best[self.n] else 0.0) for i in best}
+
+
+def test_a_spread_of_the_unlikely_says_nothing_of_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritgold_conformance.text.SEARCHABLE", 0)
+    with embedded_model("seeded") as path:
+        golden = GoldenRun.of(open_checkpoint(path), judging_tokens(12, 259, seed=3))
+    report = judge(golden, Candidate(ModestlyOff(golden, 19)), "seeded")
+    assert report.levels["text"].status == "passed", "a control: broken ties move it by more"
+    report = judge(golden, Candidate(ModestlyOff(golden, 0)), "seeded")
+    assert report.levels["text"].failed > 6, report.levels["text"].note
 
 
 def test_tokens_alone_may_be_those_behind_broken_ties(golden: GoldenRun) -> None:

@@ -23,6 +23,7 @@ from tritgold_conformance.case_vectors.rules import rules
 from tritgold_conformance.compare import MISSING, Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
+OVERFLOW = "int16-wraps"  # the fault of which an engine that multiplies at all must have run a case
 UNSPECIFIED = "unspecified"  # what an engine says that has no word for why it refuses a file
 
 
@@ -39,9 +40,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All verdicts in the order of the folder."""
+    """All verdicts in the order of the folder. unknown: folders of answers that are of no group."""
 
     verdicts: list[Verdict]
+    unknown: list[str] = field(default_factory=list)
 
     def count(self, status: Status) -> int:
         """Cases of this status."""
@@ -70,9 +72,17 @@ class Judgement:
         return rules(by_status["failed"], by_status["passed"])
 
     @property
+    def without_overflow(self) -> bool:
+        """Products were answered, and of the cases whose sums leave int16 none: that is how overflows stay unseen."""
+        there_for = {v.status for v in self.verdicts if OVERFLOW in v.flags}
+        return there_for == {"not assessed"}
+
+    @property
     def exit_code(self) -> int:
-        """0: all that was assessed passed; 1: not; 5: nothing was assessed."""
-        return 1 if self.count("failed") else 0 if self.count("passed") else 5
+        """0: all that was assessed passed; 1: not; 5: nothing was assessed, or no sum that leaves int16."""
+        if self.count("failed"):
+            return 1
+        return 0 if self.count("passed") and not self.without_overflow else 5
 
 
 def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Judgement:
@@ -92,7 +102,13 @@ def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Ju
         raise EngineError(
             "no such case or group", kind="case-name", got=printable(repr(only)), hint="see manifest.json"
         )
-    return Judgement(verdicts)
+    return Judgement(verdicts, _unknown(answers, manifest))
+
+
+def _unknown(answers: Path, manifest: Manifest) -> list[str]:
+    """Folders with answers whose name is that of no group, misspelt for example."""
+    there = (file for name in (OUTPUTS, ANSWER) for depth in ("*", "*/*") for file in answers.glob(f"{depth}/{name}"))
+    return sorted({file.parent.relative_to(answers).as_posix() for file in there} - set(manifest.groups))
 
 
 def _judge_group(folder: Path, answers: Path, group: Cases) -> Iterator[Verdict]:

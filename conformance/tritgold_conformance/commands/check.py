@@ -11,6 +11,7 @@ from tritgold_conformance.engines import MODES, SECONDS, WAYS
 
 if TYPE_CHECKING:
     from tritgold_conformance.compare import Comparison
+    from tritgold_conformance.report import Report
 
 
 @click.command()
@@ -98,21 +99,37 @@ def check(
         verdict = judge(golden, engine, name, speed, options, say)
         if known is not None:
             verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
-        if ask and verdict.verdict == "does not conform":
+        if ask and verdict.verdict == "does not conform" and not verdict.matches:
+            from tritgold_conformance.diagnosis.answer import failing
             from tritgold_conformance.diagnosis.diagnose import diagnose
 
             try:
-                verdict.diagnosis = diagnose(golden, engine, name, unseen=False, say=say)
+                verdict.diagnosis = failing(diagnose(golden, engine, name, unseen=False, say=say))
             except EngineError as error:  # it is asked for more than was judged: the verdict stands
                 click.echo(f"no diagnosis: {printable(error, 500)}", err=True)
-        written.write_reports(verdict, report_files)
+    # Printed first: a disk that is full takes no verdict away.
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:
         from tritgold_conformance.render import render
 
         render(verdict, common.console())
-    sys.exit(verdict.exit_code)
+    sys.exit(verdict.exit_code if _written(verdict, report_files) else common.COULD_NOT_JUDGE)
+
+
+def _written(verdict: "Report", files: tuple[Path, ...]) -> bool:
+    """Whether every report could be written; what could not is said on stderr, and the others are written."""
+    from tritgold.errors import OutputError
+    from tritgold_conformance.reports.written import write_reports
+
+    done = True
+    for file in files:
+        try:
+            write_reports(verdict, [file])
+        except (OutputError, OSError, UnicodeEncodeError) as error:
+            common.say_error(f"OutputError: no report: {error}")
+            done = False
+    return done
 
 
 def _show_alone(outcomes: "list[Comparison | str]", only: str, as_json: bool) -> int:

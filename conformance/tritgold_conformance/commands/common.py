@@ -422,7 +422,10 @@ def leaving() -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except OSError as error:
         with suppress(OSError):
-            click.echo(f"OutputError: cannot write to standard output or standard error: {error.strerror}", err=True)
+            if error.errno != errno.EPIPE:  # whoever reads has read enough (head)
+                click.echo(
+                    f"OutputError: cannot write to standard output or standard error: {error.strerror}", err=True
+                )
         _drop_output()
         sys.exit(COULD_NOT_JUDGE)
 
@@ -462,6 +465,11 @@ def _print_traceback(error: BaseException) -> None:
 def echo(text: str) -> None:
     """One line on stdout, of text that may be a stranger's."""
     click.echo(_one_line(text))
+
+
+def say_error(text: str) -> None:
+    """The same on stderr."""
+    click.echo(_one_line(text), err=True)
 
 
 def _one_line(text: str) -> str:

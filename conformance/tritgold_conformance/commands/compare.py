@@ -81,6 +81,8 @@ def _walk(
         return compare_traces(first.arrays, second.arrays, tokens)
     from tritgold.errors import TraceError
     from tritgold_conformance.golden import GoldenRun
+    from tritgold_conformance.logits import explain_trace
+    from tritgold_conformance.spread import trace_spread
     from tritgold_conformance.ties import follow_ties
 
     with common.model_path(model) as path:
@@ -89,8 +91,11 @@ def _walk(
             expected = golden.trace.digest()
             what = "is not the golden trace of this model"
             raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
-        followed, ties = follow_ties(golden, second.arrays)
-    outcome = compare_traces(followed.arrays, second.arrays, tokens)
+        hides = any(name.endswith(".codes") and name not in second.arrays for name in golden.trace.arrays)
+        why, told = explain_trace(golden, second.arrays) if hides else (None, True)
+        followed, ties = follow_ties(golden, second.arrays, why.ties if why else ())
+        spread = None if told else trace_spread(golden)
+    outcome = compare_traces(followed.arrays, second.arrays, tokens, spread)
     outcome.ties = ties + outcome.ties
     return outcome
 

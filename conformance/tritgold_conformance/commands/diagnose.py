@@ -45,12 +45,14 @@ def diagnose(
     The golden model is run with every known fault, and what is nearest to the engine's output is named with its
     distance; or none is, and the first divergence stands alone. Several faults are found one after the other.
 
-    Exit code 0: there is nothing to explain. 1: there is. 3: it could not be judged. 5: nothing was checked.
+    Exit code 0: there is nothing to explain. 1: there is, or tritgold check says so. 3: it could not be judged.
+    5: nothing was checked.
     """
-    from tritgold_conformance.diagnosis.answer import to_json
+    from tritgold_conformance.diagnosis.answer import failing, to_json
     from tritgold_conformance.diagnosis.diagnose import diagnose as ask
     from tritgold_conformance.engine import load_engine
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
+    from tritgold_conformance.judge import judge
 
     with common.model_path(model) as path, common.progress() as say:
         checkpoint = reading.open(path)
@@ -59,7 +61,10 @@ def diagnose(
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         engine.prepare(golden)  # a program is then run once, and not for every question
-        found = ask(golden, engine, common.model_name(model), level, unseen=unseen, say=say)
+        name = common.model_name(model)
+        found = ask(golden, engine, name, level, unseen=unseen, say=say)
+        if found.clean and judge(golden, engine, name, with_speed=False, say=say).verdict == "does not conform":
+            found = failing(found)
     if as_json:
         click.echo(to_json(found).decode())
     else:

@@ -106,6 +106,8 @@ def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
         "passed": found.count("passed"),
         "failed": found.count("failed"),
         "not_assessed": found.count("not assessed"),
+        "no_such_groups": found.unknown,
+        "without_overflow": found.without_overflow,
         "suspects": found.suspects,
         "rules": found.rules,
         "failures": [
@@ -129,6 +131,10 @@ def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, 
     common.echo(", ".join(counts))
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
         common.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
+    for group in found.unknown:
+        common.echo(f"{answers / group}: there is no group of this name, and nothing in it was read")
+    if found.without_overflow:
+        common.echo("no case whose sums leave int16 was run: no pass, for that is how an overflow stays unseen")
     for series, rule in found.rules.items():
         common.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:SUSPECTS]:

@@ -7,9 +7,12 @@ import msgspec
 from tritgold_conformance.compare import Comparison
 
 SCHEMA = "tritgold.diagnosis/1"
-Verdict = Literal["nothing to explain", "named", "named in part", "none of the known faults", "nothing was checked"]
+Verdict = Literal[
+    "nothing to explain", "nothing found", "named", "named in part", "none of the known faults", "nothing was checked"
+]  # fmt: skip
 EXIT_CODES: dict[Verdict, int] = {
-    "nothing to explain": 0, "named": 1, "named in part": 1, "none of the known faults": 1, "nothing was checked": 5,
+    "nothing to explain": 0, "nothing found": 0, "named": 1, "named in part": 1, "none of the known faults": 1,
+    "nothing was checked": 5,
 }  # fmt: skip
 
 
@@ -60,7 +63,8 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     levels: that the engine gave. faults: found, in execution order; each is repaired before the next is looked for.
     unexplained: divergences that no known fault explains. ranking: the nearest candidates for the first divergence.
     could_not_see: faults that this run would not have shown; no_place: faults that this model has no place for. None
-    where it was not asked.
+    where it was not asked. within: what was passed over because broken ties could have made it: a diagnosis is told of
+    fewer ties than the judge. fails: the judge says that the engine does not conform.
     """
 
     schema: str = SCHEMA
@@ -76,11 +80,36 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     ranking: list[Ranked]
     could_not_see: list[str] | None = None
     no_place: list[str] | None = None
+    within: list[str] = []
+    fails: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to explain, 1 a fault, known or not, 5 nothing was checked."""
-        return EXIT_CODES[self.verdict]
+        """0 nothing to explain or nothing found, 1 a fault, known or not, or the judge's no, 5 nothing was checked."""
+        return EXIT_CODES[self.verdict] or int(self.fails)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was found that is farther off than broken ties explain."""
+        return self.verdict in ("nothing to explain", "nothing found")
+
+    @property
+    def nothing(self) -> str:
+        """The sentence of a clean one."""
+        if self.verdict == "nothing to explain":
+            return "Nothing to explain."
+        said = f"Nothing found beyond {'; '.join(self.within) or 'what a diagnosis allows'}."
+        return said + (
+            " The judge knows more of ties, and its verdict stands: it does not conform." if self.fails else ""
+        )
+
+
+def failing(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis of an engine that the judge says does not conform: then there is something to explain."""
+    diagnosis.fails = True
+    if diagnosis.verdict == "nothing to explain":
+        diagnosis.verdict = "nothing found"
+    return diagnosis
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

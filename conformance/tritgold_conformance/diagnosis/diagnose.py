@@ -68,6 +68,7 @@ def diagnose_evidence(
     local = Local(evidence, predictions.base, predictions.tolerances)
     say("candidates, operation by operation")
     found = search_operations(local, library) if local.sources else Found(local.base)
+    found.within += local.passed_over()
     if not found.unexplained:
         _whole_runs(evidence, found, library, predictions, say)
     if not found.unexplained and evidence.answers:
@@ -91,6 +92,7 @@ def diagnose_evidence(
         ranking=found.ranking,
         could_not_see=could_not,
         no_place=no_place,
+        within=found.within,
     )
 
 
@@ -112,7 +114,9 @@ def _verdict(evidence: Evidence, found: Found) -> Verdict:
         return "named in part" if found.faults else "none of the known faults"
     if not evidence.levels:
         return "nothing was checked"
-    return "named" if found.faults else "nothing to explain"
+    if found.faults:
+        return "named"
+    return "nothing found" if found.within else "nothing to explain"
 
 
 def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
@@ -155,9 +159,15 @@ class _Level:
             return True
         if self.level != "statistics" and not found.faults:
             golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
-            return judge_logits(self.level, golden, theirs).passed
+            verdict = judge_logits(self.level, golden, theirs)
+            if verdict.passed and verdict.allowed is not None:
+                found.within.append(f"what broken ties do to the golden model's own logits ({verdict.allowed:.2g})")
+            return verdict.passed
         r = self.measure(found.subject)
         if self.near(r, None):
+            if self.level == "statistics" and float(r.max()) > FLOOR:
+                name = list(self.evidence.statistics)[int(np.argmax(r))]
+                found.within.append(f"what broken ties do to statistics ({name} is off by {r.max():.2g} of its rms)")
             return True
         if found.faults and self.follows(found.subject, r, self.measure(self.predictions.base)):
             self._followed = found.subject

@@ -86,6 +86,15 @@ class Local:
         """Outputs that the golden model does not explain, in execution order."""
         return sorted((label for label, c in self.comparisons.items() if not c.passed), key=self.place)
 
+    def passed_over(self) -> list[str]:
+        """What passes only because ties may have broken among inputs that are not shown: the farthest, in words."""
+        hidden = [label for label, rule in self.rules.items() if rule.tolerance is None]
+        far = {label: self.off(label) for label in hidden if self.comparisons[label].passed}
+        label = max(far, key=lambda label: far[label], default=None)
+        if label is None or far[label] <= MATCH:
+            return []
+        return [f"{HIDDEN_MATCH:g} of a token where codes are not shown ({label[1]} is off by {far[label]:.2g})"]
+
     def _golden(self, source: str) -> None:
         """The golden model's own replay: the rules of every output, and which of them fail."""
         for name, tolerance, value in self._judged(source):

@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from tritgold_conformance.compare import place
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named
 from tritgold_conformance.reports.safe import terminal
 
@@ -23,8 +24,9 @@ def render(found: Diagnosis, console: Console) -> None:
     if found.unexplained and found.ranking:
         console.print(_ranking(found))
     if not found.faults and not found.unexplained:
-        style = "green" if found.levels else "yellow"
-        console.print(f"\n[{style}]{found.verdict.capitalize()}.[/]")
+        said = found.nothing if found.clean else f"{found.verdict.capitalize()}."
+        style = "yellow" if found.fails or not found.levels else "green"
+        console.print(f"\n[{style}]{terminal(said)}[/]", soft_wrap=True)
     if found.could_not_see is not None:
         _names("Known faults that this run could not have shown", found.could_not_see, console)
     if found.no_place:
@@ -34,7 +36,10 @@ def render(found: Diagnosis, console: Console) -> None:
 def _divergence(d: Divergence, heading: str, console: Console) -> None:
     where = [f"layer {d.layer}"] if d.layer is not None else []
     where += [f"position {d.position}"] if d.position is not None else []
-    where += [f"channel {d.channel}"] if d.channel is not None else []
+    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
+        where += [f"worst at {place(d.name, d.comparison.worst)}"]  # heads and keys, flat, are no channel
+    else:
+        where += [f"channel {d.channel}"] if d.channel is not None else []
     console.print(f"{heading}: [bold]{terminal(d.name)}[/] ({terminal(d.level)}; {', '.join(where) or 'as a whole'})")
     if d.what:
         console.print(f"  {terminal(d.what)}")

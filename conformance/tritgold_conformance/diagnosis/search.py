@@ -16,13 +16,14 @@ SHOWN = 10  # candidates of a ranking
 
 @dataclass
 class Found:
-    """What a search has so far. subject: the golden model with the faults that were found."""
+    """What a search has so far. subject: the golden model with the faults that were found. within: see Diagnosis."""
 
     subject: Subject
     faults: list[Named] = field(default_factory=list)
     unexplained: list[Divergence] = field(default_factory=list)
     ranking: list[Ranked] = field(default_factory=list)
     first: Divergence | None = None
+    within: list[str] = field(default_factory=list)
 
 
 def search_operations(local: Local, faults: Iterable[Fault]) -> Found:

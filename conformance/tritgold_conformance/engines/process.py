@@ -22,16 +22,21 @@ from tritgold_conformance.guard import MARK, kill_marked
 POLL = 0.05  # seconds between looks at the clock and at the folder
 TAIL = 4000  # bytes of what it printed that an error quotes
 MAX_FILES = 1000  # in the output folder; two are wanted
+SCRATCH = 1 << 30  # bytes that a program may write beside its answer, into its TMPDIR for example
+SCRATCH_FILES = 100_000
 
 
 def run_program(words: list[str], outputs: Path, seconds: float, size: int, scratch: Path) -> None:
     """Run a program to its end. What it prints is kept for the error alone.
 
-    outputs: its folder, which may grow to ``size`` bytes. scratch: its TMPDIR. Raises EngineError where it cannot be
+    outputs: its folder, which may grow to ``size`` bytes; what lies beside it, by SCRATCH more. scratch: its TMPDIR.
+    Raises EngineError where it cannot be
     started (``engine-load``), ends with anything but 0 (``engine-crash``), takes longer than ``seconds``
     (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). No process of it is left in any case.
     """
-    thing = f"engine {shlex.join(words[:-2])}"
+    thing, work = f"engine {shlex.join(words[:-2])}", outputs.parent
+    # Beside it lie the inputs, which may be large, and TMPDIR.
+    limits = ((outputs, size, MAX_FILES), (work, folder_size(work, SCRATCH_FILES) + size + SCRATCH, SCRATCH_FILES))
     with _started(words, scratch, thing) as process, selectors.DefaultSelector() as reading:
         assert process.stdout is not None
         reading.register(process.stdout, selectors.EVENT_READ)
@@ -45,9 +50,10 @@ def run_program(words: list[str], outputs: Path, seconds: float, size: int, scra
                 ended = process.poll() is not None  # a child of it may hold the pipe open for ever
                 if not is_open and not ended:
                     time.sleep(POLL)
-            if folder_size(outputs) > size:
-                what, hint = "wrote too much", _said(tail)
-                raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{size} bytes", hint=hint)
+            for folder, most, files in limits:
+                if folder_size(folder, files) > most:
+                    what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
+                    raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
             if ended:
                 break
             if time.monotonic() > deadline:
@@ -88,14 +94,18 @@ def _started(words: list[str], scratch: Path, thing: str) -> Iterator[subprocess
         process.stdout.close()
 
 
-def folder_size(folder: Path) -> int:
-    """Bytes in all files below a folder; links count as themselves. More than MAX_FILES count as endless."""
+def _place(folder: Path, outputs: Path) -> str:
+    return "output folder" if folder == outputs else "folders, TMPDIR included"
+
+
+def folder_size(folder: Path, most: int = MAX_FILES) -> int:
+    """Bytes in all files below a folder; links count as themselves. More than ``most`` files count as endless."""
     total, files, waiting = 0, 0, [] if folder.is_symlink() else [str(folder)]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 files += 1
-                if files > MAX_FILES:
+                if files > most:
                     return 1 << 62
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)

@@ -1,4 +1,8 @@
-"""Faults of the graph: another activation, a norm left out, a residual lost, a head that is none."""
+"""Faults of the graph: another activation, a norm left out, a residual lost, a head that is none.
+
+Biases that are ignored are none of them: no model of these families has any, and one that brings a bias is refused when
+it is loaded.
+"""
 
 import math
 from collections.abc import Callable, Mapping

@@ -39,7 +39,6 @@ MODEL_AREAS = ("packing", "scale", "activation", "accumulator", "graph", "attent
 # What an engine may show: everything; activations and logits, no single operations; statistics; logits alone.
 LEVELS = ("operations", "trace", "statistics", "logits")
 PAIR_LEVELS = ("operations", "trace")
-NOTHING = "nothing to explain"
 Picked = tuple[Fault, ...]
 
 
@@ -72,7 +71,7 @@ class Measurement:
     def _visible(self, faults: Picked, level: str) -> bool:
         """Whether the faults, without any noise, are seen at the level at all."""
         subject = self.with_faults(faults)
-        return subject is not None and self.named(self.evidence(subject), level, faults=[]).verdict != NOTHING
+        return subject is not None and not self.named(self.evidence(subject), level, faults=[]).clean
 
     def differ(self, pair: Picked) -> bool:
         """Whether an engine with both is another one than with either: the second may undo what the first did."""
@@ -236,7 +235,7 @@ def _noise(m: Measurement, run: int, levels: tuple[str, ...]) -> dict[str, Any]:
     return {
         "run": run,
         "kind": kind,
-        "accused": [level for level in levels if m.named(evidence, level).verdict != NOTHING],
+        "accused": [level for level in levels if not m.named(evidence, level).clean],
     }
 
 
@@ -250,7 +249,11 @@ if __name__ == "__main__":
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS)
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
-    kept = Journal(given.out and given.out.with_name(given.out.name + ".rows"), say=sys.stderr)
+    kept = Journal(
+        given.out and given.out.with_name(given.out.name + ".rows"),
+        say=sys.stderr,
+        of={"model": given.model, "tokens": given.tokens},
+    )
     measured = report(
         given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels), journal=kept
     )

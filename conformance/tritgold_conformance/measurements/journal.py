@@ -10,16 +10,19 @@ from typing import Any, TextIO
 class Journal:
     """Rows by their keys. path: a file of JSON lines, read when it is there; without one nothing is kept.
 
-    seconds: of processor time that all rows took, those of earlier runs included. say: where a line a row goes.
+    seconds: of processor time that all rows took, those of earlier runs included. say: where a line a row goes. of:
+    what the rows are of, a model and a number of tokens; ValueError for a file whose rows are of something else.
     """
 
-    def __init__(self, path: Path | None = None, say: TextIO | None = None) -> None:
-        self._path, self._say = path, say
+    def __init__(self, path: Path | None = None, say: TextIO | None = None, of: dict[str, Any] | None = None) -> None:
+        self._path, self._say, self._of = path, say, of or {}
         self._rows: dict[str, Any] = {}
         self.seconds = 0.0
         if path is not None and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 kept = json.loads(line)
+                if kept.get("of", self._of) != self._of:
+                    raise ValueError(f"{path} is of {kept['of']}, and asked for is {self._of}: remove it")
                 self._rows[json.dumps(kept["key"])] = kept["row"]
                 self.seconds += kept["seconds"]
 
@@ -33,7 +36,8 @@ class Journal:
             self.seconds += seconds
             if self._path is not None:
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"key": list(key), "row": row, "seconds": round(seconds, 3)}) + "\n")
+                    kept = {"of": self._of, "key": list(key), "row": row, "seconds": round(seconds, 3)}
+                    file.write(json.dumps(kept) + "\n")
             if self._say is not None:
                 rows = row if isinstance(row, list) else [row or {}]
                 said = "; ".join(str(one.get(shown)) for one in rows)

@@ -36,7 +36,7 @@ def diagnosed(checkpoint: Checkpoint, engine: Candidate, tokens: int, run: int) 
         if level in limited.levels:
             levels.append(level)
             # No candidates: whether there is anything to explain is all that is asked.
-            if diagnose_evidence(limited, "", "", faults=[]).verdict != "nothing to explain":
+            if not diagnose_evidence(limited, "", "", faults=[]).clean:
                 accused.append(level)
     return {"run": run, "levels": levels, "accused": accused}
 

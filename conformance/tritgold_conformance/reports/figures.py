@@ -52,7 +52,8 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
     far = max((abs(e - g) / max(abs(g), 1e-30) for g, e in both), default=None)
     says = "Not finite."
     if far is not None:
-        says = f"Engine and golden are at most {number(far * 100, 2)}% apart." if far else "Equal."
+        percent = f"{far * 100:,.0f}" if 0.1 <= far < 1e6 else number(far * 100, 2)
+        says = f"Engine and golden are at most {percent}% apart." if far else "Equal."
     if lost:
         says += " ✗: the engine's is not finite."
     return figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says, "")

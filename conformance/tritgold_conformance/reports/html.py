@@ -10,7 +10,7 @@ from tritgold_conformance.reports.cases import Case, by_rule, cases, command, fa
 from tritgold_conformance.reports.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.reports.figures import logits_charts, speed_chart, statistics_charts
 from tritgold_conformance.reports.safe import command_text, escaped, name, number
-from tritgold_conformance.reports.says import MARKS, counted, details, diagnosis_lines
+from tritgold_conformance.reports.says import MARKS, counted, details, diagnosis_lines, other_mode
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
 _CLASSES: dict[Status, str] = {
@@ -73,6 +73,7 @@ def _head(report: Report, engine: str) -> str:
     absent = [key for key, level in counted(report).items() if level.status == "not assessed"]
     more = f' <span class="none">not assessed: {escaped(", ".join(absent))}</span>' if absent else ""
     more += ' <span class="bad">the xfail file is stale</span>' if stale else ""
+    more += f' <span class="bad">{escaped(name(other_mode(report)))}</span>' if report.matches else ""
     return (
         f'<header><p class="soft">tritgold: an engine judged against the golden model</p><h1>{engine}</h1>'
         f'<p><span class="verdict {kind}">{sign} {report.verdict}</span>{more}</p>{_facts(facts)}</header>\n'

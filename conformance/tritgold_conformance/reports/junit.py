@@ -44,6 +44,7 @@ def _suite(root: ET.Element, level: str, report: Report) -> ET.Element:
         "model_hash": report.model_hash,
         "tokens": len(report.tokens),
         "verdict": report.verdict,
+        **({"matches": report.matches} if report.matches else {}),
     }
     for key, value in said.items():
         ET.SubElement(properties, "property", name=name(key), value=name(value))

@@ -3,7 +3,7 @@
 from tritgold_conformance.report import Problem, Report, Side, Xfail
 from tritgold_conformance.reports.cases import Case, by_rule, command, failures
 from tritgold_conformance.reports.safe import fenced, markdown, number
-from tritgold_conformance.reports.says import MARKS, details, diagnosis_lines, speeds
+from tritgold_conformance.reports.says import MARKS, details, diagnosis_lines, other_mode, speeds, verdict_words
 
 _SHOWN = 10  # rules of failures
 
@@ -14,8 +14,9 @@ def to_markdown(report: Report) -> str:
         return "\n\n".join(_not_judged(report, report.problem)) + "\n"
     of = f"model {markdown(report.model)} ({markdown(report.model_hash[:12])}), {len(report.tokens)} tokens"
     parts = [
-        f"## tritgold: {markdown(report.engine.name)} {report.verdict}",
+        f"## tritgold: {markdown(report.engine.name)} {verdict_words(report)}",
         f"Mode {markdown(report.mode)}, {of}.",
+        *([f"**{markdown(other_mode(report))}**"] if report.matches else []),
         f"Engine: {_versions(report.engine)}. Golden: {_versions(report.reference)}.",
         _levels(report),
         *_failures(report),

@@ -2,6 +2,7 @@
 
 import math
 
+from tritgold_conformance.compare import place
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence
 from tritgold_conformance.report import Level, Report, Status
 from tritgold_conformance.reports.cases import Case
@@ -28,6 +29,24 @@ def counted(report: Report) -> dict[str, Level]:
     return {key: level for key, level in report.levels.items() if key not in left_out}
 
 
+def verdict_words(report: Report) -> str:
+    """The verdict, and of how much it is one where levels that a full judgement has were not assessed."""
+    levels = counted(report)
+    absent = [key for key, level in levels.items() if level.status == "not assessed"]
+    if report.verdict != "conforms" or not absent:
+        return report.verdict
+    passed = len(levels) - len(absent)
+    return f"conforms at {passed} level{'s' if passed > 1 else ''}; not assessed: {', '.join(absent)}"
+
+
+def other_mode(report: Report) -> str:
+    """What to say where the engine follows another arithmetic; empty where it does not."""
+    if not report.matches:
+        return ""
+    option = f"--mode {report.matches.partition('/')[0]}"
+    return f"It matches mode {report.matches}, not {report.mode}, by which it was judged: {option}"
+
+
 def speeds(report: Report) -> list[tuple[str, Speed]]:
     """Name and speed of the sides that were timed."""
     sides = (report.engine.name, report.engine.speed), (f"{report.reference.name} (golden)", report.reference.speed)
@@ -39,8 +58,7 @@ def details(case: Case) -> list[str]:
     c = case.comparison
     lines = [clean(case.message)]
     if c is not None and c.worst:
-        where = ", ".join(map(str, c.worst))
-        lines.append(f"worst at [{where}]: engine {c.engine!r}, golden {c.golden!r}")
+        lines.append(f"worst at {place(c.name, c.worst)}: engine {c.engine!r}, golden {c.golden!r}")
     if c is not None and c.why:
         lines.append(f"allowed: {clean(c.why)}")
     return lines
@@ -59,6 +77,7 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
             line += f"; the next best is {fault.next_best[0]}, {_distance(fault.next_best[1])} away"
         lines.append(line + (f"; on this input the same as {', '.join(fault.same)}" if fault.same else ""))
     lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
+    lines += [found.nothing] if found.clean else []
     if found.unexplained and found.ranking:
         near = (f"{r.fault} ({number(r.distance, 2)})" for r in found.ranking[:5])
         lines.append(f"nearest candidates, none near enough: {', '.join(near)}")
@@ -68,6 +87,9 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
 def _divergence(d: Divergence) -> str:
     places = (("layer", d.layer), ("position", d.position), ("channel", d.channel))
     where = [f"{what} {at}" for what, at in places if at is not None]
+    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
+        flat = f"channel {d.channel}"  # heads and keys together are none
+        where = [*(w for w in where if w != flat), f"worst at {place(d.name, d.comparison.worst)}"]
     return f"{d.name} ({d.level}; {', '.join(where) or 'as a whole'})" + (f": {d.what}" if d.what else "")
 
 

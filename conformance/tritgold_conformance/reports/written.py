@@ -1,5 +1,6 @@
 """Reports as files: the format by the suffix, each written whole or not at all."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 def require_formats(paths: Sequence[Path]) -> None:
     """Before anything is computed: raises OutputError for a suffix that is none of FORMATS, a folder that is not
-    there, and a file that is named twice.
+    there or in which nothing can be made, and a file that is named twice.
     """
     for n, path in enumerate(paths):
         if path.suffix.lower() not in FORMATS:
@@ -35,6 +36,13 @@ def require_formats(paths: Sequence[Path]) -> None:
             raise OutputError("is no regular file", kind="exists", file=path, expected="the name of a file")
         if path in paths[:n]:
             raise OutputError("is named twice", kind="report-twice", file=path)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".tritgold-", dir=path.parent):
+                pass  # what can be made here can be written; permissions alone do not tell
+        except OSError as error:
+            raise OutputError(
+                f"its folder cannot be written to: {error.strerror}", kind="unwritable", file=path
+            ) from None
 
 
 def remove_old(paths: Sequence[Path]) -> None:

@@ -287,3 +287,30 @@ def test_no_rule_is_made_of_little_or_of_what_contradicts_it() -> None:
     assert rules(["g/n-1", "g/n-9"], ["g/n-4", "g/n-5", "g/n-6"]) == {}
     assert rules(["g/n-1", "g/n-2", "g/n-3", "g/n-4"], []) == {}
     assert rules(["g/n-1", "g/n-3"], ["g/n-4", "g/n-5"]) == {"g/n-*": "fails iff the number is 3 or less"}
+
+
+def test_answers_in_a_folder_of_no_group_are_told(folder: Path, tmp_path: Path) -> None:
+    answers = write_answers(tmp_path / "a", quantize_only)
+    (answers / "operations" / "quantize").rename(answers / "operations" / "quantise")
+    assert judged(folder, answers)["no_such_groups"] == ["operations/quantise"]
+    assert "operations/quantise: there is no group of this name" in run(folder, "--judge", answers).output
+
+
+def test_a_run_without_any_sum_that_leaves_int16_is_no_pass(folder: Path, tmp_path: Path) -> None:
+    def skipping(left: str) -> Callable[..., None]:
+        def skip(group: Group, arrays: dict[str, np.ndarray], said: dict[str, object]) -> None:
+            kept = {case.name for case in group.drafts if "int16-wraps" not in flags_of[case.name] or case.name == left}
+            gone = [case.name for case in group.drafts if case.name not in kept]
+            for name in [n for n in arrays if n.partition("/")[0] in gone]:
+                del arrays[name]
+            said["skipped"] = gone
+
+        return skip
+
+    cases = json.loads((folder / "operations" / "bit-linear" / "cases.json").read_text())["cases"]
+    flags_of = {case["name"]: case["flags"] for case in cases}
+    only = lambda group: group.name == "operations/bit-linear"  # noqa: E731
+    found = judged(folder, write_answers(tmp_path / "a", only, change=skipping("")))
+    assert (found["failed"], found["without_overflow"], found["exit_code"]) == (0, True, 5)
+    found = judged(folder, write_answers(tmp_path / "b", only, change=skipping("same-sign-4096")))
+    assert (found["failed"], found["without_overflow"], found["exit_code"]) == (0, False, 0)

@@ -92,3 +92,37 @@ def test_a_diagnosis_that_fails_takes_no_verdict_away() -> None:
     assert parsed(result)["verdict"] == "does not conform"
     assert "no diagnosis: " in result.stderr
     assert "generate took longer than 1 s" in result.stderr
+
+
+def test_the_mode_that_an_engine_follows_is_named(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    write_seeded_model(model, Shape(seed=7, hidden=512, inter=512, layers=1, heads=4, kv_heads=2, context=16))
+    words = ("check", "--model", model, "--tokens", 8, "--no-speed", "--mode", "golden")
+    files = [tmp_path / f"r.{suffix}" for suffix in ("json", "md", "html", "xml")]
+    result = call(*words, "--engine", "faulty_engines:InBlocks", *(w for file in files for w in ("--report", file)))
+    said = "It matches mode llama-cpp-q8_k/1, not golden/1, by which it was judged: --mode llama-cpp-q8_k"
+    assert result.exit_code == 1
+    assert said in result.stdout
+    assert "Diagnosis" not in result.stdout, "its mode is no fault"
+    assert json.loads(files[0].read_text("utf-8"))["matches"] == "llama-cpp-q8_k/1"
+    assert "It matches mode llama-cpp-q8" in files[1].read_text("utf-8")
+    assert said in files[2].read_text("utf-8")
+    assert 'name="matches" value="llama-cpp-q8_k/1"' in files[3].read_text("utf-8")
+    assert "matches mode" not in call(*words, "--engine", "faulty_engines:Spoilt").stdout
+
+
+def test_what_check_fails_is_never_nothing_to_explain() -> None:
+    words = ("--engine", "faulty_engines:LastLayerOff", *RUN)
+    checked, diagnosed = call("check", *words, "--no-speed"), call("diagnose", *words, "--no-unseen")
+    for result in (checked, diagnosed):
+        assert result.exit_code == 1, result.output
+        assert "Nothing to explain" not in result.stdout
+        assert "Nothing found beyond 0.01 of a token where codes are not shown (layers.3.down.out" in result.stdout
+        assert "its verdict stands: it does not conform" in result.stdout
+
+
+def test_what_broken_ties_could_have_done_is_said() -> None:
+    result = call("diagnose", "--engine", "faulty_engines:LogitsOff", *RUN, "--no-unseen")
+    assert result.exit_code == 0, result.output
+    assert "Nothing found beyond what broken ties do to statistics (logits is off by 0.0001" in result.stdout

@@ -77,3 +77,11 @@ def test_a_model_that_calls_everything_right_would_be_seen() -> None:
     rows = [{"visible": True, "right": right, "first": right, "fault": "x", "verdict": "named"} for right in (1, 0)]
     assert diagnosis._summary(rows)["top_1"] == 0.5
     assert diagnosis._summary(rows)["missed"] == ["x"]
+
+
+def test_rows_of_another_model_or_length_are_refused(tmp_path: Path) -> None:
+    path, eight = tmp_path / "rows", {"model": "seeded", "tokens": 8}
+    Journal(path, of=eight).row(("silu", "trace"), lambda: {"named": ["silu"]})
+    assert Journal(path, of=eight).row(("silu", "trace"), lambda: None) == {"named": ["silu"]}
+    with pytest.raises(ValueError, match="'tokens': 8"):
+        Journal(path, of={**eight, "tokens": 16})

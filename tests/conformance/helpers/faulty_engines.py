@@ -371,3 +371,41 @@ class Nothing:
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> None:
         raise NotImplementedError
+
+
+class Spoilt(InBlocks):
+    """Another mode than the golden one, and not that either."""
+
+    def prefill(self, tokens: list[int]) -> np.ndarray:
+        return super().prefill(tokens) * np.float32(1.5)
+
+
+class LastLayerOff(ReferenceEngine):
+    """A trace without integers and nothing else; the last down is a little more, as a broken tie could make it."""
+
+    name = "last layer off"
+    operation = prefill = step = None  # type: ignore[assignment]
+
+    def __init__(self, model: str) -> None:
+        checkpoint = open_checkpoint(Path(model))
+        last = f"layers.{checkpoint.config.layers - 1}.down.out"
+
+        def more(name: str, value: np.ndarray, _: object) -> np.ndarray:
+            return value * np.float32(1.002) if name == last else value
+
+        super().__init__(checkpoint, arithmetic=replace(GOLDEN_ARITHMETIC, alter=more))
+
+    def trace(self, tokens: list[int]) -> Any:
+        arrays = super().trace(tokens).arrays
+        return {n: a for n, a in arrays.items() if not n.endswith((".codes", ".scale", ".acc"))}
+
+
+class LogitsOff(LogitsOnly):
+    """The size of the logits alone, off by less than broken ties make it."""
+
+    prefill = None  # type: ignore[assignment]
+    name = "logits off"
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        logits = self._inner.trace(tokens)["logits"].astype(np.float64)
+        return {"logits": {"rms": float(np.sqrt((logits**2).mean())) * 1.0001}}

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,23 @@ class ForksAndHangs(Right):
             time.sleep(1000)
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         time.sleep(1000)
+
+
+class ChangesTheProcess(Right):
+    """Its own settings, which it relies on; and it asks to be told the golden run."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        np.seterr(all="raise")
+        warnings.simplefilter("error")
+        os.chdir(tempfile.mkdtemp())
+        self.folder = Path.cwd()
+
+    def mischief(self) -> None:
+        assert np.geterr()["over"] == "raise"
+        assert warnings.filters[0][0] == "error"
+        assert Path.cwd() == self.folder
+        np.seterr(under="ignore")
+
+    def prepare(self, golden: Any) -> None:
+        raise AssertionError("the golden run is nobody else's")

@@ -1,5 +1,6 @@
 """``tritgold check --report --xfail`` and ``tritgold report``, as they are typed."""
 
+import errno
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -47,6 +48,30 @@ def test_files_that_cannot_be_are_refused_before_any_compute(tmp_path: Path, nam
     done = call("check", "--engine", "no_such:Engine", "--model", "no such model", *words)
     assert done.exit_code == 2, "the engine and the model were not asked for"
     assert names[0].rpartition("/")[0] in done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc here")
+def test_a_folder_in_which_nothing_can_be_made_is_refused_before_any_compute() -> None:
+    done = call("check", "--engine", "no_such:Engine", "--model", "no such model", "--report", "/proc/x.json")
+    assert done.exit_code == 2
+    assert "cannot be written to" in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_report_that_cannot_be_written_takes_no_verdict_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    def full(_: Report) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setitem(FORMATS, ".md", full)
+    files = ["--report", tmp_path / "r.md", "--report", tmp_path / "r.xml"]
+    done = check("reference", "--no-speed", *files, *(["--json"] if as_json else []))
+    assert done.exit_code == 3
+    assert json.loads(done.stdout)["verdict"] == "conforms" if as_json else "reference conforms." in done.stdout
+    assert "no report: " in done.stderr
+    assert "No space left on device" in done.stderr
+    assert 'value="conforms"' in (tmp_path / "r.xml").read_text()
 
 
 @pytest.mark.parametrize("words", [["--report", "r.md"], ["--xfail", "x"], []])

@@ -17,6 +17,7 @@ from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, 
 from tritgold_conformance.diagnosis.render import render as render_diagnosis
 from tritgold_conformance.render import render
 from tritgold_conformance.report import Report
+from tritgold_conformance.reports.markdown import to_markdown
 
 
 def moves(text: str) -> set[str]:
@@ -87,3 +88,15 @@ def test_a_diagnosis_of_a_stranger_is_text() -> None:
     render_diagnosis(found, console)
     assert not moves(out.getvalue())
     assert not forged(out.getvalue())
+
+
+def test_a_verdict_says_of_how_much_it_is_one(reports: dict[str, Report]) -> None:
+    console = common.console()
+    console.file = out = io.StringIO()
+    render(reports["one statistic"], console)
+    said = "conforms at 1 level; not assessed: operations, vectors, trace, logits, continued, steps, text"
+    assert f"one statistic {said}." in out.getvalue()
+    assert said in to_markdown(reports["one statistic"])
+    console.file = out = io.StringIO()
+    render(reports["nothing"], console)
+    assert "nothing: nothing was checked." in out.getvalue()
