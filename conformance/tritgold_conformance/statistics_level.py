@@ -64,14 +64,14 @@ def counted(golden: GoldenRun) -> dict[str, float]:
     """By how much the share of zeros of each array may be off, whatever the golden model's own did.
 
     Broken ties move COUNTED elements. Where an integer sum is 0, a sum of float32 may be 1e-8: such zeros, of a linear
-    and of what the gate makes of two, count for nothing.
+    and of what the gate makes of two, with or without its norm, count for nothing.
     """
     arrays = golden.trace.arrays
     zeros = {name: int(np.count_nonzero(array == 0)) for name, array in arrays.items() if name.endswith(".out")}
 
     def lost(name: str) -> int:
         layer, _, last = name.rpartition(".")
-        if last == "ffn_act":
+        if last in ("ffn_act", "ffn_sub_norm"):
             return zeros.get(f"{layer}.gate.out", 0) + zeros.get(f"{layer}.up.out", 0)
         return zeros.get(name, 0)
 

@@ -59,3 +59,19 @@ def test_wrong_ones_fail(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: Subject = subject(fault)
     given: dict[str, Any] = predicted_statistics(made, golden(0).tokens)
     assert failing(0, given, monkeypatch)
+
+
+def test_zeros_that_a_float_sum_misses_count_for_nothing() -> None:
+    """As transformers shows them: 1e-8 where the integers sum to 0, of the linear, of the gate and behind its norm."""
+    arrays = golden(1).trace.arrays
+    few = statistics_level.counted(golden(1))
+    missed = [name for name in arrays if name.endswith((".gate.out", ".up.out", ".ffn_act", ".ffn_sub_norm"))]
+    assert len(missed) == 4 * golden(1).checkpoint.config.layers
+    for name in missed:
+        layer = name.split(".")[1]
+        sums = [arrays[f"layers.{layer}.{linear}.acc"] for linear in ("gate", "up")]
+        own = [a for a, linear in zip(sums, ("gate", "up"), strict=True) if f".{linear}." in name] or sums
+        lost = sum(np.count_nonzero(a == 0) for a in own)
+        assert few[name] >= lost / arrays[name].size
+    assert any((arrays[f"layers.{n}.gate.acc"] == 0).any() for n in range(golden(1).checkpoint.config.layers))
+    assert few["layers.0.attn_norm"] == statistics_level.COUNTED / arrays["layers.0.attn_norm"].size
