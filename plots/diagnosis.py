@@ -27,8 +27,10 @@ Rows = list[Row]
 
 
 def faults(rows: Rows) -> dict[str, str]:
-    """Fault -> area, in the order of the library."""
-    return {row["fault"]: row["area"] for row in rows}
+    """Fault -> area, in the order of the library, those of an area together."""
+    found = {row["fault"]: row["area"] for row in rows}
+    order = list(dict.fromkeys(found.values()))
+    return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
 
 
 def bands(axes: Axes, areas: list[str]) -> None:
