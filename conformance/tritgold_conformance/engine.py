@@ -333,7 +333,7 @@ def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
     """The class of ``module:Class``. What is not there is said in a line; what fails inside it, with its traceback."""
     what, hint = "", "it is looked for in the current folder and on the Python path"
     try:
-        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # a module that it imports itself

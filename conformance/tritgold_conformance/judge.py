@@ -200,9 +200,9 @@ class _Judgement:
             return told
         if not self.logits and self.trace:
             self.steps()
-        told = self.logits[0] if self.logits else None
-        self.follow(told.ties if told else ())
-        return told is not None and told.allowed is None and (told.passed or searched)
+        verdict = self.logits[0] if self.logits else None
+        self.follow(verdict.ties if verdict else ())
+        return verdict is not None and verdict.allowed is None and (verdict.passed or searched)
 
     def broken(self) -> bool:
         """Whether the engine is known to compute wrongly: then no ties are searched for."""

@@ -67,8 +67,8 @@ def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
     for run in range(RUNS):
         arithmetic = replace(golden.arithmetic, quantize=Coin(run, golden.arithmetic))
         moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
-        by = np.where(shown, np.abs(moved.astype(np.float64) - golden.logits), 0.0)
-        largest, doubt = max(largest, float(by.max())), max(doubt, float((by / unsure).max()))
+        by: np.ndarray = np.where(shown, np.abs(moved.astype(np.float64) - golden.logits), 0.0)
+        largest, doubt = max(largest, float(np.max(by))), max(doubt, float(np.max(by / unsure)))
         rms = max(rms, float(np.sqrt((by * by).sum(axis=1) / np.maximum(shown.sum(axis=1), 1)).max()))
     return Moves(FACTOR * largest, FACTOR * doubt, FACTOR * rms)
 
