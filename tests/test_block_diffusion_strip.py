@@ -1,9 +1,6 @@
 """The strip of docs/learn/block-diffusion.md shows what tritgold's engine does."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
+from scripts import script
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.decode.block_diffusion import block_diffusion
@@ -11,19 +8,7 @@ from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_presets import preset
 from tritgold.golden import embedded_model
 
-
-def script() -> ModuleType:
-    path = Path(__file__).parents[1] / "plots" / "block_diffusion_strip.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass looks itself up there
-    spec.loader.exec_module(module)
-    return module
-
-
-strip = script()
+strip = script("plots/block_diffusion_strip.py")
 
 
 def test_the_strip_shows_what_the_engine_decodes() -> None:

@@ -1,13 +1,11 @@
 """The pages and pictures of docs/formats are those that the code makes now; tables written by hand agree with it."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from docstrings import inline
+from scripts import script
 
 from tritgold.formats.ggml_types import FORK_ARCHITECTURES, type_names
 from tritgold.formats.gguf_config import ARCHITECTURES
@@ -19,17 +17,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "formats"
 BY_HAND = {"engines.md", "container-gguf.md", "container-safetensors.md", "container-sglbitnt.md"}
 ACTIVATIONS = {"relu2": "squared ReLU", "silu": "SiLU"}
-
-
-def script(path: str) -> ModuleType:
-    """A script that is no part of a package, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass looks its module up
-    spec.loader.exec_module(module)
-    return module
 
 
 format_pages, byte_maps = script("docs/format_pages.py"), script("plots/byte_maps.py")

@@ -1,13 +1,11 @@
 """Tables of the pages are those of docs/data, and what the pages name exists."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pytest
+from scripts import script
 
 from tritgold.decode.diffusion_options import Defect
 from tritgold.decode.diffusion_presets import PRESETS
@@ -18,17 +16,6 @@ from tritgold_conformance.bench.results import SCHEMA, Report
 from tritgold_conformance.server_config import KEYS
 
 ROOT = Path(__file__).parents[1]
-
-
-def script(path: str) -> ModuleType:
-    """A script that is no part of a package, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 tables = script("docs/measured_tables.py")

@@ -5,33 +5,20 @@ points, bars, words), of which each file holds a digest; byte-equal it must be w
 """
 
 import ast
-import importlib.util
 import json
 import re
-import sys
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from scripts import script
 
 ROOT = Path(__file__).parents[1]
 IMAGES, DATA = ROOT / "docs/images", ROOT / "docs/data"
 SCRIPTS = sorted(p.stem for p in (ROOT / "plots").glob("*.py") if p.stem not in ("drawing", "__main__"))
 BY_HAND = {"data-flow.svg"}  # a diagram, no figure
 DRAWN = re.compile(r"drawn ([0-9a-f]{12})")
-
-
-def script(name: str) -> ModuleType:
-    """A script that is no part of a package, under a name that no other module has."""
-    spec = importlib.util.spec_from_file_location(f"plots_{name}", ROOT / f"plots/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def words(svg: str) -> str:
@@ -45,7 +32,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str
     found = {}
     for name in SCRIPTS:
         folder = tmp_path_factory.mktemp(name)
-        script(name).main(folder)
+        script(f"plots/{name}.py").main(folder)
         found[name] = {str(p.relative_to(folder)): p.read_text("utf-8") for p in folder.rglob("*.svg")}
     return found
 
@@ -74,7 +61,7 @@ def test_every_script_draws(rebuilt: dict[str, dict[str, str]]) -> None:
 
 def test_every_figure_names_its_machine_and_the_digest_of_each_report() -> None:
     """Byte maps and the strip of a block are drawn of the code itself, without report and matplotlib."""
-    drawing = script("drawing")
+    drawing = script("plots/drawing.py")
     of_reports = [path for path in IMAGES.glob("*.svg") if "Matplotlib v" in path.read_text("utf-8")]
     assert len(of_reports) > 10
     for path in of_reports:
@@ -109,7 +96,7 @@ def _is_number(node: ast.expr) -> bool:
 
 def test_the_checks_of_figures_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed figure changes bytes and digest; another version's bytes count for nothing, its digest does."""
-    sparsity = script("sparsity")
+    sparsity = script("plots/sparsity.py")
     sparsity.main(tmp_path)
     before = (tmp_path / "sparsity.svg").read_text("utf-8")
     report = json.loads(sparsity.SOURCE.read_text("utf-8"))
@@ -127,7 +114,7 @@ def test_the_checks_of_figures_can_fail(tmp_path: Path, monkeypatch: pytest.Monk
 
 def drawn(report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What plots/bench.py makes of one report, by kind: the words in it."""
-    bench = script("bench")
+    bench = script("plots/bench.py")
     (tmp_path / "bench-x.json").write_text(json.dumps(report), encoding="utf-8")
     monkeypatch.setattr(bench, "DATA", tmp_path)
     bench.main(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 from tritgold_conformance.commands.bench import bench
 from tritgold_conformance.commands.check import check
 from tritgold_conformance.commands.compare import compare
@@ -27,7 +27,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""
-        with common.leaving():
+        with printing.leaving():
             return super().invoke(ctx)
 
     def resolve_command(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tritgold.errors import EngineError
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import common, model_input, printing
 from tritgold_conformance.report import Report, read_report, to_json
 from tritgold_conformance.reports.safe import clean
 
@@ -117,7 +117,7 @@ def _judge(spec: str, as_json: bool, asked: Asked) -> None:
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge
 
-    with _own_input() as lengths, common.model_path(asked.model) as path:
+    with _own_input() as lengths, model_input.model_path(asked.model) as path:
         checkpoint = open_checkpoint(path, asked.linear_class)
         engine = load_engine(spec, path, checkpoint, asked.capacity, asked.timeout or SECONDS)
         for line in lengths:
@@ -127,7 +127,9 @@ def _judge(spec: str, as_json: bool, asked: Asked) -> None:
                 continue
             tokens = judging_tokens(count, checkpoint.config.vocab, seed=1)
             golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(asked.mode or engine.mode))
-            report = judge(golden, engine, common.model_name(asked.model), with_speed=False, options=asked.options())
+            report = judge(
+                golden, engine, model_input.model_name(asked.model), with_speed=False, options=asked.options()
+            )
             (Path(asked.folder) / f"{count}.json").write_bytes(to_json(report))
             print("report", flush=True)
 
@@ -145,7 +147,7 @@ def main(given: str) -> None:
     request: dict[str, Any] = json.loads(given)
     sys.path[:] = request["path"]  # pytest's, which finds modules beside its tests
     asked = Asked(**request["asked"])
-    with common.leaving():
+    with printing.leaving():
         _judge(spec=asked.engine, as_json=True, asked=asked)
 
 

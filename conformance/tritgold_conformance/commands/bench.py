@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 
 # As in bench.plan, which is not imported for --help; a test keeps them equal.
 ROWS = (
@@ -124,7 +124,7 @@ def bench(
     if schema:
         from tritgold_conformance.bench.results import json_schema
 
-        common.print_json(json_schema())
+        printing.print_json(json_schema())
         return
     if shape is not None and model is not None:
         raise click.UsageError("give --shape or --model, not both")
@@ -141,8 +141,8 @@ def bench(
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
     if kv_cache is None and engine == "xla":
         kv_cache = "bf16"
-    with common.errors(False), common.progress() as say, ExitStack() as stack:
-        file = None if model is None else stack.enter_context(common.model_path(model))
+    with printing.errors(False), printing.progress() as say, ExitStack() as stack:
+        file = None if model is None else stack.enter_context(model_input.model_path(model))
         report = _measured(
             json_file, None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
             contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
@@ -151,7 +151,7 @@ def bench(
         )  # fmt: skip
     from tritgold_conformance.bench.table import render
 
-    render(report, common.console())
+    render(report, printing.console())
     sys.exit(report.exit_code)
 
 

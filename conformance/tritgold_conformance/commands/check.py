@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import common, model_input, printing
 from tritgold_conformance.engines import MODES, SECONDS, WAYS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
-@click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
+@click.option("--ids", type=model_input.Ids(), help="The input itself, instead of --tokens and --seed.")
 @click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
 @click.option("--diagnose/--no-diagnose", "ask", default=True, help="Look for the fault of an engine that fails.")
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 )
 @click.option("--xfail-strict", is_flag=True, help="A stale entry of that file makes the exit code 1.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 @common.guarded
 def check(
     spec: str,
@@ -51,7 +51,7 @@ def check(
     xfail: Path | None,
     xfail_strict: bool,
     schema: bool,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Judge an engine against the golden model.
@@ -66,7 +66,7 @@ def check(
     from tritgold_conformance import report
 
     if schema:
-        common.print_json(report.json_schema())
+        printing.print_json(report.json_schema())
         return
     from tritgold_conformance.engine import load_engine
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
@@ -84,7 +84,7 @@ def check(
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
     written.remove_old(report_files)
-    with common.model_path(model) as path, common.progress() as say:
+    with model_input.model_path(model) as path, printing.progress() as say:
         known = read_xfail(xfail) if xfail else None
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
@@ -95,7 +95,7 @@ def check(
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         if only:
             sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
-        name = common.model_name(model)
+        name = model_input.model_name(model)
         verdict = judge(golden, engine, name, speed, options, say)
         if known is not None:
             verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
@@ -113,8 +113,8 @@ def check(
     else:
         from tritgold_conformance.render import render
 
-        render(verdict, common.console())
-    sys.exit(verdict.exit_code if _written(verdict, report_files) else common.COULD_NOT_JUDGE)
+        render(verdict, printing.console())
+    sys.exit(verdict.exit_code if _written(verdict, report_files) else printing.COULD_NOT_JUDGE)
 
 
 def _written(verdict: "Report", files: tuple[Path, ...]) -> bool:
@@ -127,7 +127,7 @@ def _written(verdict: "Report", files: tuple[Path, ...]) -> bool:
         try:
             write_reports(verdict, [file])
         except (OutputError, OSError, UnicodeEncodeError) as error:
-            common.say_error(f"OutputError: no report: {error}")
+            printing.say_error(f"OutputError: no report: {error}")
             done = False
     return done
 
@@ -146,7 +146,7 @@ def _show_alone(outcomes: "list[Comparison | str]", only: str, as_json: bool) ->
     code = 5 if not compared else 0 if all(c.passed for c in compared) else 1
     if as_json:
         shown: list[Any] = [asdict(c) for c in compared]
-        common.print_json({"schema": "tritgold.operation/1", "operation": only, "exit_code": code, "outputs": shown})
+        printing.print_json({"schema": "tritgold.operation/1", "operation": only, "exit_code": code, "outputs": shown})
     else:
-        render_comparisons(outcomes, common.console())
+        render_comparisons(outcomes, printing.console())
     return code

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 
 if TYPE_CHECKING:
     from tritgold.trace import Trace
@@ -19,13 +19,13 @@ VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
 @click.option("--model", help="The model of both: broken ties are then followed.")
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 def compare(
     golden: Path,
     candidate: Path,
     model: str | None,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Name the first divergence between two traces.
@@ -41,14 +41,14 @@ def compare(
 
     from tritgold.trace import Trace
 
-    with common.errors(as_json):
+    with printing.errors(as_json):
         first, second = Trace.load(golden), Trace.load(candidate)
         _require_same_run(first, second, candidate)
         outcome = _walk(first, second, model, reading, golden)
     judged = bool(outcome.compared) and not outcome.blind.all()
     code = 1 if outcome.divergence else 0 if judged else 5
     if as_json:
-        common.print_json(
+        printing.print_json(
             {
                 "schema": "tritgold.comparison/1",
                 "verdict": VERDICTS[code],
@@ -63,7 +63,7 @@ def compare(
     else:
         from tritgold_conformance.render import render_comparison
 
-        render_comparison(outcome, VERDICTS[code], common.console())
+        render_comparison(outcome, VERDICTS[code], printing.console())
     sys.exit(code)
 
 
@@ -71,7 +71,7 @@ def _walk(
     first: "Trace",
     second: "Trace",
     model: str | None,
-    reading: common.Reading,
+    reading: model_input.Reading,
     file: Path,
 ) -> "FreeRunning":
     from tritgold_conformance.free_running import compare_traces
@@ -85,7 +85,7 @@ def _walk(
     from tritgold_conformance.spread import trace_spread
     from tritgold_conformance.ties import follow_ties
 
-    with common.model_path(model) as path:
+    with model_input.model_path(model) as path:
         golden = GoldenRun.of(reading.open(path), first.tokens)
         if golden.trace.digest() != first.digest():
             expected = golden.trace.digest()

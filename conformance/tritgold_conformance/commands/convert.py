@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 
 if TYPE_CHECKING:
     from tritgold.convert import Conversion, Progress
@@ -31,8 +31,8 @@ ARCH = ("bitnet", "bitnet-25", "bitnet-b1.58", "llama")
 @click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="I2_S layout of the result, 128 if not said.")
 @click.option("--scale-rule", type=click.Choice(["multiply", "divide"]), help="Of a Hugging Face folder; else kept.")
 @click.option("--shard-size", type=float, help="Gigabytes a safetensors file; 5 if not said.")
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 def convert(
     source: str,
     destination: Path,
@@ -46,7 +46,7 @@ def convert(
     to_i2s: Any,
     scale_rule: Any,
     shard_size: float | None,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Convert SOURCE to DESTINATION, losing nothing.
@@ -67,9 +67,9 @@ def convert(
         raise click.UsageError("--to-i2s goes with --to i2_s and --fallback i2_s")
     if shard_size is not None and not 0 < shard_size < 1e9:
         raise click.UsageError(f"--shard-size: {shard_size} is no number of gigabytes")
-    tiles = common.Reading(tile=reading.tile, tile_ini=reading.tile_ini) if tiled else common.Reading()
+    tiles = model_input.Reading(tile=reading.tile, tile_ini=reading.tile_ini) if tiled else model_input.Reading()
     source_as = replace(reading, tile=from_tile, tile_ini=None) if tiled else reading
-    with common.errors(as_json), common.model_path(source) as path:
+    with printing.errors(as_json), model_input.model_path(source) as path:
         options = Options(
             layouts=replace(tiles.layouts(), i2_s=to_i2s),
             quantize=quantize is not None,
@@ -85,9 +85,9 @@ def convert(
         checkpoint = source_as.open(path, quantize=quantize is not None)
         with _bar() as progress:
             done = run(checkpoint, destination, to, options, progress)
-    facts = _facts(done, common.model_name(source), destination)
+    facts = _facts(done, model_input.model_name(source), destination)
     if as_json:
-        common.print_json(facts)
+        printing.print_json(facts)
     else:
         _print(facts)
 
@@ -97,13 +97,13 @@ def _bar() -> "Iterator[Progress | None]":
     """A progress bar on stderr, where that is a terminal."""
     import sys
 
-    if not common.is_terminal(sys.stderr):
+    if not printing.is_terminal(sys.stderr):
         yield None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description:<32.32}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=common.console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=printing.console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(what: str, done: int, total: int) -> None:

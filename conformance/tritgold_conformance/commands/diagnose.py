@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import common, model_input, printing
 from tritgold_conformance.engines import MODES, SECONDS, WAYS
 
 
@@ -15,7 +15,7 @@ from tritgold_conformance.engines import MODES, SECONDS, WAYS
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
 @click.option("--seed", default=1, show_default=True, help="Which input.")
-@click.option("--ids", type=common.Ids(), help="The input itself, instead of --tokens and --seed.")
+@click.option("--ids", type=model_input.Ids(), help="The input itself, instead of --tokens and --seed.")
 @click.option(
     "--level",
     type=click.Choice(["operations", "trace", "statistics", "logits"]),
@@ -24,8 +24,8 @@ from tritgold_conformance.engines import MODES, SECONDS, WAYS
 @click.option(
     "--unseen/--no-unseen", default=True, help="Say which faults this run could not have shown; a pass for each fault."
 )
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 @common.guarded
 def diagnose(
     spec: str,
@@ -37,7 +37,7 @@ def diagnose(
     ids: list[int] | None,
     level: str | None,
     unseen: bool,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Name the fault of an engine.
@@ -54,14 +54,14 @@ def diagnose(
     from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judge import judge
 
-    with common.model_path(model) as path, common.progress() as say:
+    with model_input.model_path(model) as path, printing.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         engine.prepare(golden)  # a program is then run once, and not for every question
-        name = common.model_name(model)
+        name = model_input.model_name(model)
         found = ask(golden, engine, name, level, unseen=unseen, say=say)
         if found.clean and judge(golden, engine, name, with_speed=False, say=say).verdict == "does not conform":
             found = failing(found)
@@ -70,5 +70,5 @@ def diagnose(
     else:
         from tritgold_conformance.diagnosis.render import render
 
-        render(found, common.console())
+        render(found, printing.console())
     sys.exit(found.exit_code)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
 VARIABLES = (
@@ -24,12 +24,12 @@ VARIABLES = (
 
 
 @click.command()
-@common.json_option
+@printing.json_option
 def env(as_json: bool) -> None:
     """Print versions, machine and settings."""
     facts = environment()
     if as_json:
-        common.print_json({"schema": "tritgold.env/1", **facts})
+        printing.print_json({"schema": "tritgold.env/1", **facts})
         return
     for section, values in facts.items():
         click.echo(f"{section}:")

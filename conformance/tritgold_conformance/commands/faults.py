@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 
 if TYPE_CHECKING:
     from tritgold_conformance.faults.fault import Fault
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.group(invoke_without_command=True)
 @click.option("--area", help="Those of one area: packing, scale, activation ...")
-@common.json_option
+@printing.json_option
 @click.pass_context
 def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
     """List the known faults of engines.
@@ -30,7 +30,7 @@ def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
         raise click.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
     listed = [fault for fault in FAULTS.values() if area in (None, fault.area)]
     if as_json:
-        common.print_json({"schema": "tritgold.faults/1", "faults": [as_dict(fault) for fault in listed]})
+        printing.print_json({"schema": "tritgold.faults/1", "faults": [as_dict(fault) for fault in listed]})
         return
     width = max(len(fault.name) for fault in listed)
     for name in AREAS:
@@ -43,15 +43,15 @@ def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
 
 @faults.command("show")
 @click.argument("name")
-@common.json_option
+@printing.json_option
 def show(name: str, as_json: bool) -> None:
     """Explain one fault: what it looks like, where it was seen, what shows it and what cannot."""
     from tritgold_conformance.faults import fault
 
-    with common.errors(as_json):
+    with printing.errors(as_json):
         found = fault(name)
     if as_json:
-        common.print_json({"schema": "tritgold.fault/1", **as_dict(found)})
+        printing.print_json({"schema": "tritgold.fault/1", **as_dict(found)})
         return
     fields = as_dict(found)
     click.echo(f"{found.name} ({found.area})")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 from tritgold_conformance.commands.decoding import Decoding
 
 if TYPE_CHECKING:
@@ -145,6 +145,6 @@ def _xla_logits(checkpoint: "Checkpoint", capacity: int) -> "Callable[[list[int]
     """The JAX engine as the function that decoding knows."""
     from tritgold_conformance.engines.xla import open_engine
 
-    with common.progress() as say:
+    with printing.progress() as say:
         engine = open_engine(checkpoint, capacity, say=say)
     return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.prefill(tokens)[-1]

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 
 
 @click.command()
 @click.argument("model", required=False)
 @click.option("--tensors", is_flag=True, help="List every tensor, with its histogram of trits.")
 @click.option("--twin", help="The same model in another format; decides between layouts that fit.")
-@common.model_options
-@common.json_option
-def inspect(model: str | None, tensors: bool, twin: str | None, reading: common.Reading, as_json: bool) -> None:
+@model_input.model_options
+@printing.json_option
+def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_input.Reading, as_json: bool) -> None:
     """Show what a checkpoint holds, and which layout its bytes have.
 
     Container, tensor types, configuration, ternary weights and their scales, what is odd about them, and every layout
@@ -29,19 +29,19 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: common.
     from tritgold_conformance.inspection import inspect_model
     from tritgold_conformance.inspection_layouts import Asked
 
-    with common.errors(as_json), common.model_path(model) as path:
+    with printing.errors(as_json), model_input.model_path(model) as path:
         asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
         if twin is None:
             facts = inspect_model(path, asked, None, tensors)
         else:
-            with common.model_path(twin) as other:
+            with model_input.model_path(twin) as other:
                 facts = inspect_model(path, asked, Path(other), tensors)
                 facts["twin"]["path"] = twin
-        facts["model"] = common.model_name(model)
+        facts["model"] = model_input.model_name(model)
     if as_json:
-        common.print_json(facts)
+        printing.print_json(facts)
     else:
         from tritgold_conformance.render_inspection import render_inspection
 
-        render_inspection(facts, common.console())
+        render_inspection(facts, printing.console())
     sys.exit(facts["exit_code"])

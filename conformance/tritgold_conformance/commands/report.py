@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import common, printing
 
 
 @click.command()
 @click.argument("saved", metavar="REPORT.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
-@common.json_option
+@printing.json_option
 def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
     """Make other reports of REPORT.json, which `tritgold check --json` or `--report FILE.json` made.
 
@@ -22,13 +22,13 @@ def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
     from tritgold_conformance.reports.written import write_reports
 
     common.require_report_files(files)
-    with common.errors(as_json):
+    with printing.errors(as_json):
         read = read_report(saved)
         write_reports(read, files)
     if as_json:
         written = [str(path) for path in files]
-        common.print_json({"schema": "tritgold.reports/1", "verdict": read.verdict, "written": written})
+        printing.print_json({"schema": "tritgold.reports/1", "verdict": read.verdict, "written": written})
     elif not files:
         from tritgold_conformance.render import render
 
-        render(read, common.console())
+        render(read, printing.console())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_options import decoding_options
 
@@ -30,7 +30,7 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 @click.command()
 @click.argument("model", required=False)
-@common.input_options(multiple=True)
+@model_input.input_options(multiple=True)
 @click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
 @decoding_options
@@ -45,8 +45,8 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
     "--generate-config", is_flag=True, is_eager=True, expose_value=False, callback=print_example,
     help="Print such a YAML file with that server's defaults, and end.",
 )  # fmt: skip
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 def run(
     model: str | None,
     prompt: tuple[str, ...],
@@ -56,7 +56,7 @@ def run(
     backend: str,
     decoding: Decoding,
     config_file: Path | None,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Generate text, greedily unless --temperature is given.
@@ -79,7 +79,7 @@ def run(
     from tritgold_conformance.commands.generation import generation
     from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
-    with common.errors(as_json):
+    with printing.errors(as_json):
         unused: tuple[str, ...] = ()
         server = None
         if config_file is not None:
@@ -87,17 +87,17 @@ def run(
 
             server = load(config_file)
             model = model or server.model(os.environ)
-        with common.model_path(model) as path:
+        with model_input.model_path(model) as path:
             checkpoint = reading.open(path)
             if server is not None:
                 decoding, unused = decoding.filled(server, checkpoint.config)
             if bool(prompt) == bool(ids):
                 raise click.UsageError("give --prompt or --ids, and not both")
-            prompts = [common.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
+            prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
             opened = tokenizer_for_output(checkpoint, tokenizer)
             if is_batch(prompts, decoding):
                 report = serve_prompts(checkpoint, prompts, opened, max_tokens, backend, decoding)
-                show_batch(report | {"model": common.model_name(model), "config_unused": list(unused)}, as_json)
+                show_batch(report | {"model": model_input.model_name(model), "config_unused": list(unused)}, as_json)
                 return
             tokens = prompts[0]
             stream = None if opened is None else TextStream(opened)
@@ -121,10 +121,10 @@ def run(
                 show(stream.finish())
             seconds = time.perf_counter() - started
             if as_json:
-                common.print_json(
+                printing.print_json(
                     {
                         "schema": "tritgold.run/1",
-                        "model": common.model_name(model),
+                        "model": model_input.model_name(model),
                         "backend": backend,
                         "prompt_ids": tokens,
                         "ids": generated,
@@ -153,7 +153,7 @@ def counted(number: int, one: str, more: str = "") -> str:
 def show_batch(report: dict[str, Any], as_json: bool) -> None:
     """A text for each prompt, by its number. A prompt that failed alone makes the exit code 3, the others are shown."""
     if as_json:
-        common.print_json({"schema": "tritgold.run-batch/1", **report})
+        printing.print_json({"schema": "tritgold.run-batch/1", **report})
     else:
         for number, text in enumerate(report["texts"], 1):
             said = ",".join(map(str, text["ids"])) if text["text"] is None else text["text"]
@@ -166,7 +166,7 @@ def show_batch(report: dict[str, Any], as_json: bool) -> None:
         for line in remarks(report, tuple(report["config_unused"])):
             click.echo(f"[{line}]", err=True)
     if any(text["error"] for text in report["texts"]):
-        sys.exit(common.COULD_NOT_JUDGE)
+        sys.exit(printing.COULD_NOT_JUDGE)
 
 
 def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
@@ -174,7 +174,7 @@ def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Token
     from tritgold.errors import FormatError
 
     try:
-        return common.open_tokenizer(checkpoint, given)
+        return model_input.open_tokenizer(checkpoint, given)
     except FormatError as error:
         if not error.kind.startswith("tokenizer-"):
             raise

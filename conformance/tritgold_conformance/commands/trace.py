@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.run import BACKENDS
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("model", required=False)
-@common.input_options()
+@model_input.input_options()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
-@common.model_options
-@common.json_option
+@model_input.model_options
+@printing.json_option
 def trace(
     model: str | None,
     prompt: str | None,
@@ -27,7 +27,7 @@ def trace(
     tokenizer: Path | None,
     output: Path,
     backend: str,
-    reading: common.Reading,
+    reading: model_input.Reading,
     as_json: bool,
 ) -> None:
     """Save every activation of one forward pass.
@@ -36,13 +36,13 @@ def trace(
 
     Two traces are compared with `tritgold compare A B`.
     """
-    with common.errors(as_json), common.model_path(model) as path:
+    with printing.errors(as_json), model_input.model_path(model) as path:
         checkpoint = reading.open(path)
-        tokens = common.token_ids(checkpoint, prompt, ids, tokenizer)
+        tokens = model_input.token_ids(checkpoint, prompt, ids, tokenizer)
         made = make_trace(checkpoint, tokens, backend)
         made.save(output)
         if as_json:
-            common.print_json(
+            printing.print_json(
                 {
                     "schema": "tritgold.trace-summary/1",
                     "file": str(output),
@@ -71,7 +71,7 @@ def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Tr
     else:
         from tritgold_conformance.engines.xla import open_engine
 
-        with common.progress() as say:
+        with printing.progress() as say:
             made = open_engine(checkpoint, len(tokens), say=say).trace(tokens)
     made.model_hash = checkpoint.model_hash()
     return made

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import model_input
 
 
 def write_not_judged(spec: str, given: dict[str, Any], error: dict[str, Any]) -> None:
@@ -24,7 +24,7 @@ def write_not_judged(spec: str, given: dict[str, Any], error: dict[str, Any]) ->
         return
     what = ": ".join(str(error[key]) for key in ("file", "thing", "message") if error.get(key))
     problem = Problem(kind=str(error["kind"]), message=clean(what))  # no half of a character, which is no JSON
-    model, repeat = clean(common.model_name(given["model"])), command_text(_words(spec, given))
+    model, repeat = clean(model_input.model_name(given["model"])), command_text(_words(spec, given))
     report = not_judged(problem, clean(spec), model, given["mode"], given["ids"] or [], repeat)
     for file in files:
         with suppress(TritgoldError, OSError, UnicodeEncodeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 
 if TYPE_CHECKING:
     from tritgold_conformance.case_vectors.judge import Judgement, Verdict
@@ -22,7 +22,7 @@ SUSPECTS = 5  # the same
 @click.option("--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge these answers.")
 @click.option("--only", default="", metavar="CASE", help="With --judge: one case, or one group, alone.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
-@common.json_option
+@printing.json_option
 def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
     """Write conformance cases as data: inputs, expected outputs, tolerances, and which bug each is there for.
 
@@ -33,13 +33,13 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
     if schema:
         from tritgold_conformance.case_vectors.case import json_schema
 
-        common.print_json(json_schema())
+        printing.print_json(json_schema())
         return
     if folder is None:
         raise click.UsageError("Missing argument 'DIR'.")
     if (answers is not None and check) or (only and answers is None):
         raise click.UsageError("--check and --judge exclude each other, and --only goes with --judge")
-    with common.errors(as_json), common.progress() as say:
+    with printing.errors(as_json), printing.progress() as say:
         if answers is not None:
             sys.exit(_judge(folder, answers, only, as_json))
         if check:
@@ -55,7 +55,9 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
     size = sum(h.bytes for h in found.files.values())
     counts: dict[str, Any] = {"cases": found.cases, "groups": len(found.groups), "files": len(found.files)}
     if as_json:
-        common.print_json({"schema": "tritgold.vectors-folder/1", **counts, "bytes": size, "faults": len(found.faults)})
+        printing.print_json(
+            {"schema": "tritgold.vectors-folder/1", **counts, "bytes": size, "faults": len(found.faults)}
+        )
     else:
         click.echo(
             f"{folder}: {what}: {found.cases} cases in {len(found.groups)} groups, {size / 1e6:.1f} MB, "
@@ -92,7 +94,7 @@ def _judge(folder: Path, answers: Path, only: str, as_json: bool) -> int:
     manifest = check(folder)
     found = judge(folder, answers, manifest, only)
     if as_json:
-        common.print_json(_as_dict(found, folder, answers))
+        printing.print_json(_as_dict(found, folder, answers))
     else:
         _show(found, folder, answers, {name: flag.summary for name, flag in manifest.faults.items()})
     return found.exit_code
@@ -121,25 +123,25 @@ def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
 def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, str]) -> None:
     failed = [v for v in found.verdicts if v.status == "failed"]
     for verdict in failed[:SHOWN]:
-        common.echo(f"failed  {verdict.case}: {verdict.what}")
+        printing.echo(f"failed  {verdict.case}: {verdict.what}")
         if verdict.flags:
-            common.echo(f"        there for: {', '.join(verdict.flags)}")
-        common.echo(f"        {_reproduce(verdict, folder, answers)}")
+            printing.echo(f"        there for: {', '.join(verdict.flags)}")
+        printing.echo(f"        {_reproduce(verdict, folder, answers)}")
     if len(failed) > SHOWN:
-        common.echo(f"        and {len(failed) - SHOWN} more; --json has all")
+        printing.echo(f"        and {len(failed) - SHOWN} more; --json has all")
     counts = (f"{found.count('passed')} passed", f"{len(failed)} failed", f"{found.count('not assessed')} not assessed")
-    common.echo(", ".join(counts))
+    printing.echo(", ".join(counts))
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
-        common.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
+        printing.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for group in found.unknown:
-        common.echo(f"{answers / group}: there is no group of this name, and nothing in it was read")
+        printing.echo(f"{answers / group}: there is no group of this name, and nothing in it was read")
     if found.without_overflow:
-        common.echo("no case whose sums leave int16 was run: no pass, for that is how an overflow stays unseen")
+        printing.echo("no case whose sums leave int16 was run: no pass, for that is how an overflow stays unseen")
     for series, rule in found.rules.items():
-        common.echo(f"{series}: {rule}")
+        printing.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:SUSPECTS]:
         of = count + found.passed_for(name)
-        common.echo(f"suspect {name} ({count} of {of} cases there for it failed): {summaries.get(name, '')}")
+        printing.echo(f"suspect {name} ({count} of {of} cases there for it failed): {summaries.get(name, '')}")
 
 
 def _reproduce(verdict: "Verdict", folder: Path, answers: Path) -> str:

@@ -2,26 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from tritgold_command import call, parsed
 
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold_conformance.cli import main
 from tritgold_conformance.faults import FAULTS
 
 ENGINE = "faulty_engines:Faulty"  # scale divided
 RUN = ("--model", "seeded", "--tokens", 12)
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
-
-
-def parsed(result: Result) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(result.stdout)
-    return value
 
 
 def test_faults_lists_all_of_them_and_those_of_an_area() -> None:

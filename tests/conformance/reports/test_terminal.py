@@ -11,7 +11,7 @@ from hostile_engines import BAD
 from rich.text import Text
 
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands import common
+from tritgold_conformance.commands import printing
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked
 from tritgold_conformance.diagnosis.render import render as render_diagnosis
@@ -42,7 +42,7 @@ def test_these_checks_can_fail() -> None:
 def test_the_console_obeys_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever forgets to say that a text is a stranger's: the last door is shut."""
     for text in (BAD, Text(BAD)):
-        console = common.console()
+        console = printing.console()
         console.file = io.StringIO()
         console.print(text, markup=False)
         assert not moves(console.file.getvalue())
@@ -64,7 +64,7 @@ def test_an_engine_is_text(verb: str, engine: str, code: int) -> None:
 
 
 def test_every_report_is_text(reports: dict[str, Report], kind: str) -> None:
-    console = common.console()
+    console = printing.console()
     console.file = out = io.StringIO()
     render(reports[kind], console)
     assert not moves(out.getvalue())
@@ -83,7 +83,7 @@ def test_a_diagnosis_of_a_stranger_is_text() -> None:
         faults=[named], unexplained=[at], ranking=[Ranked(fault=BAD, distance=1.0, explains=False)],
         could_not_see=[BAD], no_place=[BAD],
     )  # fmt: skip
-    console = common.console()
+    console = printing.console()
     console.file = out = io.StringIO()
     render_diagnosis(found, console)
     assert not moves(out.getvalue())
@@ -91,7 +91,7 @@ def test_a_diagnosis_of_a_stranger_is_text() -> None:
 
 
 def test_a_verdict_says_of_how_much_it_is_one(reports: dict[str, Report]) -> None:
-    console = common.console()
+    console = printing.console()
     console.file = out = io.StringIO()
     render(reports["one statistic"], console)
     said = "conforms at 1 level; not assessed: operations, vectors, trace, logits, continued, steps, text"

@@ -1,0 +1,210 @@
+"""Where a command's model, its layouts and its tokens come from: options, and what opens them."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tritgold.checkpoint import Checkpoint
+    from tritgold.formats.layouts import Layouts
+    from tritgold.tokenizer import Tokenizer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the user says of a checkpoint that it does not say itself: the options of ``model_options``.
+
+    i2s: None where nothing is said, which reads as 128; `tritgold inspect` tells the two apart.
+    """
+
+    linear_class: str | None = None
+    ignore_keys: tuple[str, ...] = ()
+    i2s: Any = None
+    tile: tuple[str, ...] = ()
+    tile_ini: Path | None = None
+    q2_0_block: str = "64"
+    code3: str = "refuse"
+
+    def layouts(self) -> "Layouts":
+        """Raises PackingError for a tile that is none, FormatError for an ini that cannot be read."""
+        from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
+        from tritgold.formats.packings.kernel_ini import tile_options
+
+        everywhere, by_shape = None, dict(tile_options(self.tile_ini) if self.tile_ini else {})
+        for text in self.tile:
+            shape, named, tile = text.rpartition("=")
+            if named:
+                by_shape[parse_shape(shape)] = parse_tile(tile)
+            else:
+                everywhere = parse_tile(tile)
+        return Layouts(self.i2s, everywhere, by_shape, int(self.q2_0_block), self.code3 == "zero")
+
+    def words(self) -> tuple[str, ...]:
+        """The options as they were given, for a command to paste."""
+        words: list[str] = []
+        for name, option in _OPTION_OF.items():
+            value = getattr(self, name)
+            if value != getattr(Reading, name):
+                for one in value if isinstance(value, tuple) else (value,):
+                    words += (option, str(one))
+        return tuple(words)
+
+    def open(self, path: Path, quantize: bool = False) -> "Checkpoint":
+        """The checkpoint, read as the user says."""
+        from tritgold.checkpoint import open_checkpoint
+
+        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
+
+
+_OPTION_OF = {
+    "linear_class": "--linear-class",
+    "ignore_keys": "--ignore-key",
+    "i2s": "--i2s",
+    "tile": "--tile",
+    "tile_ini": "--tile-ini",
+    "q2_0_block": "--q2-0-block",
+    "code3": "--code3",
+}
+
+
+def model_options(function: F) -> F:
+    """The options of ``Reading``, handed to the command as ``reading``."""
+
+    @functools.wraps(function)
+    def with_reading(*args: Any, **given: Any) -> Any:
+        reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading)})
+        return function(*args, reading=reading, **given)
+
+    wrapped: Any = with_reading
+    for option in _READING_OPTIONS:
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_READING_OPTIONS = (
+    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are no trit."),
+    click.option("--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."),
+    click.option(
+        "--tile-ini",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The kernel_config.ini with which a TL1 or TL2 file was made.",
+    ),
+    click.option(
+        "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of TL1 and TL2, of all shapes or one."
+    ),
+    click.option(
+        "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
+    ),
+    click.option(
+        "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json."
+    ),
+    click.option(
+        "--linear-class",
+        type=click.Choice(["autobitlinear", "bitlinear"]),
+        help="For packed weights without a quantization_config: scales multiply, or divide.",
+    ),
+)
+
+
+def input_options(multiple: bool = False) -> Callable[[F], F]:
+    """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
+    more = " May be repeated." if multiple else ""
+
+    def with_options(function: F) -> F:
+        for option in (
+            click.option(
+                "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
+            ),
+            click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
+            click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
+        ):
+            function = option(function)
+        return function
+
+    return with_options
+
+
+class Ids(click.ParamType[list[int]]):
+    """Comma-separated token ids."""
+
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``1,2,3`` -> [1, 2, 3]."""
+        if isinstance(value, list):
+            return value
+        try:
+            return [int(part) for part in str(value).split(",") if part.strip()]
+        except ValueError:
+            self.fail(f"{value!r} is no list of integers like 1,2,3", param, ctx)
+
+
+@contextmanager
+def model_path(model: str | None) -> Iterator[Path]:
+    """The checkpoint to use: the path given, or an embedded model for the duration of the block.
+
+    The name of an embedded model is always that model; a folder of the same name is written ``./kjv-ar``.
+    """
+    from tritgold.golden import MODELS, embedded_model
+
+    name = model_name(model)
+    if name not in MODELS:
+        yield Path(name)
+        return
+    with embedded_model(name) as path:
+        yield path
+
+
+def model_name(model: str | None) -> str:
+    """What a report calls the model: as it was asked for, or the name of the embedded one."""
+    from tritgold.golden import DEFAULT
+
+    return DEFAULT if model is None else model
+
+
+def open_tokenizer(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
+    """The tokenizer of a model, None where it has none.
+
+    It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
+    same folder.
+    """
+    from tritgold.tokenizer import Tokenizer
+
+    if given is not None and not given.is_file():
+        raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
+    if given is not None:
+        return Tokenizer(given)
+    if (text := checkpoint.tokenizer_json()) is not None:
+        return Tokenizer.from_text(text, checkpoint.path)
+    beside = checkpoint.path.parent / "tokenizer.json"
+    return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
+
+
+def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
+    """The input of a command: exactly one of prompt and ids.
+
+    Raises ContextError for a prompt that begins with two BOS: the text has one and the tokenizer adds another.
+    """
+    if (prompt is None) == (ids is None):
+        raise click.UsageError("give exactly one of --prompt and --ids")
+    if ids is not None:
+        return ids
+    from tritgold.errors import ContextError, FormatError
+
+    opened = open_tokenizer(checkpoint, tokenizer)
+    if opened is None:
+        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
+        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    tokens = opened.encode(prompt or "")
+    bos = checkpoint.config.bos
+    if bos is not None and tokens[:2] == [bos, bos]:
+        hint = "leave the BOS out of the text; the tokenizer adds it"
+        raise ContextError("the prompt begins with two BOS", kind="two-bos", got=tokens[:3], hint=hint)
+    return tokens

@@ -1,0 +1,19 @@
+"""The ``tritgold`` command, called in this process."""
+
+import json
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from tritgold_conformance.cli import main
+
+
+def call(*arguments: object) -> Result:
+    """Run it with these words."""
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def parsed(result: Result) -> dict[str, Any]:
+    """The one JSON object on stdout; anything else there is an error."""
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
