@@ -109,13 +109,12 @@ def front() -> str:
                 continue
             mine = own[r["row"], str(r["case"]), r["threads"]]
             x = next(iter(r["case"].values()))
-            share = f"{mine['share']:.0%}" if mine["share"] is not None else ""
             what = FRONT[r["row"]].format(f"{x:,}")
             speeds = (_short(mine["per_second"]), _short(r["per_second"]), f"**{r['ratio']:.1f}**")
             link = f"[in the report](docs/data/{path.name})"
-            found[r["row"], f"{x:9}", r["threads"]] = (what, r["threads"], *speeds, share, link)
+            found[r["row"], f"{x:9}", r["threads"]] = (what, r["threads"], *speeds, link)
     lines = [found[key] for key in sorted(found)]
-    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "of the memory's speed", "command")
+    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "command")
     return table(head, lines)
 
 

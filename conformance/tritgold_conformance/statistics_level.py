@@ -14,7 +14,7 @@ from tritgold.errors import NonFiniteError
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
-from tritgold_conformance.activation_statistics import MOMENTS, differences, moments, moments_distance
+from tritgold_conformance.activation_statistics import MOMENTS, Moments, differences, moments, moments_distance
 from tritgold_conformance.compare import Comparison
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.spread import Coin
@@ -83,13 +83,13 @@ def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
 
     FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64, one a name.
     """
-    names = list(names)
     base = {name: moments(golden.trace[name]) for name in names}
-    worst = np.full(len(names), FLOOR)
-    for run in range(RUNS):
-        turned = _moments_with(golden, Coin(run, golden.arithmetic))
-        worst = np.maximum(worst, FACTOR * moments_distance(turned, base))
-    return worst
+    return allowed_by_moves(base, (_moments_with(golden, Coin(run, golden.arithmetic)) for run in range(RUNS)))
+
+
+def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
+    """What ``statistics_allowed`` allows. base: a model's own MOMENTS by name; moved: those with its ties broken."""
+    return np.max([np.full(len(base), FLOOR), *(FACTOR * moments_distance(m, base) for m in moved)], axis=0)
 
 
 def _moments_with(golden: GoldenRun, quantize: Coin) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden import GoldenRun
 from tritgold_conformance.judge import cuts
 from tritgold_conformance.spread import Coin, allowed_by_spread
-from tritgold_conformance.statistics_level import FACTOR, FLOOR, RUNS, counted
+from tritgold_conformance.statistics_level import RUNS, allowed_by_moves, counted
 
 PATHS = ("logits", "continued", "steps")
 # Of a candidate: not finite, or faults that do not fit together, sums by blocks where another's are whole.
@@ -103,15 +103,11 @@ class Predictions:
         return self._spread
 
     def statistics_allowed(self, names: Iterable[str]) -> np.ndarray:
-        """The same for the statistics of each array, float64 [names].
-
-        FACTOR x what breaking ties at random does to the golden model's own, over RUNS runs; FLOOR at least.
-        """
+        """The same for the statistics of each array, float64 [names]: ``statistics_allowed``, of the quick model."""
         if not self._moved:
             self._moved = [predicted_statistics(self._turned(run), self.golden.tokens) for run in range(RUNS)]
-        own, kept = self.statistics(self.base), list(names)
-        base = {name: own[name] for name in kept}
-        return np.max([np.full(len(kept), FLOOR), *(FACTOR * moments_distance(m, base) for m in self._moved)], axis=0)
+        own = self.statistics(self.base)
+        return allowed_by_moves({name: own[name] for name in names}, self._moved)
 
     def _turned(self, run: int) -> Subject:
         arithmetic = self.base.arithmetic
