@@ -383,7 +383,7 @@ def test_what_is_written_beside_the_answer_is_bounded_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(process, "SCRATCH", 1 << 20)
-    inputs, outputs, scratch = (tmp_path / name for name in ("inputs", "outputs", "scratch"))
+    inputs, outputs, scratch = (tmp_path / name for name in ("inputs", "outputs", "own"))
     for folder in (inputs, outputs, scratch):
         folder.mkdir()
     (inputs / "model").write_bytes(bytes(3 << 20))  # what lay there before is not the program's
