@@ -244,7 +244,8 @@ class XlaEngine:
             raise non_finite(f"layers.{layer}.{model.QUANTIZED[site]}")
         if ending == "none":
             return
-        if not np.isfinite(np.asarray(chunk.result)[: count if ending == "all" else None]).all():
+        result = np.asarray(chunk.result)[: count if ending == "all" else None]
+        if result[0] < 0 if ending == "greedy" else not np.isfinite(result).all():
             raise non_finite("logits")
 
     def _record(self, trace: Trace, chunk: model.Chunk, part: slice) -> None:

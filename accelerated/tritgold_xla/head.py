@@ -124,6 +124,7 @@ def _coarse_scores(x: Float32[jax.Array, " hidden"], screen: Screen) -> Float32[
 
 def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) -> tuple[Int32[jax.Array, ""], jax.Array]:
     """(token, screened): that of the largest of ``logits``, the lowest of equal ones; and whether the screen said it.
+    Where a logit is infinite or NaN the token is -1.
 
     Every row is scored by its coarse copy. By Cauchy and Schwarz its logit is within |x| slack of that score; a float32
     sum of n products is within 8 sqrt(n) 2^-24 |x| norm but for a chance below 1e-10 (Higham and Mary, "A new approach
@@ -149,6 +150,7 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
     sure = few & alone & jnp.isfinite(length)
 
     def of_all() -> jax.Array:
-        return jnp.argmax(logits(x[None], head)[0]).astype(jnp.int32)
+        scores = logits(x[None], head)[0]
+        return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
 
     return lax.cond(sure, lambda: best.astype(jnp.int32), of_all), sure

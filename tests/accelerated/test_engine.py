@@ -95,9 +95,10 @@ def test_logits_that_are_not_finite_are_refused(cases):
     table = weights.embedding.array.copy()
     table[66] = np.nan
     engine = XlaEngine(MIXED, replace(weights, embedding=Matrix(table)))
-    for call in (engine.prefill, engine.trace):
+    for call in (engine.prefill, engine.trace, engine.read, engine.greedy):
         with pytest.raises(NonFiniteError, match="logits"):
             call([1, 2])
+    assert engine._screens, "the greedy head was not the screened one"
     assert engine.length == 0
 
 

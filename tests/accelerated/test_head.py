@@ -72,7 +72,18 @@ def test_without_a_clear_winner_the_whole_head_decides(x):
     weights = rows(300, 48)
     token, sure = _greedy(x, weights, _screen(weights.astype(np.float32)))
     assert not sure
-    assert int(token) == 0  # all logits are equal, or none is a number
+    assert int(token) == (-1 if np.isnan(x).any() else 0)  # none is a number, or all logits are equal
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("vocab", [67, 3000])
+def test_a_head_that_is_not_finite_has_no_greedy_token(value, vocab):
+    weights = rows(vocab, 48)
+    weights[60, 5] = value
+    token, sure = _greedy(np.ones(48, np.float32), weights, _screen(weights.astype(np.float32)))
+    assert (int(token), bool(sure)) == (-1, False)
+
+
 
 
 def test_the_bound_is_what_keeps_the_token_right():
