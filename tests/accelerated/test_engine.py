@@ -18,6 +18,7 @@ from tritgold.golden import embedded_model
 from tritgold.model import forward
 from tritgold_xla import XlaEngine
 from tritgold_xla.flags import MODE
+from tritgold_xla.model import forward as forward_programs
 
 
 def test_versions_and_provenance(cases):
@@ -102,6 +103,20 @@ def test_logits_that_are_not_finite_are_refused(cases):
     assert engine.length == 0
 
 
+def test_a_screen_compiles_no_other_program_anew():
+    # Programs that do not read it are not to take it as an argument.
+    engine = XlaEngine(LLAMA, make_weights(LLAMA), 64, screen=True)
+    for token in (1, 2):
+        engine.step(token)
+    before = forward_programs._cache_size()
+    engine.greedy([3])
+    engine.step(4)
+    engine.greedy([5])
+    assert forward_programs._cache_size() == before + 1
+
+
+
+
 def test_a_trace_leaves_the_cache_alone(cases):
     engine, tokens = cases["mixed"].engine, cases["mixed"].tokens
     engine.reset()
@@ -137,7 +152,7 @@ def test_greedy_is_the_largest_logit_screened_or_not(screen):
         assert engine.screened + engine.unscreened == (number if screen else 0)
         token = [likeliest]
     assert engine.length == logits.length == 10
-    assert (engine._parameters.screen is not None) == screen, "memory that is not used"
+    assert (engine._screen is not None) == screen, "memory that is not used"
 
 
 def test_the_head_is_screened_where_one_thread_computes(monkeypatch):
