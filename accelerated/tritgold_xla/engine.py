@@ -107,6 +107,8 @@ class XlaEngine:
     def reset(self) -> None:
         """Forget all tokens."""
         self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
+        if self._cache.keys.is_deleted():  # given to a program whose call was interrupted
+            self._cache = self._new_cache(self.sequences)
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""

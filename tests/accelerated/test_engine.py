@@ -16,7 +16,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden import embedded_model
 from tritgold.model import forward
-from tritgold_xla import XlaEngine
+from tritgold_xla import XlaEngine, model
 from tritgold_xla.flags import MODE
 from tritgold_xla.model import forward as forward_programs
 
@@ -115,6 +115,20 @@ def test_a_screen_compiles_no_other_program_anew():
     assert forward_programs._cache_size() == before + 1
 
 
+def test_a_cache_that_an_interrupted_call_has_used_up_is_made_anew(monkeypatch):
+    engine, other = (XlaEngine(LLAMA, make_weights(LLAMA), 8) for _ in range(2))
+    whole = model.forward
+
+    def interrupted(*arguments, **static):
+        whole(*arguments, **static)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "forward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step(1)
+    engine.reset()
+    np.testing.assert_array_equal(engine.step(2), other.step(2))
 
 
 def test_a_trace_leaves_the_cache_alone(cases):
