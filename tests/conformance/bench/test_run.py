@@ -219,6 +219,40 @@ def test_a_peer_is_timed_in_the_same_rounds(
     assert set(OF_A_PEER.values()) <= set(ROWS)
 
 
+class Peer:
+    """A peer that decodes and refuses prompts."""
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, do: str, **what: Any) -> Any:
+        if do == "measure" and what["row"] == "prefill":
+            raise EngineError("did not do what was asked", kind="peer", thing="llama.cpp")
+        return {
+            "open": {"load": 1.0, "options": {}},
+            "measure": {"seconds": [1e3], "first": None},
+            "facts": {"versions": {}, "flags": {}, "peak_memory": 1},
+        }[do]
+
+
+def test_a_peer_that_fails_takes_no_speed_from_the_engine(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "peer_process", lambda *_: Peer())
+    monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
+    monkeypatch.setattr(run, "require_peers", lambda _: None)
+    found = run.run(replace(PLAN, rows=("decode", "prefill"), peers=("llama.cpp",)), model, [])
+    assert [(r.row, r.engine, r.status) for r in found.results] == [
+        ("decode", "reference", "measured"),
+        ("decode", "llama.cpp", "measured"),
+        ("prefill", "llama.cpp", "failed"),
+        ("prefill", "reference", "measured"),
+    ]
+    assert found.results[1].ratio is not None
+    assert "did not do what was asked" in found.results[2].why
+
+
 def test_the_xla_engine_end_to_end(model: Model) -> None:
     pytest.importorskip("jax")
     found = run.run(replace(PLAN, engine="xla", rows=("decode",), contexts=(4,)), model, [])
