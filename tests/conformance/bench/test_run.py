@@ -6,9 +6,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -22,6 +24,7 @@ from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.speeds import bytes_of_a_step
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.bench.table import render
+from tritgold_conformance.bench.worker_transformers import Transformers
 
 TINY = ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=128)
 ALL = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "batch")
@@ -251,6 +254,22 @@ def test_a_peer_that_fails_takes_no_speed_from_the_engine(model: Model, monkeypa
     ]
     assert found.results[1].ratio is not None
     assert "did not do what was asked" in found.results[2].why
+
+
+def test_transformers_decodes_behind_its_context_and_not_behind_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, read = Transformers.__new__(Transformers), []
+    peer._torch, peer._past, peer._context = SimpleNamespace(tensor=np.array), None, 0
+
+    def forward(ids: Any, past: Any) -> Any:
+        peer._past = ids.size + (past or 0)
+        read.append(peer._past)
+        return np.zeros(3)
+
+    monkeypatch.setattr(peer, "_run", forward)
+    monkeypatch.setattr(peer, "_ids", lambda count: np.zeros((1, count), int))
+    for row, case in [("decode", {"context": 8, "steps": 1}), ("prefill", {"tokens": 40})] * 2:
+        peer.measure(row, case)
+    assert read == [8, 9, 40] * 2
 
 
 def test_the_xla_engine_end_to_end(model: Model) -> None:
