@@ -22,6 +22,7 @@ from tritgold_xla.choice import Choices, library_dots
 from tritgold_xla.diffusion_options import BlockProgram
 from tritgold_xla.flags import MODE, cpu_device, threads
 from tritgold_xla.formulations import FORMULATIONS
+from tritgold_xla.head import Screen
 from tritgold_xla.kv_cache import KvCache, cache_bytes
 from tritgold_xla.kv_schemes import kv_scheme
 from tritgold_xla.model import Ending, Options
@@ -77,6 +78,7 @@ class XlaEngine:
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
         self._screens = self._screening_pays() if screen is None else screen
+        self._screen: Screen | None = None  # made when it is first asked for
         self.screened = self.unscreened = 0
 
     def beside(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
@@ -105,6 +107,8 @@ class XlaEngine:
     def reset(self) -> None:
         """Forget all tokens."""
         self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
+        if self._cache.keys.is_deleted():  # given to a program whose call was interrupted
+            self._cache = self._new_cache(self.sequences)
 
     def prefill(self, tokens: Sequence[int]) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
@@ -151,9 +155,9 @@ class XlaEngine:
         """
         if not self._screens:
             return int(np.argmax(self.read(tokens)))
-        if self._parameters.screen is None:
+        if self._screen is None:
             check_memory(self.config.vocab * (self.config.hidden + 12))
-            self._parameters = self._parameters._replace(screen=screen_of(self._parameters.head, self._device))
+            self._screen = screen_of(self._parameters.head, self._device)
         token, screened = self._append(tokens, "none", "greedy")[-1].tolist()
         self.screened, self.unscreened = self.screened + screened, self.unscreened + 1 - screened
         return token
@@ -235,7 +239,9 @@ class XlaEngine:
         place = np.int32(at[0]), np.int32(count), np.int32(at[1])
         options = self._options._replace(block=block)
         static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
-        return model.forward(self._parameters, cache, padded, *place, **static)
+        # To the one program that reads it: with another argument the others would be compiled anew.
+        parameters = self._parameters._replace(screen=self._screen if ending == "greedy" else None)
+        return model.forward(parameters, cache, padded, *place, **static)
 
     def _refuse_non_finite(self, chunk: model.Chunk, count: int, ending: Ending) -> None:
         wrong = np.argwhere(~np.asarray(chunk.finite))
@@ -244,7 +250,8 @@ class XlaEngine:
             raise non_finite(f"layers.{layer}.{model.QUANTIZED[site]}")
         if ending == "none":
             return
-        if not np.isfinite(np.asarray(chunk.result)[: count if ending == "all" else None]).all():
+        result = np.asarray(chunk.result)[: count if ending == "all" else None]
+        if result[0] < 0 if ending == "greedy" else not np.isfinite(result).all():
             raise non_finite("logits")
 
     def _record(self, trace: Trace, chunk: model.Chunk, part: slice) -> None:

@@ -25,6 +25,8 @@ _BLOCK = 4096
 _FOLD = 8
 # Candidates that are scored exactly.
 _CANDIDATES = 256
+# What a product loses at most where XLA makes zero of a subnormal number.
+_FLUSHED = 2.0**-126
 
 
 def bfloat16_bits(rows: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*shape"] | None:
@@ -96,10 +98,11 @@ def screen_columns(hidden: int) -> int:
 def make_screen(rows: Float32[jax.Array, "some hidden"]) -> Screen:
     """The screen of some rows of the head, float32."""
     step = jnp.maximum(jnp.abs(rows).max(axis=1) / 127, jnp.float32(1e-30))
-    codes = jnp.clip(jnp.round(rows / step[:, None]), -127, 127)
-    coarse = codes * step[:, None]
+    steps = rows / step[:, None]
+    codes = jnp.clip(jnp.round(steps), -127, 127)
     up = jnp.float32(1 + 1e-4)  # beyond any rounding of these sums
-    slack, norm = (jnp.sqrt(jnp.square(r).sum(axis=1)) * up + jnp.float32(1e-30) for r in (rows - coarse, coarse))
+    # In steps, whose squares are never too small to be told from zero.
+    slack, norm = (step * jnp.sqrt(jnp.square(r).sum(axis=1)) * up + jnp.float32(1e-30) for r in (steps - codes, codes))
     missing = screen_columns(rows.shape[1]) - rows.shape[1]
     return Screen(jnp.pad(codes.astype(jnp.int8).T, ((0, missing), (0, 0))), step, slack, norm)
 
@@ -124,6 +127,7 @@ def _coarse_scores(x: Float32[jax.Array, " hidden"], screen: Screen) -> Float32[
 
 def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) -> tuple[Int32[jax.Array, ""], jax.Array]:
     """(token, screened): that of the largest of ``logits``, the lowest of equal ones; and whether the screen said it.
+    Where a logit is infinite or NaN the token is -1.
 
     Every row is scored by its coarse copy. By Cauchy and Schwarz its logit is within |x| slack of that score; a float32
     sum of n products is within 8 sqrt(n) 2^-24 |x| norm but for a chance below 1e-10 (Higham and Mary, "A new approach
@@ -133,9 +137,10 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
     """
     vocab, hidden = head.shape
     score = _coarse_scores(x, screen)
-    length = jnp.sqrt(jnp.square(x).sum()) * jnp.float32(1 + 1e-4)
+    flushed = jnp.float32(hidden * _FLUSHED)
+    length = jnp.sqrt(jnp.square(x).sum() + flushed) * jnp.float32(1 + 1e-4)
     sums = jnp.float32(8 * math.sqrt(hidden) * 2.0**-24) * length
-    reach = length * screen.slack + 2 * sums * (screen.norm + screen.slack)
+    reach = length * screen.slack + 2 * sums * (screen.norm + screen.slack) + 2 * flushed
     upper, floor = score + reach, (score - reach).max()
     # Behind a barrier, for a slice of its results turns the kernel of top_k into a sort of the whole vocabulary.
     bounds, rows = barrier(lax.top_k(upper, min(_CANDIDATES, vocab)))
@@ -145,10 +150,11 @@ def greedy(x: Float32[jax.Array, " hidden"], head: jax.Array, screen: Screen) ->
     best = jnp.where(exact == top, rows, vocab).min()  # the lowest of equal ones
     second = jnp.where(rows == best, -jnp.inf, exact).max()
     # Two sums of each of two rows, one here and one in the whole head, may be off in opposite directions.
-    alone = top - second > 4 * sums * (screen.norm + screen.slack)[rows].max()
+    alone = top - second > 4 * (sums * (screen.norm + screen.slack)[rows].max() + flushed)
     sure = few & alone & jnp.isfinite(length)
 
     def of_all() -> jax.Array:
-        return jnp.argmax(logits(x[None], head)[0]).astype(jnp.int32)
+        scores = logits(x[None], head)[0]
+        return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
 
     return lax.cond(sure, lambda: best.astype(jnp.int32), of_all), sure

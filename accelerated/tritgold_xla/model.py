@@ -41,7 +41,8 @@ class Options(NamedTuple):
 class Chunk(NamedTuple):
     """What a forward pass returns.
 
-    result: by the ending float32 [tokens, vocab], [vocab], or int32 [2], the token and whether the screen sufficed.
+    result: by the ending float32 [tokens, vocab], [vocab], or int32 [2], the token and whether the screen sufficed
+    (token -1: the logits are not finite).
     cache: the one that was given, extended. finite: bool [layers, 4], whether the activations of every token at each
     of QUANTIZED were finite; where not, everything after is meaningless. outer: embedding and final_norm; inner: a
     layer's arrays by their names in it, with a leading axis ``layers``. Both are empty unless traced. Rows of padding

@@ -45,7 +45,7 @@ class Parameters(NamedTuple):
 
     embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
     where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: of the greedy
-    head, made when it is first asked for.
+    head, for the program that reads it.
     """
 
     embedding: jax.Array

@@ -91,7 +91,7 @@ def bit_planes(codes: Int8[jax.Array, " in"]) -> UInt32[jax.Array, "8 words"]:
     """The eight bits of each code as words beside those of the weights; bit 7 counts negative.
 
     Eight codes are an 8 x 8 matrix of bits, turned over in three steps of swaps (Warren, "Hacker's Delight", 7-3):
-    five times fewer operations than picking each bit, to run and to compile.
+    a third of the operations of picking each bit.
     """
     in_ = codes.shape[0]
     count = words(in_)

@@ -153,3 +153,15 @@ def test_activations_that_are_not_finite_are_refused():
     with pytest.raises(NonFiniteError, match="block at position"):
         block_diffusion(engine, [1, 2, 3], 8, preset("iterative"))
     assert engine.length == 0
+
+
+@pytest.mark.parametrize("name", ["fast-dllm-v2", "iterative"])
+def test_logits_that_are_not_finite_are_refused(small, name):
+    _, weights = small
+    table = weights.head.array.copy()
+    table[66] = np.nan
+    engine = XlaEngine(SMALL, replace(weights, head=replace(weights.head, array=table)))
+    sub_block = {"sub_block": 4} if name == "fast-dllm-v2" else {}
+    engine.read = lambda tokens, block=None: np.zeros(SMALL.vocab, np.float32)  # what refuses them before a block
+    with pytest.raises(NonFiniteError, match="block at position"):
+        block_diffusion(engine, [1, 2, 3], 8, preset(name, 0.9, **sub_block))

@@ -16,8 +16,9 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden import embedded_model
 from tritgold.model import forward
-from tritgold_xla import XlaEngine
+from tritgold_xla import XlaEngine, model
 from tritgold_xla.flags import MODE
+from tritgold_xla.model import forward as forward_programs
 
 
 def test_versions_and_provenance(cases):
@@ -95,10 +96,39 @@ def test_logits_that_are_not_finite_are_refused(cases):
     table = weights.embedding.array.copy()
     table[66] = np.nan
     engine = XlaEngine(MIXED, replace(weights, embedding=Matrix(table)))
-    for call in (engine.prefill, engine.trace):
+    for call in (engine.prefill, engine.trace, engine.read, engine.greedy):
         with pytest.raises(NonFiniteError, match="logits"):
             call([1, 2])
+    assert engine._screens, "the greedy head was not the screened one"
     assert engine.length == 0
+
+
+def test_a_screen_compiles_no_other_program_anew():
+    # Programs that do not read it are not to take it as an argument.
+    engine = XlaEngine(LLAMA, make_weights(LLAMA), 64, screen=True)
+    for token in (1, 2):
+        engine.step(token)
+    before = forward_programs._cache_size()
+    engine.greedy([3])
+    engine.step(4)
+    engine.greedy([5])
+    assert forward_programs._cache_size() <= before + 1
+
+
+def test_a_cache_that_an_interrupted_call_has_used_up_is_made_anew(monkeypatch):
+    engine, other = (XlaEngine(LLAMA, make_weights(LLAMA), 8) for _ in range(2))
+    whole = model.forward
+
+    def interrupted(*arguments, **static):
+        whole(*arguments, **static)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "forward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step(1)
+    engine.reset()
+    np.testing.assert_array_equal(engine.step(2), other.step(2))
 
 
 def test_a_trace_leaves_the_cache_alone(cases):
@@ -136,7 +166,7 @@ def test_greedy_is_the_largest_logit_screened_or_not(screen):
         assert engine.screened + engine.unscreened == (number if screen else 0)
         token = [likeliest]
     assert engine.length == logits.length == 10
-    assert (engine._parameters.screen is not None) == screen, "memory that is not used"
+    assert (engine._screen is not None) == screen, "memory that is not used"
 
 
 def test_the_head_is_screened_where_one_thread_computes(monkeypatch):

@@ -72,7 +72,26 @@ def test_without_a_clear_winner_the_whole_head_decides(x):
     weights = rows(300, 48)
     token, sure = _greedy(x, weights, _screen(weights.astype(np.float32)))
     assert not sure
-    assert int(token) == 0  # all logits are equal, or none is a number
+    assert int(token) == (-1 if np.isnan(x).any() else 0)  # none is a number, or all logits are equal
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("vocab", [67, 3000])
+def test_a_head_that_is_not_finite_has_no_greedy_token(value, vocab):
+    weights = rows(vocab, 48)
+    weights[60, 5] = value
+    token, sure = _greedy(np.ones(48, np.float32), weights, _screen(weights.astype(np.float32)))
+    assert (int(token), bool(sure)) == (-1, False)
+
+
+@pytest.mark.parametrize(("of_x", "of_rows"), [(1e-22, 1.0), (1.0, 1e-24), (1e-10, 1e-24)])
+def test_numbers_whose_squares_are_lost_are_screened_right(of_x, of_rows):
+    # XLA makes zero of what is below 1.2e-38: a norm of 0 would be a bound of 0.
+    weights = (rows(300, 48).astype(np.float32) * of_rows).astype(jnp.bfloat16)
+    screen = _screen(weights.astype(np.float32))
+    x = (of_x * np.random.default_rng(4).standard_normal((150, 48))).astype(np.float32)
+    expected = np.argmax(np.stack([np.asarray(_logits(one[None], weights))[0] for one in x]), axis=1)
+    assert [int(_greedy(one, weights, screen)[0]) for one in x] == expected.tolist()
 
 
 def test_the_bound_is_what_keeps_the_token_right():

@@ -40,7 +40,7 @@ class Rows:
             self._case = None
             first = self._ready(row, case, method)
             self._case = named
-        return {"seconds": method(case), "first": first, "how": self._how(row)}
+        return {"seconds": method(case), "first": first}
 
     def _ready(self, row: str, case: Case, method: Any) -> float:
         """Everything compiled and touched; seconds of the first unit."""
@@ -53,9 +53,6 @@ class Rows:
             self._fill_batch(case)
             return float(method({**case, "steps": 1})[0])
         return float(method(case)[0])
-
-    def _how(self, row: str) -> str:
-        return "read" if row in ("prefill", "first-token") and self._has("read") else ""
 
     def _has(self, method: str) -> bool:
         return callable(getattr(self._engine, method, None))

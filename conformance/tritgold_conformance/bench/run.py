@@ -186,18 +186,19 @@ class _OneCount:
             self.found.engines.append(engine)
             self.of_peers.append(engine)
 
-    def refused(self, cases: list[tuple[str, Case]], status: Any, why: str) -> None:
-        """No speed for these."""
+    def refused(self, cases: list[tuple[str, Case]], status: Any, why: str, name: str | None = None) -> None:
+        """No speed for these. name: of a peer, None for the benchmark's engine."""
+        engine = name or self.plan.engine
         for row, case in cases:
-            self.add(Result(row=row, engine=self.plan.engine, threads=self.threads, case=case, status=status, why=why))
+            self.add(Result(row=row, engine=engine, threads=self.threads, case=case, status=status, why=why))
 
-    def missing(self, row: str, case: Case, error: EngineError) -> None:
-        """What the engine does not have, or could not do. Raises what ended its process."""
+    def missing(self, row: str, case: Case, error: EngineError, name: str | None = None) -> None:
+        """What an engine does not have, or could not do. Raises what ended its process."""
         if error.kind == "worker":
             raise error
         offered = error.kind != "not-offered"
         why = str(error) if offered else f"the engine has no {error.thing}"
-        self.refused([(row, case)], "failed" if offered else "not offered", why)
+        self.refused([(row, case)], "failed" if offered else "not offered", why, name)
 
     def timed(
         self, ours: Worker, model: Model, verdict: dict[str, Any], kv_cache: str | None, cases: list[tuple[str, Case]]
@@ -219,21 +220,27 @@ class _OneCount:
         _fill(engine, ours)
 
     def rounds(self, ours: Worker, config: ModelConfig, row: str, case: Case) -> None:
-        """One case: all engines in turn, as many rounds as asked for."""
+        """One case: all engines in turn, as many rounds as asked for. A peer that fails is left out."""
         first = None
         own = "decode" if row == "kv" else row
         seconds: dict[str, list[list[float]]] = defaultdict(list)
         peers = {name: peer for name, peer in self.peers.items() if row in OF_A_PEER}
-        try:
-            for number in range(self.plan.runs + 1):  # the first round is not counted
+        for number in range(self.plan.runs + 1):  # the first round is not counted
+            try:
                 got = {self.plan.engine: ours.ask("measure", row=own, case=case)}
-                first = got[self.plan.engine]["first"] if number == 0 else first
-                got |= {name: peer.ask("measure", row=OF_A_PEER[row], case=case) for name, peer in peers.items()}
-                for name, said in got.items() if number else ():
-                    seconds[name].append(said["seconds"])
-        except EngineError as error:
-            self.missing(row, case, error)
-            return
+            except EngineError as error:
+                self.missing(row, case, error)
+                return
+            first = got[self.plan.engine]["first"] if number == 0 else first
+            for name, peer in [*peers.items()]:
+                try:
+                    got[name] = peer.ask("measure", row=OF_A_PEER[row], case=case)
+                except EngineError as error:
+                    self.missing(row, case, error, name)
+                    del peers[name]
+                    seconds.pop(name, None)
+            for name, said in got.items() if number else ():
+                seconds[name].append(said["seconds"])
         means = {name: [sum(r) / len(r) for r in rounds] for name, rounds in seconds.items()}
         for name, rounds in seconds.items():
             timing = Timing.of([s for r in rounds for s in r])

@@ -78,7 +78,7 @@ class LlamaCpp:
             got = f"{said['prompt_n']} read, {said['predicted_n']} made"
             raise EngineError("did not do what was asked", kind="peer", thing="llama.cpp", got=got, expected=steps)
         seconds = said["prompt_ms"] / 1e3 if timed else said["predicted_ms"] / 1e3 / case["steps"]
-        return {"seconds": [seconds], "first": None, "how": ""}
+        return {"seconds": [seconds], "first": None}
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""

@@ -21,7 +21,7 @@ class Transformers:
         torch = importlib.import_module("torch")
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
-        self._torch, self._vocab, self._used = torch, 0, (0, 0)
+        self._torch, self._vocab, self._context = torch, 0, 0
         self._model: Any = None
         self._past: Any = None
 
@@ -40,16 +40,18 @@ class Transformers:
             ids = self._ids(case["tokens"])
             begin = time.perf_counter()
             int(self._run(ids, None).argmax())
-            return {"seconds": [time.perf_counter() - begin], "first": None, "how": ""}
-        if self._used[0] != case["context"] or self._past is None:
+            seconds = [time.perf_counter() - begin]
+            self._past = None  # no tokens are to be decoded behind this prompt
+            return {"seconds": seconds, "first": None}
+        if self._context != case["context"] or self._past is None:
             self._token = int(self._run(self._ids(case["context"]), None).argmax())
-            self._used = (case["context"], 0)
+            self._context = case["context"]
         seconds = []
         for _ in range(case["steps"]):
             begin = time.perf_counter()
             self._token = int(self._run(self._torch.tensor([[self._token]]), self._past).argmax())
             seconds.append(time.perf_counter() - begin)
-        return {"seconds": seconds, "first": None, "how": ""}
+        return {"seconds": seconds, "first": None}
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""

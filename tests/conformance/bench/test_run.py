@@ -6,9 +6,11 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -22,6 +24,7 @@ from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.speeds import bytes_of_a_step
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.bench.table import render
+from tritgold_conformance.bench.worker_transformers import Transformers
 
 TINY = ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=128)
 ALL = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "batch")
@@ -217,6 +220,56 @@ def test_a_peer_is_timed_in_the_same_rounds(
     assert sides[peer].versions
     assert sides[peer].options
     assert set(OF_A_PEER.values()) <= set(ROWS)
+
+
+class Peer:
+    """A peer that decodes and refuses prompts."""
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, do: str, **what: Any) -> Any:
+        if do == "measure" and what["row"] == "prefill":
+            raise EngineError("did not do what was asked", kind="peer", thing="llama.cpp")
+        return {
+            "open": {"load": 1.0, "options": {}},
+            "measure": {"seconds": [1e3], "first": None},
+            "facts": {"versions": {}, "flags": {}, "peak_memory": 1},
+        }[do]
+
+
+def test_a_peer_that_fails_takes_no_speed_from_the_engine(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "peer_process", lambda *_: Peer())
+    monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
+    monkeypatch.setattr(run, "require_peers", lambda _: None)
+    found = run.run(replace(PLAN, rows=("decode", "prefill"), peers=("llama.cpp",)), model, [])
+    assert [(r.row, r.engine, r.status) for r in found.results] == [
+        ("decode", "reference", "measured"),
+        ("decode", "llama.cpp", "measured"),
+        ("prefill", "llama.cpp", "failed"),
+        ("prefill", "reference", "measured"),
+    ]
+    assert found.results[1].ratio is not None
+    assert "did not do what was asked" in found.results[2].why
+
+
+def test_transformers_decodes_behind_its_context_and_not_behind_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer, read = Transformers.__new__(Transformers), []
+    peer._torch, peer._past, peer._context = SimpleNamespace(tensor=np.array), None, 0
+
+    def forward(ids: Any, past: Any) -> Any:
+        peer._past = ids.size + (past or 0)
+        read.append(peer._past)
+        return np.zeros(3)
+
+    monkeypatch.setattr(peer, "_run", forward)
+    monkeypatch.setattr(peer, "_ids", lambda count: np.zeros((1, count), int))
+    for row, case in [("decode", {"context": 8, "steps": 1}), ("prefill", {"tokens": 40})] * 2:
+        peer.measure(row, case)
+    assert read == [8, 9, 40] * 2
 
 
 def test_the_xla_engine_end_to_end(model: Model) -> None:
