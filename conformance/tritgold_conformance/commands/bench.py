@@ -137,6 +137,8 @@ def bench(
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
+    if json_file is not None and not json_file.parent.is_dir():
+        raise click.UsageError(f"--json: {json_file.parent} is no folder; make it first")
     if tune and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
     if kv_cache is None and engine == "xla":

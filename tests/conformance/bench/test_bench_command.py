@@ -46,6 +46,7 @@ def test_the_lists_of_the_command_are_those_of_the_plan() -> None:
         (["--shape", "2b-4t", "--model", "."], ["not both"]),
         (["--kv", "q4_0"], bench.KV_CACHES),
         (["--engine", "reference", "--tune"], ["--tune", "xla"]),
+        (["--json", "no-such-folder/bench.json", "--context", "1000000"], ["--json", "no-such-folder", "make it first"]),
     ],
 )
 def test_what_is_unknown_is_a_usage_error_with_the_list(arguments: list[str], said: list[str]) -> None:
