@@ -114,6 +114,14 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OutputError, match="XDG_CACHE_HOME"):
         synthetic.cache_folder()
 
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(synthetic.Path, "home", homeless)
+    with pytest.raises(OutputError, match=r"XDG_CACHE_HOME.*\[no-folder\]"):
+        synthetic.cache_folder()
+
 
 def test_the_named_shapes_are_those_of_the_models() -> None:
     sizes = {shape.name: room.ternary_weights(shape.config()) for shape in MODELS}
