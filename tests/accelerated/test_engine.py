@@ -101,6 +101,16 @@ def test_logits_that_are_not_finite_are_refused(cases):
     assert engine.length == 0
 
 
+@pytest.mark.parametrize("block", [0, -1, 1.5])
+def test_a_block_of_no_positions_is_refused(cases, block):
+    # With -1 no chunk was read, and the tokens counted.
+    engine = cases["mixed"].engine
+    engine.reset()
+    with pytest.raises(ContextError, match=r"block: cannot be.*1 or more.*\[block\]"):
+        engine.read([1, 2, 3], block=block)
+    assert engine.length == 0
+
+
 def test_a_trace_leaves_the_cache_alone(cases):
     engine, tokens = cases["mixed"].engine, cases["mixed"].tokens
     engine.reset()
