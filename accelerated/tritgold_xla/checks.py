@@ -37,6 +37,12 @@ def check_sequences(sequences: int) -> int:
     return sequences
 
 
+def check_block(block: int | None) -> None:
+    """A ContextError for a block of no positions; None is none at all."""
+    if block is not None and (type(block) is not int or block < 1):
+        raise ContextError("cannot be", kind="block", thing="block", got=block, expected="1 or more positions")
+
+
 def check_memory(needed: int) -> None:
     """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where nobody says how much is."""
     meminfo = Path("/proc/meminfo")

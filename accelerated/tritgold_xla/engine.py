@@ -17,7 +17,7 @@ from tritgold.weights import ModelWeights
 from tritgold_xla import kv_cache, model
 from tritgold_xla.block_program import Block, Filled, fill
 from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad, whole_blocks
-from tritgold_xla.checks import check_capacity, check_memory, check_room, check_sequences, non_finite
+from tritgold_xla.checks import check_block, check_capacity, check_memory, check_room, check_sequences, non_finite
 from tritgold_xla.choice import Choices, library_dots
 from tritgold_xla.diffusion_options import BlockProgram
 from tritgold_xla.flags import MODE, cpu_device, threads
@@ -211,6 +211,7 @@ class XlaEngine:
         """The results of the chunks; last: the ending of the last of them. All or nothing."""
         if not 0 <= sequence < self.sequences:
             raise ContextError("no such sequence", kind="batch", got=sequence, expected=f"below {self.sequences}")
+        check_block(block)
         past = self._lengths[sequence]
         ids = check_room(check_tokens(tokens, self.config, past), past, self.capacity)
         results = []

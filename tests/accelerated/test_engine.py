@@ -131,6 +131,16 @@ def test_a_cache_that_an_interrupted_call_has_used_up_is_made_anew(monkeypatch):
     np.testing.assert_array_equal(engine.step(2), other.step(2))
 
 
+@pytest.mark.parametrize("block", [0, -1, 1.5])
+def test_a_block_of_no_positions_is_refused(cases, block):
+    # With -1 no chunk was read, and the tokens counted.
+    engine = cases["mixed"].engine
+    engine.reset()
+    with pytest.raises(ContextError, match=r"block: cannot be.*1 or more.*\[block\]"):
+        engine.read([1, 2, 3], block=block)
+    assert engine.length == 0
+
+
 def test_a_trace_leaves_the_cache_alone(cases):
     engine, tokens = cases["mixed"].engine, cases["mixed"].tokens
     engine.reset()

@@ -73,7 +73,7 @@ def for_llama_cpp(model: Model, say: Say) -> Path:
     """A GGUF file that llama.cpp opens: the model itself, or its conversion to TQ2_0 with an F16 embedding."""
     if model.path.suffix == ".gguf":
         return model.path
-    path = cache_folder() / f"{model.name}-{quietly_opened(model.path).model_hash()[:8]}-tq2_0.gguf"
+    path = _kept(model, "tq2_0.gguf")
     if not path.is_file():
         say("converting the model for llama.cpp")
         arch = "bitnet" if model.config.sub_norms else "llama"
@@ -84,11 +84,16 @@ def for_llama_cpp(model: Model, say: Say) -> Path:
     return path
 
 
+def _kept(model: Model, what: str) -> Path:
+    """Where a conversion is kept between runs; two files of one name are two models."""
+    return cache_folder() / f"{model.name}-{quietly_opened(model.path).model_hash()[:8]}-{what}"
+
+
 def for_transformers(model: Model, say: Say) -> Path:
     """A Hugging Face folder: the model itself, or the same weights with bfloat16 embedding and scales."""
     if model.path.is_dir():
         return model.path
-    folder = cache_folder() / f"{model.path.stem}-hf"
+    folder = _kept(model, "hf")
     if not folder.is_dir():
         say("writing the model for transformers")
         with written_folder(folder) as scratch:

@@ -39,12 +39,18 @@ Say = Callable[[str], None]
 
 
 def cache_folder() -> Path:
-    """XDG_CACHE_HOME/tritgold/bench, made where it is not there. Raises OutputError ``unwritable``."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold" / "bench"
+    """XDG_CACHE_HOME/tritgold/bench, made where it is not there.
+
+    Raises OutputError: ``unwritable``; ``no-folder`` where the user has no home.
+    """
+    hint = "set XDG_CACHE_HOME to a folder that can be written"
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold" / "bench"
+    except RuntimeError as error:
+        raise OutputError("the user has no home folder", kind="no-folder", thing="cache", hint=hint) from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        hint = "set XDG_CACHE_HOME to a folder that can be written"
         raise OutputError(f"cannot be made: {error.strerror}", kind="unwritable", file=folder, hint=hint) from error
     return folder
 

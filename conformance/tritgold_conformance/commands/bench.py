@@ -137,6 +137,8 @@ def bench(
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
+    if json_file is not None:
+        _require_place(json_file)
     if tune and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
     if kv_cache is None and engine == "xla":
@@ -152,13 +154,24 @@ def bench(
     from tritgold_conformance.bench.table import render
 
     render(report, printing.console())
+    if json_file is not None:  # last, for a disk may be full by now
+        with printing.errors(False):
+            _write(json_file, report)
     sys.exit(report.exit_code)
+
+
+def _require_place(file: Path) -> None:
+    """Before anything is measured. Raises click.UsageError for a name that no report can have."""
+    if not file.parent.is_dir():
+        raise click.UsageError(f"--json: {file.parent} is no folder; make it first")
+    if file.exists() and not file.is_file():
+        raise click.UsageError(f"--json: {file} is no regular file; give the name of one")
 
 
 def _measured(
     json_file: Path | None, shape: str | None, file: Path | None, layers: int | None, say: Any, **asked: Any
 ) -> Any:
-    """The report, written too where a file is named: what was measured before it was stopped is kept.
+    """The report. Where a file is named, what was measured before it was stopped is kept there.
 
     Whatever is wrong with the request is said before a model is written.
     """
@@ -185,7 +198,7 @@ def _measured(
     machine, found = environment(), Found()
 
     def report(complete: bool) -> Report:
-        made = Report(
+        return Report(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             shape=model.name if model is not None else str(shape),
             model="" if model is None else model.path.name,
@@ -199,16 +212,13 @@ def _measured(
             tuned=found.tuned,
             complete=complete,
         )
-        if json_file is not None:
-            _write(json_file, made)
-        return made
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit from outside stops it as Ctrl-C does
     try:
         run(plan, model, matrices, say, found)
     except BaseException:
         if found.results and json_file is not None:
-            report(complete=False)
+            _write(json_file, report(complete=False))
             click.echo(f"stopped: {len(found.results)} results are in {json_file}", err=True)
         raise
     return report(complete=True)

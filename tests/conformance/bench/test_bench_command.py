@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
+from tritgold.errors import OutputError
 from tritgold_conformance.bench import plan, run
 from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
@@ -46,6 +47,11 @@ def test_the_lists_of_the_command_are_those_of_the_plan() -> None:
         (["--shape", "2b-4t", "--model", "."], ["not both"]),
         (["--kv", "q4_0"], bench.KV_CACHES),
         (["--engine", "reference", "--tune"], ["--tune", "xla"]),
+        (
+            ["--json", "no-such-folder/bench.json", "--context", "1000000"],
+            ["--json", "no-such-folder", "make it first"],
+        ),
+        (["--json", "/dev/null", "--context", "1000000"], ["--json", "no regular file"]),
     ],
 )
 def test_what_is_unknown_is_a_usage_error_with_the_list(arguments: list[str], said: list[str]) -> None:
@@ -91,6 +97,22 @@ def test_what_was_measured_before_it_was_stopped_is_kept(tmp_path: Path, monkeyp
     found = json.loads(file.read_text())
     jsonschema.validate(found, json_schema())
     assert (found["complete"], len(found["results"])) == (False, 1)
+
+
+def test_what_was_measured_is_printed_where_its_file_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _: object) -> None:
+        raise OutputError("cannot be written: No space left on device", kind="disk-full", file=path)
+
+    process = Multiplying()
+    process.asked = []
+    monkeypatch.setattr(run, "engine_process", lambda *_: process)
+    monkeypatch.setattr(bench, "_write", full)
+    result = call("--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--json", tmp_path / "out.json")
+    assert result.exit_code == 3
+    assert "disk-full" in result.stderr
+    assert "select" in result.stdout
 
 
 def test_the_schema() -> None:

@@ -79,6 +79,16 @@ def test_transformers_gets_the_same_weights(tmp_path: Path, monkeypatch: pytest.
     assert np.array_equal(ours.weights.layers[1].ffn_sub_norm, theirs.weights.layers[1].ffn_sub_norm)
 
 
+@pytest.mark.filterwarnings("ignore::tritgold.errors.TritgoldWarning")
+def test_another_file_of_the_same_name_is_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = []
+    for seed in (1, 2):
+        path = synthetic.synthetic_model(replace(TINY, seed=seed), tmp_path).rename(tmp_path / "model.gguf")
+        found.append(models.for_transformers(models.Model("model.gguf", path, path, TINY.config()), lambda _: None))
+    assert found[0] != found[1]
+
+
 def test_no_room_on_the_disk_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +112,14 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(OutputError, match="XDG_CACHE_HOME"):
+        synthetic.cache_folder()
+
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(synthetic.Path, "home", homeless)
+    with pytest.raises(OutputError, match=r"XDG_CACHE_HOME.*\[no-folder\]"):
         synthetic.cache_folder()
 
 
