@@ -14,22 +14,30 @@ from collections.abc import Callable
 import numpy as np
 
 SIZE = 512 << 20  # bytes
-RUNS = 5
+RUNS = 3
 COLUMNS = 8192
 
 Reader = Callable[[np.ndarray], Callable[[], object]]
 
 
-def bandwidth(threads: int, compiled: Reader | None, size: int = SIZE, runs: int = RUNS) -> dict[str, float]:
-    """Bytes a second by way, medians of ``runs`` after one that is not counted.
+class Buffer:
+    """What is read, and every way to read it.
 
     compiled: takes an int32 array [rows, COLUMNS] and gives a function that reads it once; None for none.
     """
-    buffer = np.ones(size // 8, np.uint64)
-    ways: dict[str, Callable[[], object]] = {"numpy maximum": lambda: _maxima(np.array_split(buffer, threads))}
-    if compiled is not None:
-        ways["compiled column sums"] = compiled(buffer.view(np.int32).reshape(-1, COLUMNS))
-    return {name: buffer.nbytes / _median(way, runs) for name, way in ways.items()}
+
+    def __init__(self, threads: int, compiled: Reader | None, size: int = SIZE) -> None:
+        buffer = np.ones(size // 8, np.uint64)
+        self._bytes = buffer.nbytes
+        self._ways: dict[str, Callable[[], object]] = {
+            "numpy maximum": lambda: _maxima(np.array_split(buffer, threads))
+        }
+        if compiled is not None:
+            self._ways["compiled column sums"] = compiled(buffer.view(np.int32).reshape(-1, COLUMNS))
+
+    def bandwidth(self, runs: int = RUNS) -> dict[str, float]:
+        """Bytes a second by way, medians of ``runs`` after one that is not counted."""
+        return {name: self._bytes / _median(way, runs) for name, way in self._ways.items()}
 
 
 def _maxima(parts: list[np.ndarray]) -> None:

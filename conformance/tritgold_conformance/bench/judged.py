@@ -1,11 +1,12 @@
 """The judge before the clock: an engine, with the very options that will be timed, on a model of the same family.
 
 What the judge of ``tritgold check`` does not see is judged here: a KV cache of fewer bits, against the golden model
-with the same scheme; ``read``, against the last row of ``prefill``; ``greedy``, against the largest logit.
+with the same scheme; ``read``, against the last row of ``prefill``; ``greedy``, against the largest logit; and what
+only some rows run (``judged_rows``), where they are to be timed.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,21 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.errors import MissingDependencyError, TritgoldError, TritgoldWarning
+from tritgold.golden import embedded_model
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
+from tritgold_conformance.bench import judged_rows
+from tritgold_conformance.bench.judged_rows import Allowed, Diffuse, off_by
 from tritgold_conformance.bench.measuring import greedy_step
 from tritgold_conformance.engine import Candidate
 from tritgold_conformance.golden import GoldenRun, judging_tokens
 from tritgold_conformance.judge import judge
 from tritgold_conformance.logits import LOGIT_NOISE
-from tritgold_conformance.spread import measured_spread, relative_largest, relative_rms
+from tritgold_conformance.spread import measured_spread
 
 TOKENS, STEPS = 8, 8
 LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie; of one logit 8 x
+_BEHIND_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv"}  # rows of more than TOKENS tokens
 _NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
 Opener = Callable[[Checkpoint, int, str | None], object]
 
@@ -32,34 +37,62 @@ class Judge:
     """The verdicts on one file. opener: makes the engine on a checkpoint, with a capacity and a KV cache.
 
     exact_cache: the one in float32, whose every activation can be judged, or None where the engine has no choice.
+    diffuse: the engine's block diffusion, as ``engines.xla.diffuse``, or None.
     """
 
-    def __init__(self, opener: Opener, path: Path, exact_cache: str | None) -> None:
-        self._opener, self._exact, self._name = opener, exact_cache, path.stem
+    def __init__(self, opener: Opener, path: Path, exact_cache: str | None, diffuse: Diffuse | None = None) -> None:
+        self._opener, self._exact, self._diffuse, self._name = opener, exact_cache, diffuse, path.stem
         checkpoint = quietly_opened(path)
         self._golden = GoldenRun.of(checkpoint, judging_tokens(TOKENS, checkpoint.config.vocab, seed=1))
+        moved, largest = measured_spread(self._golden)
+        self._allowed = Allowed(max(moved, LEAST), max(largest, 8 * LEAST))
         self._whole: tuple[bool, str] | None = None  # what every cache shares, judged once
 
-    def verdict(self, kv_cache: str | None) -> tuple[bool, str]:
+    def verdict(self, kv_cache: str | None, rows: Sequence[tuple[str, dict[str, Any]]] = ()) -> tuple[bool, str]:
         """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words.
 
-        Raises EngineError and MissingDependencyError where there is no engine.
+        rows: what is to be timed, and each case of it. Raises EngineError and MissingDependencyError where there is no
+        engine.
         """
         try:
             self._whole = self._whole or self._all_levels()
             passed, text = self._whole
-            if passed and kv_cache != self._exact:
-                engine = self._open(kv_cache)
-                wrong = _shortcuts(engine, self._golden.tokens) or _cache(engine, self._golden, kv_cache)
-                return not wrong, wrong or f"{text}; KV cache {kv_cache} as the golden one"
+            if passed:
+                wrong, seen = self._one_cache(kv_cache, rows)
+                return not wrong, wrong or text + seen
         except TritgoldError as error:
             if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
                 raise
             return False, str(error)
         return passed, text
 
+    def _one_cache(self, kv_cache: str | None, rows: Sequence[tuple[str, dict[str, Any]]]) -> tuple[str, str]:
+        """What is wrong with it, and what was looked at, in words."""
+        checkpoint, named, seen = self._golden.checkpoint, {row for row, _ in rows}, ""
+        engine = self._open(kv_cache)
+        if kv_cache != self._exact:
+            if wrong := _shortcuts(engine, self._golden.tokens) or self._wrong_cache(engine, kv_cache):
+                return wrong, seen
+            seen += f"; KV cache {kv_cache} as the golden one"
+        if named & _BEHIND_PROMPTS:
+            if wrong := judged_rows.wrong_long_prompt(engine, checkpoint, kv_cache, self._allowed):
+                return wrong, seen
+            seen += f"; prompt of {judged_rows.long_length(checkpoint.config.context)} tokens"
+        if "batch" in named and callable(getattr(engine, "beside", None)):
+            if wrong := judged_rows.wrong_batch(engine, checkpoint, self._allowed):
+                return wrong, seen
+            seen += "; batch as each alone"
+        cases = [case for row, case in rows if row == "block-diffusion"]
+        if cases and self._diffuse is not None:
+            if wrong := self._wrong_blocks(self._diffuse, cases):
+                return wrong, seen
+            seen += f"; blocks as the golden decoder's on {judged_rows.BLOCK_MODEL}"
+        return "", seen
+
     def _open(self, kv_cache: str | None) -> Any:
-        return self._opener(self._golden.checkpoint, TOKENS + STEPS, kv_cache)
+        context = self._golden.checkpoint.config.context
+        room = max(TOKENS + STEPS, min(context, judged_rows.long_length(context) + judged_rows.STEPS))
+        return self._opener(self._golden.checkpoint, room, kv_cache)
 
     def _all_levels(self) -> tuple[bool, str]:
         engine = self._open(self._exact)
@@ -70,6 +103,21 @@ class Judge:
         levels = sum(level.status == "passed" for level in report.levels.values())
         wrong = _shortcuts(engine, self._golden.tokens)
         return not wrong, wrong or f"conforms on {self._name}, {levels} levels, {TOKENS} tokens"
+
+    def _wrong_cache(self, engine: Any, kv_cache: str | None) -> str:
+        """What is wrong with a KV cache: logits against the golden model's with the same scheme, within broken ties."""
+        golden, c = self._golden, self._golden.checkpoint
+        cache = kv_scheme(str(kv_cache)).cache(c.config, len(golden.tokens))
+        expected = forward(golden.tokens, c.weights, c.config, cache)
+        engine.reset()
+        wrong = off_by(expected, np.stack([np.asarray(engine.step(t)) for t in golden.tokens]), self._allowed)
+        return wrong and f"KV cache {kv_cache}: {wrong}"
+
+    def _wrong_blocks(self, diffuse: Diffuse, cases: list[dict[str, Any]]) -> str:
+        with embedded_model(judged_rows.BLOCK_MODEL) as path:
+            checkpoint = quietly_opened(path)
+            engine = self._opener(checkpoint, 64, self._exact)
+            return judged_rows.wrong_blocks(engine, checkpoint, diffuse, cases)
 
 
 def quietly_opened(path: Path) -> Checkpoint:
@@ -105,20 +153,3 @@ def _chain(engine: Any, following: Callable[[int], int], token: int) -> list[int
     while len(found) < STEPS:
         found.append(following(found[-1]))
     return found
-
-
-def _cache(engine: Any, golden: GoldenRun, kv_cache: str | None) -> str:
-    """What is wrong with a KV cache: logits against the golden model's with the same scheme, within broken ties."""
-    c = golden.checkpoint
-    scheme = kv_scheme(str(kv_cache))
-    expected = forward(golden.tokens, c.weights, c.config, scheme.cache(c.config, len(golden.tokens)))
-    engine.reset()
-    found = np.stack([np.asarray(engine.step(token)) for token in golden.tokens])
-    moved, largest = measured_spread(golden)
-    for what, off, allowed in (
-        ("logits", relative_rms(expected, found).max(), max(moved, LEAST)),
-        ("a logit", relative_largest(expected, found).max(), max(largest, 8 * LEAST)),
-    ):
-        if not off <= allowed:
-            return f"KV cache {kv_cache}: {what} off by {off:.2g}, ties explain {allowed:.2g}"
-    return ""

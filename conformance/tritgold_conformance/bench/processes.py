@@ -26,10 +26,13 @@ def require_peers(peers: tuple[str, ...]) -> None:
         )
 
 
-def engine_process(spec: str, threads: int, cache: str | None = None) -> Worker:
-    """A process in which the engine is judged and timed. cache: a folder for its compiled programs."""
+def engine_process(spec: str, threads: int, cache: str | None = None, timed: bool = True) -> Worker:
+    """A process in which the engine is timed, or only judged: then compiled programs are kept as they always are.
+
+    cache: a folder for the compiled programs of a timed one.
+    """
     command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads)]
-    return Worker(spec, command, environment(threads, cache))
+    return Worker(spec, command, environment(threads, cache, timed))
 
 
 def peer_process(peer: str, threads: int) -> Worker:
@@ -42,18 +45,20 @@ def peer_process(peer: str, threads: int) -> Worker:
     return Worker(peer, [os.environ[PEERS_PYTHON], str(_HERE / "worker_transformers.py"), str(threads)], given)
 
 
-def environment(threads: int, cache: str | None = None) -> dict[str, str]:
+def environment(threads: int, cache: str | None = None, timed: bool = True) -> dict[str, str]:
     """The environment of a process that is to use so many threads.
 
     The processors that the child holds itself to decide for most libraries; NPROC says it to XLA again, and BLAS and
-    OpenMP have variables of their own. cache: a folder for JAX's compiled programs; without it nothing is kept, so that
-    a first call always compiles.
+    OpenMP have variables of their own. cache: a folder for JAX's compiled programs; without it a timed process keeps
+    nothing, so that a first call always compiles.
     """
     count = str(threads)
     names = ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    found = {**os.environ, **dict.fromkeys(names, count), "TRITGOLD_CACHE": "0"}
+    found = {**os.environ, **dict.fromkeys(names, count)}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    found.pop("JAX_COMPILATION_CACHE_DIR", None)  # the user's, which may hold these programs
+    if timed:
+        found["TRITGOLD_CACHE"] = "0"
+        found.pop("JAX_COMPILATION_CACHE_DIR", None)  # the user's, which may hold these programs
     if cache is not None:
         found["JAX_COMPILATION_CACHE_DIR"] = cache
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

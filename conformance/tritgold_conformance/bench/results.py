@@ -3,6 +3,7 @@
 msgspec's structures, so the JSON schema is made from them (``tritgold bench --schema``) and cannot drift.
 """
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -44,7 +45,8 @@ class Result(msgspec.Struct, kw_only=True):
 
     case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
-    one unit; moved: bytes that one unit has to read; share: of the bandwidth, were these all. ratio: of a peer's row,
+    one unit; moved: bytes that one unit has to read; share: of the bandwidth, were these all, the median over rounds,
+    each with the bandwidth of its own time. ratio: of a peer's row,
     how many times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is
     faster. scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
     """
@@ -68,12 +70,15 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Bandwidth(msgspec.Struct, kw_only=True):
-    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: the largest."""
+    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: median of the
+    fastest way of each time. samples: how often it was measured, once and in every round whose share is said.
+    """
 
     threads: int
     size: int
     best: float
     ways: dict[str, float]
+    samples: int = 1
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -131,6 +136,17 @@ class Report(msgspec.Struct, kw_only=True):
         if wrong or any(engine.passed is False for engine in self.engines):
             return 1
         return 0 if self.profiles or self.tuned or any(r.status == "measured" for r in self.results) else 5
+
+
+@dataclass
+class Found:
+    """What has been measured so far."""
+
+    engines: list[Engine] = field(default_factory=list)
+    bandwidth: list[Bandwidth] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
+    tuned: list[Tuned] = field(default_factory=list)
 
 
 def to_json(report: Report) -> bytes:

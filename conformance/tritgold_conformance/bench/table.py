@@ -27,7 +27,9 @@ def render(report: Report, console: Console) -> None:
         _engine(engine, console)
     for roof in report.bandwidth:
         ways = ", ".join(f"{name} {speed / 1e9:.1f}" for name, speed in roof.ways.items())
-        console.print(f"read bandwidth, {_threads(roof.threads)}: {roof.best / 1e9:.1f} GB/s ({ways})")
+        console.print(
+            f"read bandwidth, {_threads(roof.threads)}: {roof.best / 1e9:.1f} GB/s ({ways}; measured {roof.samples} x)"
+        )
     if report.tuned:
         console.print("\n[bold]Fastest way to multiply[/], used by the engine; others by how much slower they are")
         console.print(_tuned(report.tuned))
@@ -51,6 +53,14 @@ def render(report: Report, console: Console) -> None:
             f"sum {1e3 * profile.total:.3f} ms, whole step {1e3 * profile.step:.3f} ms, "
             f"overhead {1e3 * profile.overhead:.3f} ms ({share:.0%})"
         )
+        for roof in report.bandwidth:
+            faster = [part for part in profile.parts if part.moved > roof.best * part.seconds]
+            if roof.threads == profile.threads and faster:
+                names = ", ".join(part.name for part in faster)
+                console.print(
+                    f"[yellow]faster than the roof:[/] {escape(names)}; from a cache, or the roof was measured low and "
+                    f"every share of it is too high"
+                )
 
 
 def _engine(engine: Engine, console: Console) -> None:

@@ -37,30 +37,35 @@ class Bench:
         self._ways: dict[str, Any] = {}
         self._by_numpy: set[str] = set()
         self._wrong: dict[tuple[str, int], str] = {}
+        self._buffer: Any = None
 
     def bandwidth(self, size: int) -> dict[str, float]:
         """Bytes a second by way of reading."""
-        from tritgold_conformance.bench.bandwidth import bandwidth
+        if self._buffer is None:
+            from tritgold_conformance.bench.bandwidth import Buffer
 
-        compiled = None
-        if self._spec == "xla":
-            self._adapter("xla").own_kv_cache()  # without JAX this says what to install
-            compiled = self._adapter("xla").reader
-        return bandwidth(self._threads, compiled, size)
+            compiled = None
+            if self._spec == "xla":
+                self._adapter("xla").own_kv_cache()  # without JAX this says what to install
+                compiled = self._adapter("xla").reader
+            self._buffer = Buffer(self._threads, compiled, size)
+        found: dict[str, float] = self._buffer.bandwidth()
+        return found
 
     def tune(self, out: int, in_: int) -> list[dict[str, Any]]:
         """The engine's choices for one matrix, by number of tokens. Engines opened afterwards use them."""
         found: list[dict[str, Any]] = self._adapter("xla").tuned(out, in_)
         return found
 
-    def judge(self, path: str, kv_cache: str | None) -> dict[str, Any]:
-        """Whether the engine passes on this file, with the options that will be timed."""
+    def judge(self, path: str, kv_cache: str | None, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        """Whether the engine passes on this file, with the options that will be timed. rows: these, and their cases."""
         from tritgold_conformance.bench.judged import Judge
 
         own = self._adapter("xla").own_kv_cache() if self._spec == "xla" else None
         if self._judge is None:
-            self._judge = Judge(self._opener(path), Path(path), None if own is None else "f32")
-        passed, text = self._judge.verdict(kv_cache or own)
+            exact, diffuse = (None, None) if own is None else ("f32", self._adapter("xla").diffuse)
+            self._judge = Judge(self._opener(path), Path(path), exact, diffuse)
+        passed, text = self._judge.verdict(kv_cache or own, rows)
         return {"passed": passed, "text": text, "kv_cache": kv_cache or own}
 
     def open(self, path: str, capacity: int, kv_cache: str | None) -> dict[str, Any]:

@@ -177,8 +177,8 @@ def _measured(
     """
     from tritgold_conformance.bench.models import model_of
     from tritgold_conformance.bench.plan import Plan
-    from tritgold_conformance.bench.results import Report
-    from tritgold_conformance.bench.run import Found, check, run
+    from tritgold_conformance.bench.results import Found, Report
+    from tritgold_conformance.bench.run import check, run
     from tritgold_conformance.bench.synthetic import model_bytes
     from tritgold_conformance.commands.env import environment
 

@@ -1,5 +1,6 @@
 """What is judged before anything is timed, beyond the levels of ``tritgold check``."""
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 
 from tritgold.checkpoint import Checkpoint
+from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_model import reference_block_model
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
 from tritgold_conformance.bench.judged import Judge
+from tritgold_conformance.bench.judged_rows import golden_options
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.engines.reference import ReferenceEngine
@@ -59,6 +63,39 @@ class WrongCache(Shortcuts):
         super().__init__(checkpoint, capacity, "q4_0" if kv_cache == "bf16" else kv_cache)
 
 
+class ForgetsTheChunkBefore(Shortcuts):
+    """A prompt of more than 32 tokens begins anew behind them."""
+
+    def read(self, tokens: list[int]) -> np.ndarray:
+        if len(tokens) > 32:
+            self.reset()
+        return super().read(tokens[-32:])
+
+
+class Batched(Shortcuts):
+    """Sequences one after another, each with a cache of its own."""
+
+    order = slice(None)
+
+    def beside(self, sequences: int, capacity: int) -> "Batched":
+        other = copy.copy(self)
+        other.capacity = capacity
+        other._caches = [self._scheme.cache(self._config, capacity) for _ in range(sequences)]
+        return other
+
+    def read(self, tokens: list[int], sequence: int | None = None) -> np.ndarray:
+        if sequence is None:
+            return super().read(tokens)
+        return forward(tokens, self._weights, self._config, self._caches[sequence])[-1]
+
+    def step_all(self, tokens: list[int]) -> np.ndarray:
+        return np.stack([self.read([token], n) for n, token in enumerate(tokens)])[self.order]
+
+
+class Swapped(Batched):
+    order = slice(None, None, -1)
+
+
 class Raises(Shortcuts):
     def prefill(self, tokens: list[int]) -> np.ndarray:
         raise RuntimeError("no kernel")
@@ -91,6 +128,62 @@ def test_one_that_is_wrong_does_not(path: Path, engine: Any, kv_cache: str, said
     passed, text = Judge(engine, path, "f32").verdict(kv_cache)
     assert not passed
     assert re.search(said, text)
+
+
+PROMPT = [("prefill", {"tokens": 512})]
+BATCH = [("batch", {"sequences": 4, "context": 8, "steps": 2})]
+
+
+def test_what_is_timed_is_judged(path: Path) -> None:
+    judge = Judge(Batched, path, "f32")
+    assert "prompt of 62 tokens; batch as each alone" in judge.verdict("bf16", PROMPT + BATCH)[1]
+    assert "batch" not in judge.verdict("bf16", PROMPT)[1]
+
+
+@pytest.mark.parametrize(
+    ("engine", "rows", "said"),
+    [
+        (ForgetsTheChunkBefore, PROMPT, "behind a prompt of 62 tokens: logits off"),
+        (ForgetsTheChunkBefore, [("kv", {"context": 512})], "behind a prompt of 62 tokens: logits off"),
+        (Swapped, BATCH, "sequence 0 of a batch of 3: logits off"),
+    ],
+)
+def test_what_eight_tokens_do_not_show(path: Path, engine: Any, rows: Any, said: str) -> None:
+    judge = Judge(engine, path, "f32")
+    assert judge.verdict("f32")[0]
+    passed, text = judge.verdict("f32", rows)
+    assert not passed
+    assert said in text
+
+
+BLOCKS = [("block-diffusion", {"block": 8, "passes": 2, "tokens": 9})]
+BLOCKS += [("block-diffusion", {"block": 8, "passes": 4, "tokens": 9})]
+
+
+def golden_diffuse(engine: Any, prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
+    options = golden_options(case, engine._config.vocab)
+    model = reference_block_model(engine._weights, engine._config, options, len(prompt) + tokens)
+    done = block_diffusion(prompt, engine._config, model, tokens, options)
+    return done.tokens, len(done.passes)
+
+
+def test_blocks_are_held_to_the_golden_decoder(path: Path) -> None:
+    def of_another_preset(engine: Any, prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
+        return golden_diffuse(engine, prompt, tokens, {"preset": "greedy", "threshold": "0"})
+
+    def a_pass_more(*asked: Any) -> tuple[list[int], int]:
+        text, passes = golden_diffuse(*asked)
+        return text, passes + 1
+
+    passed, text = Judge(Shortcuts, path, "f32", golden_diffuse).verdict("f32", BLOCKS)
+    assert passed, text
+    assert "blocks as the golden decoder's on kjv-dlm" in text
+    wrong = [
+        Judge(Shortcuts, path, "f32", diffuse).verdict("f32", BLOCKS) for diffuse in (of_another_preset, a_pass_more)
+    ]
+    assert [passed for passed, _ in wrong] == [False, False]
+    assert "is not the golden decoder's" in wrong[0][1]
+    assert "passes, the golden decoder needs" in wrong[1][1]
 
 
 def test_a_cache_that_is_wrong_does_not_fail_the_others(path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tritgold.layers.bit_linear import accumulate
 from tritgold_conformance.bench import matrices
-from tritgold_conformance.bench.bandwidth import COLUMNS, bandwidth
+from tritgold_conformance.bench.bandwidth import COLUMNS, Buffer
 
 
 @pytest.mark.parametrize("size", [(8, 8), (300, 256), (5, 7), (64, 2560)])
@@ -67,8 +67,8 @@ def test_the_bandwidth_is_that_of_the_whole_buffer() -> None:
         return lambda: seen.append(buffer.nbytes)
 
     size = 1 << 20
-    found = bandwidth(2, reader, size=size, runs=3)  # type: ignore[arg-type]
+    found = Buffer(2, reader, size=size).bandwidth(runs=3)  # type: ignore[arg-type]
     assert list(found) == ["numpy maximum", "compiled column sums"]
     assert seen == [size] * 4
     assert all(speed > 0 for speed in found.values())
-    assert list(bandwidth(1, None, size=size, runs=1)) == ["numpy maximum"]
+    assert list(Buffer(1, None, size=size).bandwidth(runs=1)) == ["numpy maximum"]

@@ -8,6 +8,8 @@ from tritgold_conformance.bench.processes import environment
 def test_programs_that_the_user_keeps_are_not_read_where_compiling_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/the/user's")
     assert "JAX_COMPILATION_CACHE_DIR" not in environment(1)
+    assert environment(1)["TRITGOLD_CACHE"] == "0"
+    assert environment(1, timed=False)["JAX_COMPILATION_CACHE_DIR"] == "/the/user's"
     assert environment(2, "ours")["JAX_COMPILATION_CACHE_DIR"] == "ours"
 
 

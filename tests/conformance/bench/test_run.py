@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 from tritgold.errors import ContextError, EngineError, MissingDependencyError
-from tritgold_conformance.bench import room, run
+from tritgold_conformance.bench import one_count, room, run
 from tritgold_conformance.bench.models import Model
 from tritgold_conformance.bench.plan import OF_A_PEER, PEERS, ROWS, Plan
 from tritgold_conformance.bench.processes import PEERS_PYTHON, require_peers
-from tritgold_conformance.bench.results import Report, json_schema, to_json
+from tritgold_conformance.bench.results import Found, Report, json_schema, to_json
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.speeds import bytes_of_a_step
 from tritgold_conformance.bench.synthetic import synthetic_model
@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model("tiny", path, path, TINY.config())
 
 
-def report_of(found: run.Found) -> Report:
+def report_of(found: Found) -> Report:
     return Report(
         date="2026-11-28T00:00:00+00:00", shape="tiny", model="tiny.gguf", config=TINY.config().as_dict(), command="",
         machine={"processor": "some", "cores": 1}, engines=found.engines, bandwidth=found.bandwidth,
@@ -80,6 +80,7 @@ def test_rows_of_an_engine_that_passes(model: Model) -> None:
     assert engine.judged.startswith("conforms on tiny")
     assert engine.load is not None
     assert (found.bandwidth[0].threads, len(found.bandwidth)) == (1, 1)
+    assert found.bandwidth[0].samples == 1 + 2  # and in the rounds of decode, the one row whose bytes are known
     report = report_of(found)
     assert report.exit_code == 0
     jsonschema.validate(json.loads(to_json(report)), json_schema())
@@ -147,7 +148,7 @@ def test_two_threads_are_held_against_one(model: Model) -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_runs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "engine_process", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(ContextError, match=r"expected at most 128\. give smaller --context"):
         run.run(replace(PLAN, contexts=(128,)), model, [])
     with pytest.raises(EngineError, match="more threads than processors"):
@@ -242,7 +243,7 @@ class Peer:
 
 
 def test_a_peer_that_fails_takes_no_speed_from_the_engine(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "peer_process", lambda *_: Peer())
+    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer())
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
     found = run.run(replace(PLAN, rows=("decode", "prefill"), peers=("llama.cpp",)), model, [])
