@@ -1,10 +1,12 @@
 """One block of block diffusion as one compiled program: its passes are a ``while_loop``, no Python between them.
 
-Every pass has the same shape. With block attention it reads the block; with causal attention a window of two blocks
-that ends with it, of which what is behind the first masked token of the pass before is read again: so a pass also
-keeps what the last pass of the block before had decided. The head is computed for the positions in question alone.
+With block attention every pass reads the block. With causal attention it reads what is behind the first masked token
+of the pass before: so a block's first pass, over a window of two blocks, also keeps what the last pass of the block
+before had decided; all others need the block and the token before it, whose prediction is the block's first token. The
+head is computed for the positions in question alone.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -99,14 +101,14 @@ def _fill(
         filled, masked, jnp.full((size,), -1.0), block.ids, none, jnp.zeros((sub_blocks,), jnp.int32), jnp.bool_(False)
     )
 
-    def one_pass(state: _State) -> _State:
+    def one_pass(state: _State, window: int = size) -> _State:
         f, masked = state.filled, state.masked
         first = jnp.argmax(masked).astype(jnp.int32)  # 0 where nothing is masked
         commit = ~masked.any()
         if p.causal:
             begin = jnp.minimum(block.start + first - 1, f.clean)
             around = jnp.concatenate([block.before, f.ids, jnp.zeros((2 * size,), jnp.int32)])
-            tokens = lax.dynamic_slice(around, (begin - block.start + size,), (2 * size,))
+            tokens = lax.dynamic_slice(around, (begin - block.start + size,), (window,))
             rows = block.start - 1 - begin + index
             asked = masked
         else:
@@ -164,6 +166,8 @@ def _fill(
         steps = state.steps if p.causal else state.steps.at[sub_block].add(1)
         return _State(filled, left, surest, likely, likely_pass, steps, done)
 
+    if p.causal:
+        state, one_pass = one_pass(state, 2 * size), partial(one_pass, window=size + 1)
     return lax.while_loop(lambda state: ~state.done, one_pass, state).filled
 
 
