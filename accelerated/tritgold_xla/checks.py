@@ -4,18 +4,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, EngineError, NonFiniteError
+from tritgold.option_values import is_count
 
 
-def check_capacity(capacity: int, config: ModelConfig) -> int:
-    """The capacity of a cache, or a ContextError: at least one position, at most what the model has."""
-    if not 1 <= capacity <= config.context:
+def check_capacity(capacity: int, most: int, whose: str = "the model") -> int:
+    """The capacity of a cache, or a ContextError: at least one position, at most the ``most`` that somebody has."""
+    if not is_count(capacity, 1, most):
         raise ContextError(
             "the cache cannot have this capacity",
             kind="capacity",
             got=capacity,
-            expected=f"1 to {config.context}, the positions of the model",
+            expected=f"1 to {most}, the positions of {whose}",
         )
     return capacity
 
