@@ -1,21 +1,20 @@
 """What the engine refuses, before it computes or before it shows a result."""
 
-from pathlib import Path
-
 import numpy as np
 
-from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, EngineError, NonFiniteError
+from tritgold.machine import available_memory
+from tritgold.option_values import is_count
 
 
-def check_capacity(capacity: int, config: ModelConfig) -> int:
-    """The capacity of a cache, or a ContextError: at least one position, at most what the model has."""
-    if not 1 <= capacity <= config.context:
+def check_capacity(capacity: int, most: int, whose: str = "the model") -> int:
+    """The capacity of a cache, or a ContextError: at least one position, at most the ``most`` that somebody has."""
+    if not is_count(capacity, 1, most):
         raise ContextError(
             "the cache cannot have this capacity",
             kind="capacity",
             got=capacity,
-            expected=f"1 to {config.context}, the positions of the model",
+            expected=f"1 to {most}, the positions of {whose}",
         )
     return capacity
 
@@ -45,17 +44,12 @@ def check_block(block: int | None) -> None:
 
 def check_memory(needed: int) -> None:
     """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where nobody says how much is."""
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.is_file():
-        return
-    free = next(
-        (line.split()[1] for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")), None
-    )
-    if free is not None and 1024 * int(free) < needed:
+    free = available_memory()
+    if free is not None and free < needed:
         raise EngineError(
             "there is not enough memory for weights and KV cache",
             kind="memory",
-            got=f"{1024 * int(free) / 1e9:.2f} GB free",
+            got=f"{free / 1e9:.2f} GB free",
             expected=f"{needed / 1e9:.2f} GB",
             hint="give the engine a smaller capacity, or its KV cache fewer bits",
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
+from tritgold.option_values import is_count, real_number
 from tritgold_xla.buckets import CHUNKS
 
 # Passes that can have a threshold of their own, the last one's being that of all that follow.
@@ -49,8 +50,8 @@ def preset(name: str, threshold: float = 0.9, **changes: int | None) -> BlockOpt
         raise ConfigError(
             "the XLA engine has no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS)
         )
-    if not 0 <= threshold <= 1:
-        raise ConfigError("is not usable", kind="threshold", thing="threshold", got=threshold, expected="0 to 1")
+    if not 0 <= real_number(threshold) <= 1:
+        raise ConfigError("is not usable", kind="threshold", thing="threshold", got=repr(threshold), expected="0 to 1")
     thresholds = {
         "greedy": (0.0,),
         "adaptive": (max(0.5, threshold - 0.4), max(0.7, threshold - 0.2), threshold),
@@ -74,7 +75,8 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
     """What options and model together say.
 
     Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block, ``mask-id`` for one outside the
-    vocabulary or an end of sequence, ``block`` and ``sub-block`` for sizes that are not usable, ``threshold``.
+    vocabulary or an end of sequence, ``block``, ``sub-block`` and ``max-passes`` for sizes that are not usable,
+    ``threshold``.
     """
     mask = config.mask if options.mask is None else options.mask
     block = config.block if options.block is None else options.block
@@ -86,19 +88,22 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
             hint="bd_size and mask_token_id in config.json make a model one of block diffusion",
         )
     sub_block = block if options.sub_block is None else options.sub_block
-    if not 1 <= len(options.thresholds) <= THRESHOLDS or not all(0 <= t <= 1 for t in options.thresholds):
+    if not 1 <= len(options.thresholds) <= THRESHOLDS or not all(0 <= real_number(t) <= 1 for t in options.thresholds):
         raise _bad("threshold", "thresholds", options.thresholds, f"1 to {THRESHOLDS} of them, each from 0 to 1")
-    if not 0 <= mask < config.vocab or mask in config.eos:
+    if not is_count(mask, 0, config.vocab - 1) or mask in config.eos:
         raise _bad("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
-    if not 1 <= block <= config.context:
+    if not is_count(block, 1, config.context):
         raise _bad("block", "block", block, f"1 to {config.context}, the positions of the model")
     if options.causal and 2 * block > CHUNKS[-1]:
         raise _bad("block", "block", block, f"1 to {CHUNKS[-1] // 2}: a causal pass writes two blocks, at most a chunk")
-    if sub_block < 1 or block % sub_block:
+    if not is_count(sub_block, 1) or block % sub_block:
         raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
-    passes = options.max_passes or block + 1  # each pass decides a token, so this never stops one
+    # Each pass decides a token, so one more than the block has never stops one.
+    passes = block + 1 if options.max_passes is None else options.max_passes
+    if not is_count(passes, 1):
+        raise _bad("max-passes", "max_passes", passes, "1 or more")
     return BlockProgram(options.causal, block, sub_block, passes, mask, config.eos)
 
 
 def _bad(kind: str, thing: str, got: object, expected: str) -> ConfigError:
-    return ConfigError("is not usable", kind=kind, thing=thing, got=got, expected=expected)
+    return ConfigError("is not usable", kind=kind, thing=thing, got=repr(got), expected=expected)

@@ -67,7 +67,7 @@ class XlaEngine:
         screen: bool | None = None,
     ) -> None:
         self.config = config
-        self.capacity = check_capacity(config.context if capacity is None else capacity, config)
+        self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
         self._options = Options(kv_scheme(kv_cache).name, _choices(formulation, tuning))
         self._device = cpu_device()
         self.sequences = check_sequences(sequences)
@@ -84,11 +84,12 @@ class XlaEngine:
     def beside(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
         """Another engine on the same weights, with a cache of its own for so many sequences.
 
-        capacity: positions of each; at most this engine's, which is the default.
+        capacity: positions of each; at most this engine's, which is the default. Raises ContextError for more
+        (``capacity``) and for no sequences (``batch``), EngineError where memory is short (``memory``).
         """
-        room = self.capacity if capacity is None else min(capacity, self.capacity)
+        room = check_capacity(self.capacity if capacity is None else capacity, self.capacity, "the engine beside it")
         other = copy.copy(self)
-        other.capacity, other.sequences = check_capacity(room, self.config), check_sequences(sequences)
+        other.capacity, other.sequences = room, check_sequences(sequences)
         check_memory(cache_bytes(self.config, room, self._options.scheme, sequences))
         other._cache = other._new_cache(sequences)
         other._lengths = [0] * sequences

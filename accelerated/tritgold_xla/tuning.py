@@ -5,7 +5,6 @@ reads it, and kept by who writes it.
 """
 
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from jax import lax
 
 from tritgold.errors import EngineError
 from tritgold.formats.whole_file import written_whole
+from tritgold.machine import instructions, processor
 from tritgold_xla import planes
 from tritgold_xla.buckets import CHUNKS
 from tritgold_xla.choice import Measured
@@ -41,18 +41,24 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What decides which formulation is the fastest: versions, processor, threads of XLA, and XLA_FLAGS."""
+    """What decides which formulation is the fastest: versions, processor, threads of XLA, XLA_FLAGS.
+
+    XLA_FLAGS stand as they are: some forbid instruction sets that the processor has (--xla_cpu_max_isa). instructions:
+    those sets; files that were made before they counted say none, and are of another machine.
+    """
 
     jax: str
     jaxlib: str
     processor: str
     cores: int
     flags: str
+    instructions: str = ""
 
     @classmethod
     def here(cls) -> "MadeFor":
         """This process."""
-        return cls(jax.__version__, version("jaxlib"), _processor(), threads(), os.environ.get("XLA_FLAGS", ""))
+        flags = os.environ.get("XLA_FLAGS", "")
+        return cls(jax.__version__, version("jaxlib"), processor(), threads(), flags, instructions())
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"in_": "in"}):
@@ -206,11 +212,3 @@ def _read(path: Path) -> list[_Tuning]:
 def _wrong(path: Path, message: str, got: object, expected: str) -> EngineError:
     hint = "delete it, and tune anew where its choices are wanted: tritgold bench --tune"
     return EngineError(message, kind="tuning-file", file=path, got=got, expected=expected, hint=hint)
-
-
-def _processor() -> str:
-    """The processor's name; where the system does not tell, its architecture."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()

@@ -55,7 +55,14 @@ def test_an_engine_beside_another_shares_its_weights_and_nothing_else(engines):
     assert (alone.length, batch.length, batch._lengths[1]) == (3, 0, 9)
     assert alone.step(9).shape == (LLAMA.vocab,)
     assert alone._parameters is batch._parameters
-    assert alone.beside(2, capacity=99).capacity == alone.capacity
+    assert alone.beside(2, capacity=7).capacity == 7
+
+
+@pytest.mark.parametrize("capacity", [41, 0, -1, True, 7.0])
+def test_an_engine_beside_another_has_no_more_positions(engines, capacity):
+    # RoPE's rows are shared, and there are none behind the first engine's capacity.
+    with pytest.raises(ContextError, match=rf"found {capacity}, expected 1 to 40, .*engine.*\[capacity\]"):
+        engines[0].beside(2, capacity=capacity)
 
 
 def test_refusals(engines):

@@ -106,6 +106,17 @@ def test_threshold_1_decides_one_token_a_pass(kjv):
         ({"thresholds": ()}, "threshold"),
         ({"thresholds": (1.5,)}, "threshold"),
         ({"thresholds": (0.1, 0.2, 0.3, 0.4)}, "threshold"),
+        ({"thresholds": (True,)}, "threshold"),
+        ({"thresholds": ("0.9",)}, "threshold"),
+        ({"max_passes": 0}, "max-passes"),  # was taken for none given
+        ({"max_passes": -1}, "max-passes"),
+        ({"max_passes": True}, "max-passes"),
+        ({"max_passes": 2.0}, "max-passes"),
+        ({"max_passes": 2**40}, "max-passes"),  # no int32 of the program
+        ({"mask": 5.0}, "mask-id"),
+        ({"block": True}, "block"),
+        ({"block": 8.0}, "block"),
+        ({"sub_block": 4.0}, "sub-block"),
     ],
 )
 def test_options_that_are_not_usable(small, options, kind):
@@ -138,8 +149,9 @@ def test_other_refusals(small):
             block_diffusion(engine, prompt, tokens, preset("iterative"))
     with pytest.raises(ConfigError, match="unknown-preset"):
         preset("llada")
-    with pytest.raises(ConfigError, match="threshold"):
-        preset("iterative", 1.5)
+    for threshold in (1.5, "0.9", True, float("nan")):
+        with pytest.raises(ConfigError, match=r"\[threshold\]"):
+            preset("iterative", threshold)
     plain = XlaEngine(MIXED, make_weights(MIXED))
     with pytest.raises(ConfigError, match="no-diffusion"):
         block_diffusion(plain, [1], 4, preset("iterative"))

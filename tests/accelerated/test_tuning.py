@@ -123,7 +123,9 @@ def test_what_was_made_for_something_else_is_ignored_and_kept(stub, tmp_path):
     whole = json.loads(file.read_text())
     (mine,) = whole["tunings"]
     assert whole["schema"] == "tritgold.xla-tuning/1"
-    differences = [{what: "another"} for what in ("jax", "jaxlib", "processor", "flags")] + [{"cores": 99}]
+    differences = [{what: "another"} for what in ("jax", "jaxlib", "processor", "flags", "instructions")] + [
+        {"cores": 99}
+    ]
     others = [{**mine, "made_for": {**mine["made_for"], **difference}} for difference in differences]
     others[0]["choices"] = [{**mine["choices"][0], "formulation": "of a version to come"}]
     file.write_text(json.dumps({**whole, "tunings": others}))
@@ -142,6 +144,26 @@ def test_choices_for_other_flags_and_threads_are_others(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2")
     assert MadeFor.here() != here
     assert here.processor
+
+
+def test_choices_for_a_processor_that_hides_what_it_can_do_are_others(monkeypatch):
+    here = MadeFor.here()
+    monkeypatch.setattr(tuning, "instructions", lambda: "avx avx2 fma popcnt")
+    hidden = MadeFor.here()
+    assert hidden.processor == here.processor
+    assert hidden.instructions == "avx avx2 fma popcnt"
+    monkeypatch.setattr(tuning, "instructions", lambda: "amx_int8 avx avx2 avx512_vpopcntdq fma popcnt")
+    assert MadeFor.here() != hidden
+
+
+def test_a_file_from_before_the_instructions_counted_is_ignored_and_kept(stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "instructions", lambda: "avx2")
+    file = tmp_path / "t.json"
+    file.write_bytes(damaged(lambda f, m, c: m.pop("instructions")))
+    assert measured_here(file) == ()
+    tune([(8, 32)], [1], file)
+    assert measured_here(file) == (Measured(8, 32, 1, "float-dot"),)
+    assert [len(each["choices"]) for each in json.loads(file.read_text())["tunings"]] == [1, 1]
 
 
 def damaged(change):
@@ -172,6 +194,7 @@ DAMAGE = {
     "one-too-many": damaged(lambda f, m, c: c.update(note="")),
     "seconds-text": damaged(lambda f, m, c: c.update(seconds={"select": "1"})),
     "made-for-less": damaged(lambda f, m, c: m.pop("jax")),
+    "instructions-number": damaged(lambda f, m, c: m.update(instructions=2)),
     "cores-text": damaged(lambda f, m, c: m.update(cores="2")),
 }
 

@@ -4,13 +4,12 @@ import datetime
 import itertools
 import json
 import os
-import platform
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import jax
 
+from tritgold.machine import processor
 from tritgold_xla.flags import cpu_device
 from tritgold_xla.forms import floats, ternary
 from tritgold_xla.forms.form import measured
@@ -26,7 +25,7 @@ def main() -> None:
     head = {
         "schema": "tritgold.xla-forms/1",
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "processor": _processor(),
+        "processor": processor(),
         "threads": os.environ.get("NPROC") or str(os.cpu_count()),
         "jax": jax.__version__,
         "jaxlib": version("jaxlib"),
@@ -34,14 +33,6 @@ def main() -> None:
     lines = ",\n".join("  " + json.dumps(row) for row in rows)
     fields = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
     print(f'{{\n{fields} "forms": [\n{lines}\n ]\n}}')
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":")[1].strip() for line in text.splitlines() if line.startswith("model name")), "unknown")
 
 
 if __name__ == "__main__":

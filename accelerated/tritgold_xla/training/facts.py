@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import FormatError
+from tritgold.machine import processor
 from tritgold_xla.training.corpus import HELD_OUT_EVERY, SHA256
 from tritgold_xla.training.run_state import Run
 from tritgold_xla.training.tokens import Stream
@@ -36,7 +37,7 @@ def run_facts(run: Run) -> dict[str, Any]:
     curve = [[end, round(float(losses[max(end - CURVE_EVERY, 0) : end].mean()), 4)] for end in ends]
     return {
         "recipe": run.recipe.as_dict(),
-        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "seconds": round(run.seconds),
         "curve": curve,
@@ -64,13 +65,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError) as error:
         hint = "remove it; the runs write it anew"
         raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error
-
-
-def _processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()

@@ -3,11 +3,11 @@
 import importlib.metadata
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import click
 
+from tritgold.machine import processor
 from tritgold_conformance.commands import printing
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
@@ -48,7 +48,7 @@ def environment() -> dict[str, dict[str, Any]]:
         "machine": {
             "python": platform.python_version(),
             "system": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         },
         "numpy": _numpy(),
@@ -62,15 +62,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _numpy() -> dict[str, Any]:
