@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, OutputError
+from tritgold.machine import available_memory
 from tritgold.weights import LINEARS
 
 SPARE = 256 << 20  # bytes left to everybody else
@@ -75,28 +76,6 @@ def require_disk(folder: Path, size: int) -> None:
             expected=f"{(size + SPARE) / 1e9:.1f} GB",
             hint="set XDG_CACHE_HOME to another disk, or cut the model with --layers",
         )
-
-
-def available_memory() -> int | None:
-    """Bytes that can be allocated without swapping, None where the system does not say; a cgroup's limit counts."""
-    found = [_of_meminfo(), _of_cgroup()]
-    return min((size for size in found if size is not None), default=None)
-
-
-def _of_meminfo() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _of_cgroup() -> int | None:
-    try:
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{what}").read_text().strip() for what in ("max", "current"))
-        return None if limit == "max" else max(0, int(limit) - int(used))
-    except (OSError, ValueError):
-        return None
 
 
 def peak_memory() -> int | None:
