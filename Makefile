@@ -22,7 +22,7 @@ run: $(VENV)/.run ## judge the JAX engine against the golden model on the embedd
 	$(BIN)/tritgold check --engine xla
 
 test: $(VENV)/.dev build/.other-numpy ## every test, `pytest conformance/` included
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal --durations 20
 
 check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter, the wheel as a user gets it
 	$(BIN)/ruff check
