@@ -51,8 +51,8 @@ class Filled(NamedTuple):
 
     ids, clean: as in ``Block``, afterwards. order: int32 [block], the pass that decided each token, -1 for none. end:
     behind the text's last position, if ended. following: the next block's first token (block attention). decided:
-    int32 [block + 2], tokens of each pass; passes, commits: how many. finite: whether all activations were, and the
-    logits in question.
+    int32 [block + 2], tokens of each pass; passes, commits: how many. finite: whether all activations were, and no
+    logit in question +inf or NaN.
     """
 
     cache: KvCache
@@ -133,7 +133,7 @@ def _fill(
             sure = lax.dynamic_update_slice(jnp.full((size,), -1.0), sure_of, (sub_block * p.sub_block,))
             step = state.steps[sub_block]
         sure = jnp.where(asked, sure, -1.0)
-        # Of a row with an infinite logit, or NaN, no probability is a number.
+        # Of a row with a logit of +inf or NaN, but the mask's, no probability is a number.
         finite &= jnp.isfinite(sure).all() & (jnp.isfinite(sure_of[-1]) | ~commit)
         chosen = sure > block.thresholds[jnp.minimum(step, THRESHOLDS - 1)]
         chosen = asked & (chosen | (index == jnp.argmax(sure)))

@@ -76,7 +76,7 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
 
     Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block, ``mask-id`` for one outside the
     vocabulary or an end of sequence, ``block``, ``sub-block`` and ``max-passes`` for sizes that are not usable,
-    ``threshold``.
+    ``threshold``, ``diffusion-option`` for a limit of passes with smaller sub-blocks.
     """
     mask = config.mask if options.mask is None else options.mask
     block = config.block if options.block is None else options.block
@@ -98,6 +98,11 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
         raise _bad("block", "block", block, f"1 to {CHUNKS[-1] // 2}: a causal pass writes two blocks, at most a chunk")
     if not is_count(sub_block, 1) or block % sub_block:
         raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
+    # As the golden decoder says it: a limit is a whole block's.
+    if options.max_passes is not None and sub_block != block:
+        raise _bad("diffusion-option", "max_passes", options.max_passes, "sub-blocks as large as the block")
+    if options.causal and sub_block != block:
+        raise _bad("sub-block", "sub_block", sub_block, f"{block}: here a causal pass decides over the whole block")
     # Each pass decides a token, so one more than the block has never stops one.
     passes = block + 1 if options.max_passes is None else options.max_passes
     if not is_count(passes, 1):

@@ -117,6 +117,8 @@ def test_threshold_1_decides_one_token_a_pass(kjv):
         ({"block": True}, "block"),
         ({"block": 8.0}, "block"),
         ({"sub_block": 4.0}, "sub-block"),
+        ({"sub_block": 4, "max_passes": 2}, "diffusion-option"),  # masks came out as text
+        ({"causal": True, "sub_block": 4}, "sub-block"),  # was not looked at
     ],
 )
 def test_options_that_are_not_usable(small, options, kind):

@@ -17,6 +17,7 @@ from tritgold.errors import MissingDependencyError, TritgoldError, TritgoldWarni
 from tritgold.golden import embedded_model
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
+from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.bench import judged_rows
 from tritgold_conformance.bench.judged_rows import Allowed, Diffuse, off_by
 from tritgold_conformance.bench.measuring import greedy_step
@@ -64,27 +65,33 @@ class Judge:
             if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
                 raise
             return False, str(error)
+        except Exception as error:  # of an engine that is no ``Candidate`` here, as the timed one is not
+            return False, f"{type(error).__name__}: {error}"
         return passed, text
 
     def _one_cache(self, kv_cache: str | None, rows: Sequence[tuple[str, dict[str, Any]]]) -> tuple[str, str]:
         """What is wrong with it, and what was looked at, in words."""
         checkpoint, named, seen = self._golden.checkpoint, {row for row, _ in rows}, ""
+        if kv_cache == self._exact and not named:
+            return "", seen
         engine = self._open(kv_cache)
         if kv_cache != self._exact:
             if wrong := _shortcuts(engine, self._golden.tokens) or self._wrong_cache(engine, kv_cache):
                 return wrong, seen
             seen += f"; KV cache {kv_cache} as the golden one"
         if named & _BEHIND_PROMPTS:
-            if wrong := judged_rows.wrong_long_prompt(engine, checkpoint, kv_cache, self._allowed):
+            lengths = [case["tokens"] for row, case in rows if row in ("prefill", "first-token")]
+            if wrong := judged_rows.wrong_prompts(engine, checkpoint, kv_cache, self._allowed, lengths):
                 return wrong, seen
             seen += f"; prompt of {judged_rows.long_length(checkpoint.config.context)} tokens"
         if "batch" in named and callable(getattr(engine, "beside", None)):
-            if wrong := judged_rows.wrong_batch(engine, checkpoint, self._allowed):
+            most = max(case["sequences"] for row, case in rows if row == "batch")
+            if wrong := judged_rows.wrong_batch(engine, checkpoint, self._allowed, most):
                 return wrong, seen
-            seen += "; batch as each alone"
+            seen += f"; batch of {most} as each alone"
         cases = [case for row, case in rows if row == "block-diffusion"]
         if cases and self._diffuse is not None:
-            if wrong := self._wrong_blocks(self._diffuse, cases):
+            if wrong := self._wrong_blocks(self._diffuse, kv_cache, cases):
                 return wrong, seen
             seen += f"; blocks as the golden decoder's on {judged_rows.BLOCK_MODEL}"
         return "", seen
@@ -113,11 +120,12 @@ class Judge:
         wrong = off_by(expected, np.stack([np.asarray(engine.step(t)) for t in golden.tokens]), self._allowed)
         return wrong and f"KV cache {kv_cache}: {wrong}"
 
-    def _wrong_blocks(self, diffuse: Diffuse, cases: list[dict[str, Any]]) -> str:
+    def _wrong_blocks(self, diffuse: Diffuse, kv_cache: str | None, cases: list[dict[str, Any]]) -> str:
         with embedded_model(judged_rows.BLOCK_MODEL) as path:
             checkpoint = quietly_opened(path)
-            engine = self._opener(checkpoint, 64, self._exact)
-            return judged_rows.wrong_blocks(engine, checkpoint, diffuse, cases)
+            engine = self._opener(checkpoint, judged_rows.BLOCK_ROOM, kv_cache)
+            prompt = Tokenizer(path / "tokenizer.json").encode(judged_rows.BLOCK_TEXT)
+            return judged_rows.wrong_blocks(engine, checkpoint, prompt, kv_cache, diffuse, cases)
 
 
 def quietly_opened(path: Path) -> Checkpoint:

@@ -20,8 +20,11 @@ from tritgold_conformance.spread import relative_largest, relative_rms
 LONG = 300  # tokens: three chunks of the XLA engine, and three parts of its attention
 STEPS = 2  # behind each prompt
 BLOCK_MODEL = "kjv-dlm"
-BLOCK_TOKENS = 24  # behind 16 of a prompt: the end of one block and a part of the next
-PROMPTS = (5, 3, 7)  # tokens of the sequences of a batch
+BLOCK_TOKENS, BLOCK_ROOM = 40, 128  # behind a prompt: two blocks of 32, wherever they begin
+# Behind it no rounding tie decides a token, in any of the ways that are timed; with most texts some do.
+BLOCK_TEXT = "The word of the LORD came unto me, saying, Son of man, prophesy against"
+LONGEST, PROMPTS = 70, (5, 3, 7)  # tokens of the sequences of a batch: the first, and by turns the others
+COMPARED = 4  # sequences of a batch that are run alone too
 Diffuse = Callable[[Any, list[int], int, dict[str, Any]], tuple[list[int], int]]
 
 
@@ -48,53 +51,75 @@ def long_length(context: int) -> int:
     return max(1, min(LONG, context - STEPS))
 
 
-def wrong_long_prompt(engine: Any, checkpoint: Checkpoint, kv_cache: str | None, allowed: Allowed) -> str:
-    """A prompt of ``long_length`` tokens and the steps behind it, against the golden model with the same KV cache."""
+def wrong_prompts(
+    engine: Any, checkpoint: Checkpoint, kv_cache: str | None, allowed: Allowed, lengths: Sequence[int] = ()
+) -> str:
+    """A prompt of ``long_length`` tokens and the steps behind it, and its beginnings, against the golden model with the
+    same KV cache. lengths: of prompts that are to be timed; the longer ones are left out.
+    """
     c = checkpoint.config
-    prompt, steps = long_length(c.context), STEPS if callable(getattr(engine, "step", None)) else 0
-    tokens = judging_tokens(prompt + steps, c.vocab, seed=4)
-    scheme = kv_scheme(kv_cache or "f32")
-    expected = forward(tokens, checkpoint.weights, c, scheme.cache(c, len(tokens)))[prompt - 1 :]
-    engine.reset()
-    read = callable(getattr(engine, "read", None))
-    last = engine.read(tokens[:prompt]) if read else np.asarray(engine.prefill(tokens[:prompt]))[-1]
-    found = np.stack([np.asarray(last).reshape(-1), *(np.asarray(engine.step(token)) for token in tokens[prompt:])])
-    wrong = off_by(expected, found, Allowed(2 * allowed.rms, 2 * allowed.largest))  # measured on a few tokens
-    return wrong and f"behind a prompt of {prompt} tokens: {wrong}"
-
-
-def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed) -> str:
-    """Sequences of several lengths side by side, each against itself alone. Empty for an engine without ``beside``."""
-    if not callable(getattr(engine, "beside", None)):
-        return ""
-    vocab = checkpoint.config.vocab
-    prompts = [judging_tokens(n, vocab, seed=5 + n) for n in PROMPTS]
-    following = [judging_tokens(STEPS, vocab, seed=20 + n) for n in PROMPTS]
-    together = engine.beside(len(prompts), capacity=max(PROMPTS) + STEPS)
-    for place, prompt in enumerate(prompts):
-        together.read(prompt, sequence=place)
-    found = np.stack([np.asarray(together.step_all([each[n] for each in following])) for n in range(STEPS)], axis=1)
-    for place, (prompt, tokens) in enumerate(zip(prompts, following, strict=True)):
-        engine.reset()
-        engine.read(prompt)
-        alone = np.stack([np.asarray(engine.step(token)) for token in tokens])
-        if wrong := off_by(alone, found[place], allowed):
-            return f"sequence {place} of a batch of {len(prompts)}: {wrong}"
+    longest, steps = long_length(c.context), STEPS if callable(getattr(engine, "step", None)) else 0
+    prompts = sorted({*(n for n in lengths if n < longest), longest})
+    tokens = judging_tokens(longest + steps, c.vocab, seed=4)
+    rows = [n - 1 for n in prompts] + list(range(longest, longest + steps))
+    cache = kv_scheme(kv_cache or "f32").cache(c, len(tokens))
+    expected = forward(tokens, checkpoint.weights, c, cache, rows=rows)
+    found = [_last_logits(engine, tokens[:n]) for n in prompts]
+    found += [np.asarray(engine.step(token)) for token in tokens[longest:]]
+    for row, *pair in zip(rows, expected, found, strict=True):
+        one, other = (logits.reshape(1, -1) for logits in pair)
+        # Twice what was measured on a few tokens.
+        if wrong := off_by(one, other, Allowed(2 * allowed.rms, 2 * allowed.largest)):
+            return f"at the end of {row + 1} tokens: {wrong}"
     return ""
 
 
-def wrong_blocks(engine: Any, checkpoint: Checkpoint, diffuse: Diffuse, cases: Sequence[dict[str, Any]]) -> str:
-    """Texts of block diffusion against the golden decoder: every token, and how many passes it took.
+def _last_logits(engine: Any, prompt: list[int]) -> np.ndarray:
+    engine.reset()
+    if callable(getattr(engine, "read", None)):
+        return np.asarray(engine.read(prompt))
+    return np.asarray(engine.prefill(prompt))[-1]
 
-    engine: with a KV cache in float32. checkpoint: of BLOCK_MODEL, which was trained for it; random weights are so
-    unsure that a broken tie changes their text.
+
+def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed, sequences: int) -> str:
+    """Sequences of several lengths side by side, some of them against themselves alone. engine: with ``beside``."""
+    vocab, sequences = checkpoint.config.vocab, max(sequences, len(PROMPTS))
+    longest = min(LONGEST, checkpoint.config.context - STEPS)
+    lengths = [longest, *(PROMPTS[n % len(PROMPTS)] for n in range(sequences - 1))]
+    prompts = [judging_tokens(length, vocab, seed=50 + n) for n, length in enumerate(lengths)]
+    following = [judging_tokens(STEPS, vocab, seed=500 + n) for n in range(sequences)]
+    together = engine.beside(sequences, capacity=longest + STEPS)
+    for place, prompt in enumerate(prompts):
+        together.read(prompt, sequence=place)
+    found = np.stack([np.asarray(together.step_all([each[n] for each in following])) for n in range(STEPS)], axis=1)
+    for place in sorted({round(n) for n in np.linspace(0, sequences - 1, COMPARED)}):
+        engine.reset()
+        engine.read(prompts[place])
+        alone = np.stack([np.asarray(engine.step(token)) for token in following[place]])
+        if wrong := off_by(alone, found[place], allowed):
+            return f"sequence {place} of a batch of {sequences}: {wrong}"
+    return ""
+
+
+def wrong_blocks(
+    engine: Any,
+    checkpoint: Checkpoint,
+    prompt: list[int],
+    kv_cache: str | None,
+    diffuse: Diffuse,
+    cases: Sequence[dict[str, Any]],
+) -> str:
+    """Texts of block diffusion against the golden decoder with the same KV cache: every token, and how many passes.
+
+    engine: of BLOCK_ROOM positions. checkpoint, prompt: BLOCK_MODEL, which was trained for it, and BLOCK_TEXT; random
+    weights are so unsure that a broken tie changes their text.
     """
     c = checkpoint.config
-    prompt = judging_tokens(16, c.vocab - 1, seed=2)
     for case in one_of_each(cases):
         options = golden_options(case, c.vocab)
-        tokens = min(BLOCK_TOKENS, case["tokens"], c.context - len(prompt))
-        model = reference_block_model(checkpoint.weights, c, options, len(prompt) + tokens)
+        tokens = min(BLOCK_TOKENS, case["tokens"])
+        cache = kv_scheme(kv_cache or "f32").cache(c, BLOCK_ROOM)
+        model = reference_block_model(checkpoint.weights, c, options, len(prompt) + tokens, cache)
         golden = block_diffusion(prompt, c, model, tokens, options)
         found, passes = diffuse(engine, prompt, tokens, case)
         if list(found) != golden.tokens:

@@ -1,5 +1,6 @@
 """All rows with one number of threads: the judge first, then every case in rounds, the peers in turn."""
 
+import statistics
 import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
@@ -31,7 +32,7 @@ class OneCount:
         self.plan, self.model, self.matrices, self.files = plan, model, matrices, files
         self.threads, self.found, self.say = threads, found, say
         self.peers: dict[str, Worker] = {}
-        self.of_peers: list[Engine] = []
+        self.of_peers: dict[str, Engine] = {}
         self.roof: Roof
         self.sizes: dict[str, int] = {}
 
@@ -61,8 +62,8 @@ class OneCount:
                     for kv_cache, cases in groups.items():
                         if said[kv_cache]["passed"]:
                             self._timed(ours, self.model, said[kv_cache], kv_cache, cases)
-                    for one, peer in zip(self.of_peers, self.peers.values(), strict=True):
-                        _fill(one, peer)
+                    for name, peer in self.peers.items():
+                        _fill(self.of_peers[name], peer)
 
     def _groups(self) -> dict[str | None, list[tuple[str, Case]]]:
         """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""
@@ -85,7 +86,10 @@ class OneCount:
             for kv_cache, cases in groups.items():
                 named = "" if kv_cache is None else f", KV cache {kv_cache}"
                 self.say(f"judging {self.plan.engine}{named}, {self.threads} threads")
-                said[kv_cache] = judging.ask("judge", path=str(model.judged), kv_cache=kv_cache, rows=cases)
+                rows = [*cases]
+                if self.plan.profile and kv_cache == self.plan.kv_cache:
+                    rows.append(("decode", {}))
+                said[kv_cache] = judging.ask("judge", path=str(model.judged), kv_cache=kv_cache, rows=rows)
         for kv_cache, cases in groups.items():
             verdict = said[kv_cache]
             if not verdict["passed"]:
@@ -130,7 +134,7 @@ class OneCount:
             )
             engine.load = opened["load"]
             self.found.engines.append(engine)
-            self.of_peers.append(engine)
+            self.of_peers[peer] = engine
 
     def _refused(self, cases: list[tuple[str, Case]], status: Any, why: str, name: str | None = None) -> None:
         """No speed for these. name: of a peer, None for the benchmark's engine."""
@@ -139,8 +143,8 @@ class OneCount:
             self._add(Result(row=row, engine=engine, threads=self.threads, case=case, status=status, why=why))
 
     def _missing(self, row: str, case: Case, error: EngineError, name: str | None = None) -> None:
-        """What an engine does not have, or could not do. Raises what ended its process."""
-        if error.kind == "worker":
+        """What an engine does not have, or could not do. Raises what ended the process of the benchmark's own."""
+        if error.kind == "worker" and name is None:
             raise error
         offered = error.kind != "not-offered"
         why = str(error) if offered else f"the engine has no {error.thing}"
@@ -169,7 +173,7 @@ class OneCount:
         """One case: all engines in turn, as many rounds as asked for. A peer that fails is left out."""
         first = None
         own, roofs = "decode" if row == "kv" else row, list[float]()
-        by_bytes = "context" in case and row != "batch"
+        by_bytes = "context" in case and row != "batch" and bool(self.sizes or self.peers)
         seconds: dict[str, list[list[float]]] = defaultdict(list)
         peers = {name: peer for name, peer in self.peers.items() if row in OF_A_PEER}
         for number in range(self.plan.runs + 1):  # the first round is not counted
@@ -186,18 +190,21 @@ class OneCount:
                     self._missing(row, case, error, name)
                     del peers[name]
                     seconds.pop(name, None)
+                    if error.kind == "worker":  # its process has ended
+                        del self.peers[name]
             if by_bytes and number:
                 roofs.append(self.roof.sample())
             for name, said in got.items() if number else ():
                 seconds[name].append(said["seconds"])
         means = {name: [sum(r) / len(r) for r in rounds] for name, rounds in seconds.items()}
+        medians = {name: [statistics.median(r) for r in rounds] for name, rounds in seconds.items()}
         for name, rounds in seconds.items():
             timing = Timing.of([s for r in rounds for s in r])
             result = row_of_a_model(row, name, self.threads, config, case, timing)
             if by_bytes:
                 sizes = self.sizes if name == self.plan.engine else None
                 result.moved = bytes_of_a_step(name, row, config, case, self.plan.runs, sizes)
-                result.share = None if result.moved is None else share(result.moved, means[name], roofs)
+                result.share = None if result.moved is None else share(result.moved, medians[name], roofs)
             if name == self.plan.engine:
                 result.first = first
             else:

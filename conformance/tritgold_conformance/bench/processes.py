@@ -27,7 +27,7 @@ def require_peers(peers: tuple[str, ...]) -> None:
 
 
 def engine_process(spec: str, threads: int, cache: str | None = None, timed: bool = True) -> Worker:
-    """A process in which the engine is timed, or only judged: then compiled programs are kept as they always are.
+    """A process in which the engine is timed, or only judged: then our own folder of compiled programs is used.
 
     cache: a folder for the compiled programs of a timed one.
     """
@@ -56,9 +56,10 @@ def environment(threads: int, cache: str | None = None, timed: bool = True) -> d
     names = ("NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     found = {**os.environ, **dict.fromkeys(names, count)}
     found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    # The user's may hold programs that are to be compiled now; nor does it keep those of other thread counts apart.
+    found.pop("JAX_COMPILATION_CACHE_DIR", None)
     if timed:
         found["TRITGOLD_CACHE"] = "0"
-        found.pop("JAX_COMPILATION_CACHE_DIR", None)  # the user's, which may hold these programs
     if cache is not None:
         found["JAX_COMPILATION_CACHE_DIR"] = cache
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

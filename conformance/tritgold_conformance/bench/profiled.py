@@ -1,5 +1,7 @@
 """A decode step in parts: each operation alone, and what the whole step takes beyond their sum."""
 
+import statistics
+
 from tritgold_conformance.bench.lines import Worker
 from tritgold_conformance.bench.plan import Case
 from tritgold_conformance.bench.results import Part, Profile
@@ -12,12 +14,12 @@ def profile_of(engine: Worker, roof: Roof, threads: int, case: Case, runs: int) 
 
     case: of the row ``decode``. Raises EngineError where the engine has no such parts.
     """
-    rounds, steps = [], list[float]()
+    rounds, steps, roofs = [], list[float](), list[float]()
     for number in range(runs + 1):
         parts = engine.ask("profile", context=case["context"])
         whole = engine.ask("measure", row="decode", case=case)["seconds"]
         if number:
-            roof.sample()
+            roofs.append(roof.sample())
             rounds.append(parts)
             steps += whole
     step = Timing.of(steps).median
@@ -32,5 +34,6 @@ def profile_of(engine: Worker, roof: Roof, threads: int, case: Case, runs: int) 
     ]
     total = sum(part.seconds for part in measured)
     return Profile(
-        threads=threads, context=case["context"], parts=measured, total=total, step=step, overhead=step - total
-    )
+        threads=threads, context=case["context"], parts=measured, total=total, step=step, overhead=step - total,
+        roof=statistics.median(roofs),
+    )  # fmt: skip

@@ -71,7 +71,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 class Bandwidth(msgspec.Struct, kw_only=True):
     """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: median of the
-    fastest way of each time. samples: how often it was measured, once and in every round whose share is said.
+    fastest way of each time. samples: how often it was measured, once and in every round whose share may be said.
     """
 
     threads: int
@@ -91,7 +91,9 @@ class Part(msgspec.Struct, kw_only=True):
 
 
 class Profile(msgspec.Struct, kw_only=True):
-    """A decode step in parts. step: seconds of the whole step. overhead: what the parts do not account for."""
+    """A decode step in parts. step: seconds of the whole step. overhead: what the parts do not account for. roof: bytes
+    a second that were read in these rounds.
+    """
 
     threads: int
     context: int
@@ -99,6 +101,7 @@ class Profile(msgspec.Struct, kw_only=True):
     total: float
     step: float
     overhead: float
+    roof: float | None = None
 
 
 class Tuned(msgspec.Struct, kw_only=True):

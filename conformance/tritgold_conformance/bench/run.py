@@ -31,7 +31,9 @@ def run(
     """
     found = Found() if found is None else found
     files = dict[str, Path]()
-    if model is not None:
+    if model is None:
+        room.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
+    else:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)
         ways = {"llama.cpp": for_llama_cpp, "transformers": for_transformers}
@@ -52,5 +54,7 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
     plan.require_context(config)
     positions = plan.capacity()
     need = {plan.engine: room.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
+    if "start" in plan.rows:  # a second process, beside the one that is timed
+        need["start"] = need[plan.engine]
     need |= {peer: room.peer_bytes(peer, config, positions, file_size) for peer in plan.peers}
     room.require_memory(need)

@@ -53,14 +53,13 @@ def render(report: Report, console: Console) -> None:
             f"sum {1e3 * profile.total:.3f} ms, whole step {1e3 * profile.step:.3f} ms, "
             f"overhead {1e3 * profile.overhead:.3f} ms ({share:.0%})"
         )
-        for roof in report.bandwidth:
-            faster = [part for part in profile.parts if part.moved > roof.best * part.seconds]
-            if roof.threads == profile.threads and faster:
-                names = ", ".join(part.name for part in faster)
-                console.print(
-                    f"[yellow]faster than the roof:[/] {escape(names)}; from a cache, or the roof was measured low and "
-                    f"every share of it is too high"
-                )
+        speed = profile.roof or float("inf")
+        faster = [part.name for part in profile.parts if part.moved > speed * part.seconds]
+        if faster:
+            console.print(
+                f"[yellow]faster than the roof[/] of these rounds, {speed / 1e9:.1f} GB/s: "
+                f"{escape(', '.join(faster))}; from a cache, or the roof was measured low and every share is too high"
+            )
 
 
 def _engine(engine: Engine, console: Console) -> None:

@@ -153,10 +153,12 @@ def bench(
         )  # fmt: skip
     from tritgold_conformance.bench.table import render
 
-    render(report, printing.console())
-    if json_file is not None:  # last, for a disk may be full by now
-        with printing.errors(False):
-            _write(json_file, report)
+    try:
+        render(report, printing.console())
+    finally:  # behind the table, for a disk may be full by now; and whatever becomes of the table, a closed pipe say
+        if json_file is not None:
+            with printing.errors(False):
+                _write(json_file, report)
     sys.exit(report.exit_code)
 
 

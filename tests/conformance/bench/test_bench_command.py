@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tritgold.errors import OutputError
-from tritgold_conformance.bench import one_count, plan
+from tritgold_conformance.bench import one_count, plan, table
 from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
 from tritgold_conformance.bench.shapes import NAMES, ModelShape
@@ -113,6 +113,21 @@ def test_what_was_measured_is_printed_where_its_file_cannot_be_written(
     assert result.exit_code == 3
     assert "disk-full" in result.stderr
     assert "select" in result.stdout
+
+
+def test_what_was_measured_is_written_where_it_cannot_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    process = Multiplying()
+    process.asked = []
+    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: process)
+    monkeypatch.setattr(table, "render", closed)
+    file = tmp_path / "out.json"
+    assert call("--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--json", file).exit_code != 0
+    assert json.loads(file.read_text())["complete"]
 
 
 def test_the_schema() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ import pytest
 from tritgold.checkpoint import Checkpoint
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
+from tritgold.golden import embedded_model
 from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.model import forward
-from tritgold_conformance.bench.judged import Judge
-from tritgold_conformance.bench.judged_rows import golden_options
+from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.bench.judged import Judge, quietly_opened
+from tritgold_conformance.bench.judged_rows import BLOCK_MODEL, BLOCK_ROOM, BLOCK_TEXT, BLOCK_TOKENS, golden_options
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.spread import Coin
 
 TINY = ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64)
 
@@ -96,6 +101,26 @@ class Swapped(Batched):
     order = slice(None, None, -1)
 
 
+class LastOfMany(Batched):
+    """The last one of more than eight sequences gets the first one's logits."""
+
+    def step_all(self, tokens: list[int]) -> np.ndarray:
+        found = super().step_all(tokens)
+        return found if len(found) <= 8 else np.concatenate([found[:-1], found[:1]])
+
+
+class NoRoomForMany(Batched):
+    def beside(self, sequences: int, capacity: int) -> "Batched":
+        raise ValueError("no room")
+
+
+class WrongForForty(Shortcuts):
+    """Its program for prompts of 40 tokens reads the last of them twice."""
+
+    def read(self, tokens: list[int]) -> np.ndarray:
+        return super().read([*tokens, tokens[-1]] if len(tokens) == 40 else tokens)
+
+
 class Raises(Shortcuts):
     def prefill(self, tokens: list[int]) -> np.ndarray:
         raise RuntimeError("no kernel")
@@ -136,16 +161,19 @@ BATCH = [("batch", {"sequences": 4, "context": 8, "steps": 2})]
 
 def test_what_is_timed_is_judged(path: Path) -> None:
     judge = Judge(Batched, path, "f32")
-    assert "prompt of 62 tokens; batch as each alone" in judge.verdict("bf16", PROMPT + BATCH)[1]
+    assert "prompt of 62 tokens; batch of 4 as each alone" in judge.verdict("bf16", PROMPT + BATCH)[1]
     assert "batch" not in judge.verdict("bf16", PROMPT)[1]
 
 
 @pytest.mark.parametrize(
     ("engine", "rows", "said"),
     [
-        (ForgetsTheChunkBefore, PROMPT, "behind a prompt of 62 tokens: logits off"),
-        (ForgetsTheChunkBefore, [("kv", {"context": 512})], "behind a prompt of 62 tokens: logits off"),
-        (Swapped, BATCH, "sequence 0 of a batch of 3: logits off"),
+        (ForgetsTheChunkBefore, PROMPT, "at the end of 62 tokens: logits off"),
+        (ForgetsTheChunkBefore, [("kv", {"context": 512})], "at the end of 62 tokens: logits off"),
+        (WrongForForty, [("prefill", {"tokens": 40})], "at the end of 40 tokens: logits off"),
+        (Swapped, BATCH, "sequence 0 of a batch of 4: logits off"),
+        (LastOfMany, [("batch", {"sequences": 9})], "sequence 8 of a batch of 9: logits off"),
+        (NoRoomForMany, BATCH, "ValueError: no room"),
     ],
 )
 def test_what_eight_tokens_do_not_show(path: Path, engine: Any, rows: Any, said: str) -> None:
@@ -156,8 +184,7 @@ def test_what_eight_tokens_do_not_show(path: Path, engine: Any, rows: Any, said:
     assert said in text
 
 
-BLOCKS = [("block-diffusion", {"block": 8, "passes": 2, "tokens": 9})]
-BLOCKS += [("block-diffusion", {"block": 8, "passes": 4, "tokens": 9})]
+BLOCKS = [("block-diffusion", {"block": 8, "passes": n, "tokens": 9}) for n in (4, 2)]
 
 
 def golden_diffuse(engine: Any, prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
@@ -165,6 +192,22 @@ def golden_diffuse(engine: Any, prompt: list[int], tokens: int, case: dict[str, 
     model = reference_block_model(engine._weights, engine._config, options, len(prompt) + tokens)
     done = block_diffusion(prompt, engine._config, model, tokens, options)
     return done.tokens, len(done.passes)
+
+
+@pytest.mark.parametrize("case", [{"preset": "greedy", "threshold": "0"}, {"block": 32, "passes": 2}])
+def test_the_text_of_blocks_does_not_hang_on_rounding_ties(case: dict[str, Any]) -> None:
+    with embedded_model(BLOCK_MODEL) as folder:
+        checkpoint = quietly_opened(folder)
+        prompt = Tokenizer(folder / "tokenizer.json").encode(BLOCK_TEXT)
+        c, options = checkpoint.config, golden_options(case, checkpoint.config.vocab)
+        texts = []
+        for quantize in (GOLDEN_ARITHMETIC.quantize, Coin(0, GOLDEN_ARITHMETIC), Coin(1, GOLDEN_ARITHMETIC)):
+            cache, arithmetic = kv_scheme("bf16").cache(c, BLOCK_ROOM), replace(GOLDEN_ARITHMETIC, quantize=quantize)
+            model = reference_block_model(checkpoint.weights, c, options, len(prompt) + BLOCK_TOKENS, cache, arithmetic)
+            done = block_diffusion(prompt, c, model, BLOCK_TOKENS, options)
+            texts.append(done.tokens)
+            assert {one.block for one in done.passes} == {0, 1}
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_blocks_are_held_to_the_golden_decoder(path: Path) -> None:

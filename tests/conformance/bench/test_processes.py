@@ -1,5 +1,7 @@
 """What the processes of a benchmark are told."""
 
+import os
+
 import pytest
 
 from tritgold_conformance.bench.processes import environment
@@ -9,7 +11,9 @@ def test_programs_that_the_user_keeps_are_not_read_where_compiling_is_timed(monk
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/the/user's")
     assert "JAX_COMPILATION_CACHE_DIR" not in environment(1)
     assert environment(1)["TRITGOLD_CACHE"] == "0"
-    assert environment(1, timed=False)["JAX_COMPILATION_CACHE_DIR"] == "/the/user's"
+    judging = environment(1, timed=False)
+    assert "JAX_COMPILATION_CACHE_DIR" not in judging
+    assert judging.get("TRITGOLD_CACHE") == os.environ.get("TRITGOLD_CACHE")
     assert environment(2, "ours")["JAX_COMPILATION_CACHE_DIR"] == "ours"
 
 

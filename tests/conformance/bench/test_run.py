@@ -80,7 +80,7 @@ def test_rows_of_an_engine_that_passes(model: Model) -> None:
     assert engine.judged.startswith("conforms on tiny")
     assert engine.load is not None
     assert (found.bandwidth[0].threads, len(found.bandwidth)) == (1, 1)
-    assert found.bandwidth[0].samples == 1 + 2  # and in the rounds of decode, the one row whose bytes are known
+    assert found.bandwidth[0].samples == 1  # no row of this engine says what it reads
     report = report_of(found)
     assert report.exit_code == 0
     jsonschema.validate(json.loads(to_json(report)), json_schema())
@@ -224,7 +224,10 @@ def test_a_peer_is_timed_in_the_same_rounds(
 
 
 class Peer:
-    """A peer that decodes and refuses prompts."""
+    """A peer that decodes and refuses prompts. kind: of the error; with ``worker`` its process has ended."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.ended = kind, False
 
     def __enter__(self) -> "Peer":
         return self
@@ -233,8 +236,10 @@ class Peer:
         pass
 
     def ask(self, do: str, **what: Any) -> Any:
+        assert not self.ended
         if do == "measure" and what["row"] == "prefill":
-            raise EngineError("did not do what was asked", kind="peer", thing="llama.cpp")
+            self.ended = self.kind == "worker"
+            raise EngineError("did not do what was asked", kind=self.kind, thing="llama.cpp")
         return {
             "open": {"load": 1.0, "options": {}},
             "measure": {"seconds": [1e3], "first": None},
@@ -242,12 +247,16 @@ class Peer:
         }[do]
 
 
-def test_a_peer_that_fails_takes_no_speed_from_the_engine(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer())
+@pytest.mark.parametrize("kind", ["peer", "worker"])
+def test_a_peer_that_fails_takes_no_speed_from_the_engine(
+    model: Model, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer(kind))
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
-    found = run.run(replace(PLAN, rows=("decode", "prefill"), peers=("llama.cpp",)), model, [])
-    assert [(r.row, r.engine, r.status) for r in found.results] == [
+    rows = ("decode", "prefill", "first-token")
+    found = run.run(replace(PLAN, rows=rows, peers=("llama.cpp",)), model, [])
+    assert [(r.row, r.engine, r.status) for r in found.results if r.row != "first-token"] == [
         ("decode", "reference", "measured"),
         ("decode", "llama.cpp", "measured"),
         ("prefill", "llama.cpp", "failed"),
@@ -286,4 +295,5 @@ def test_the_xla_engine_end_to_end(model: Model) -> None:
     assert result.moved is not None
     assert result.share is not None
     assert found.bandwidth[0].ways.keys() == {"numpy maximum", "compiled column sums"}
+    assert found.bandwidth[0].samples == 1 + 2  # and in each round
     assert shown(report_of(found))
