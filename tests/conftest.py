@@ -6,12 +6,17 @@ of what a number of threads changes, names a folder of its own.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
 from jaxtyping import install_import_hook
+
+# A shell ignores SIGINT for what it starts in the background, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before any test imports them: jaxtyping rewrites the modules as they load.
 install_import_hook(
