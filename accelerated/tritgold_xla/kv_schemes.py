@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float32, Shaped
 
@@ -46,6 +47,27 @@ def _float(name: str, dtype: jnp.dtype, largest: float | None = None) -> KvSchem
     return KvScheme(name, jnp.dtype(dtype), 0, store, lambda stored, _: stored.astype(jnp.float32))
 
 
+def _bits(name: str, dtype: jnp.dtype, largest: float, left: int, factor: float) -> KvScheme:
+    """An 8-bit float, stored as its bits: a cache of the type itself XLA-CPU converts whole, to write a row of it.
+
+    Its exponent and mantissa, ``left`` bits to the left, are those of a float16 that is ``factor`` times smaller:
+    subnormals too, which the processor converts exactly. What is beyond the largest is NaN, for infinities are bounded.
+    """
+    narrow, top = _float(name, dtype, largest), int(np.array(largest, dtype).view(np.uint8))
+
+    def store(rows: _Rows) -> _Stored:
+        stored, scales = narrow.store(rows)
+        return lax.bitcast_convert_type(stored, jnp.uint8), scales
+
+    def load(stored: jax.Array, _: jax.Array) -> jax.Array:
+        bits = stored.astype(jnp.uint16)
+        half = ((bits & 0x80) << 8) | ((bits & 0x7F) << left)
+        numbers = lax.bitcast_convert_type(half, jnp.float16).astype(jnp.float32) * jnp.float32(factor)
+        return jnp.where((bits & 0x7F) > top, jnp.nan, numbers)
+
+    return KvScheme(name, jnp.dtype(jnp.uint8), 0, store, load)
+
+
 def _store_int8(rows: _Rows) -> _Stored:
     """s = max|x| / 127, code = half_even(x / s); a head of zeros has scale 0 and codes 0."""
     scale = divide(jnp.abs(rows).max(axis=-1, keepdims=True), jnp.float32(127))
@@ -63,8 +85,8 @@ SCHEMES = {
         _float("f32", jnp.dtype(jnp.float32)),
         _float("bf16", jnp.dtype(jnp.bfloat16)),
         _float("f16", jnp.dtype(jnp.float16)),
-        _float("fp8_e4m3", jnp.dtype(jnp.float8_e4m3fn), 448.0),
-        _float("fp8_e5m2", jnp.dtype(jnp.float8_e5m2), 57344.0),
+        _bits("fp8_e4m3", jnp.dtype(jnp.float8_e4m3fn), 448.0, left=7, factor=256.0),
+        _bits("fp8_e5m2", jnp.dtype(jnp.float8_e5m2), 57344.0, left=8, factor=1.0),
         KvScheme("int8", jnp.dtype(jnp.int8), 1, _store_int8, _load_int8),
     )
 }

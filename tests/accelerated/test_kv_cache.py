@@ -23,6 +23,8 @@ NARROW = [name for name in SCHEMES if name != "f32"]
 def full_cache(scheme="f32"):
     empty = kv_cache.new_cache(LLAMA, 20, jax.devices("cpu")[0], scheme)
     rng = np.random.default_rng(0)
+    if empty.keys.dtype == np.uint8:  # numbers of 8 bits, none of them NaN
+        return kv_cache.KvCache(*(rng.integers(0, 0x70, a.shape).astype(a.dtype) for a in empty))
     return kv_cache.KvCache(*(rng.standard_normal(a.shape).astype(a.dtype) for a in empty))
 
 
@@ -52,11 +54,13 @@ def test_positions_leave_room_for_a_padded_chunk():
 @pytest.mark.parametrize("scheme", ["f32", "bf16", "fp8_e4m3"])
 def test_what_stands_behind_the_length_is_never_read(scheme):
     cache = full_cache(scheme)
-    cache.keys[2, :, 9:], cache.values[2, :, 9:] = np.nan, np.nan
+    kind = kv_scheme(scheme)
+    nan = 0xFF if kind.dtype == np.uint8 else np.nan
+    cache.keys[2, :, 9:], cache.values[2, :, 9:] = nan, nan
     read = _read(cache, scheme=scheme, layer=np.int32(2), first=np.int32(4), size=16, length=np.int32(9), kv_heads=1)
     for got, rows in zip(read, (cache.keys, cache.values), strict=True):
         assert got.shape == (LLAMA.kv_heads, 16, LLAMA.head_dim)
-        np.testing.assert_array_equal(got[:, :5], rows[2, :, 4:9].astype(np.float32))
+        np.testing.assert_array_equal(got[:, :5], kind.load(rows[2, :, 4:9], np.zeros(0)))
         assert not np.asarray(got)[:, 5:].any()
 
 
@@ -86,6 +90,16 @@ def test_every_8_bit_float_between_two_neighbours_goes_where_the_golden_one_goes
     x = np.concatenate([x, -x])
     stored, _ = jit(kv_scheme(name).store)(x[None])
     np.testing.assert_array_equal(np.asarray(stored).view(np.uint8)[0], golden.encode(x))
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_row_that_is_no_number_stays_none(name):
+    rows = np.ones((1, 32), np.float32)
+    rows[0, 3] = np.nan
+    scheme = kv_scheme(name)
+    found = np.asarray(jit(scheme.load)(*jit(scheme.store)(rows)))
+    assert np.isnan(found[0, 3])
+    assert name == "int8" or (found[0, 4:] == 1).all()
 
 
 def test_an_unknown_scheme_is_refused_with_the_list():
