@@ -85,7 +85,8 @@ class Judge:
                 return wrong, seen
             seen += f"; prompt of {judged_rows.long_length(checkpoint.config.context)} tokens"
         if "batch" in named and callable(getattr(engine, "beside", None)):
-            most = max(case["sequences"] for row, case in rows if row == "batch")
+            timed = (case["sequences"] for row, case in rows if row == "batch")
+            most = max(len(judged_rows.PROMPTS), *timed)
             if wrong := judged_rows.wrong_batch(engine, checkpoint, self._allowed, most):
                 return wrong, seen
             seen += f"; batch of {most} as each alone"

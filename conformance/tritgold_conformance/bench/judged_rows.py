@@ -83,7 +83,7 @@ def _last_logits(engine: Any, prompt: list[int]) -> np.ndarray:
 
 def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed, sequences: int) -> str:
     """Sequences of several lengths side by side, some of them against themselves alone. engine: with ``beside``."""
-    vocab, sequences = checkpoint.config.vocab, max(sequences, len(PROMPTS))
+    vocab = checkpoint.config.vocab
     longest = min(LONGEST, checkpoint.config.context - STEPS)
     lengths = [longest, *(PROMPTS[n % len(PROMPTS)] for n in range(sequences - 1))]
     prompts = [judging_tokens(length, vocab, seed=50 + n) for n, length in enumerate(lengths)]

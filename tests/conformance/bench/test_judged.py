@@ -163,6 +163,7 @@ def test_what_is_timed_is_judged(path: Path) -> None:
     judge = Judge(Batched, path, "f32")
     assert "prompt of 62 tokens; batch of 4 as each alone" in judge.verdict("bf16", PROMPT + BATCH)[1]
     assert "batch" not in judge.verdict("bf16", PROMPT)[1]
+    assert "batch of 3 as each alone" in judge.verdict("bf16", [("batch", {"sequences": 1})])[1]
 
 
 @pytest.mark.parametrize(
