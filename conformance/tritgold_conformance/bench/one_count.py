@@ -120,7 +120,13 @@ class OneCount:
         for peer, path in self.files.items():
             self.say(f"opening {peer}, {self.threads} threads")
             child = stack.enter_context(peer_process(peer, self.threads))
-            opened = child.ask("open", path=str(path), capacity=self.plan.capacity(), vocab=model.config.vocab)
+            try:
+                opened = child.ask("open", path=str(path), capacity=self.plan.capacity(), vocab=model.config.vocab)
+            except EngineError as error:  # it is left out, as one that fails later
+                for row in self.plan.model_rows:
+                    for case in self.plan.cases(row) if row in OF_A_PEER else ():
+                        self._missing(row, case, error, peer)
+                continue
             self.peers[peer] = child
             note = "a peer, timed as it is"
             engine = Engine(

@@ -237,6 +237,8 @@ class Peer:
 
     def ask(self, do: str, **what: Any) -> Any:
         assert not self.ended
+        if do == self.kind == "open":
+            raise EngineError("its process ended", kind="worker", thing="llama.cpp")
         if do == "measure" and what["row"] == "prefill":
             self.ended = self.kind == "worker"
             raise EngineError("did not do what was asked", kind=self.kind, thing="llama.cpp")
@@ -264,6 +266,16 @@ def test_a_peer_that_fails_takes_no_speed_from_the_engine(
     ]
     assert found.results[1].ratio is not None
     assert "did not do what was asked" in found.results[2].why
+
+
+def test_a_peer_that_cannot_be_opened_takes_no_speed_from_the_engine(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer("open"))
+    monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
+    monkeypatch.setattr(run, "require_peers", lambda _: None)
+    found = run.run(replace(PLAN, rows=("decode",), peers=("llama.cpp",)), model, [])
+    assert [(r.engine, r.status) for r in found.results] == [("llama.cpp", "failed"), ("reference", "measured")]
 
 
 def test_transformers_decodes_behind_its_context_and_not_behind_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
