@@ -178,7 +178,9 @@ def cases_of(name: str) -> list[str]:
     ]
     if not found:
         return []
-    lead = "Tests of reported bugs that name it ([test_bug_cases.py](../../tests/conformance/test_bug_cases.py)):"
+    lead = (
+        "Tests of reported bugs that name it ([test_bug_cases.py](../../tests/conformance/judging/test_bug_cases.py)):"
+    )
     return ["## Cases", lead, "\n".join(found)]
 
 

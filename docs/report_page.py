@@ -6,7 +6,7 @@ from typing import Any
 from docstrings import inline, joined
 from markdown_tables import MADE, table
 
-from tritgold_conformance.report import EXIT_CODES, SCHEMA, json_schema
+from tritgold_conformance.results.report import EXIT_CODES, SCHEMA, json_schema
 
 OPENING = f"""\
 What `tritgold check --json` prints and `--report FILE.json` writes: one JSON object of the schema `{SCHEMA}`. Every

@@ -11,7 +11,7 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import embedded_model
 from tritgold.trace_names import TRACE_NAMES
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.golden.run import GoldenRun
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.sparsity.rules import SPARSITY_RULES
 from tritgold_conformance.cli import main
 from tritgold_conformance.faults import FAULTS, fault, graph
-from tritgold_conformance.report import json_schema
+from tritgold_conformance.results.report import json_schema
 
 
 def test_pages_are_what_the_code_says_now() -> None:

@@ -13,7 +13,7 @@ from tritgold.decode.server_defects import ServerDefect
 from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.sparsity.rules import SPARSITY_RULES
 from tritgold_conformance.bench.results import SCHEMA, Report
-from tritgold_conformance.server_config import KEYS
+from tritgold_conformance.commands.server_config import KEYS
 
 ROOT = Path(__file__).parents[1]
 

@@ -19,8 +19,8 @@ from tritgold.model import forward
 from tritgold.modes import GOLDEN
 from tritgold.tokenizer import Tokenizer
 from tritgold.trace import Trace
-from tritgold_conformance.activation_statistics import statistics
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.comparing.activation_statistics import statistics
+from tritgold_conformance.golden.run import GoldenRun
 
 FILE, SCHEMA = "golden.json", "tritgold.golden_outputs/1"
 OPENINGS = (

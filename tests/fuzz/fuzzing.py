@@ -24,8 +24,8 @@ from tritgold.convert.targets import TARGETS
 from tritgold.errors import TritgoldError, TritgoldWarning
 from tritgold.formats.layouts import Layouts
 from tritgold.tokenizer import Tokenizer
-from tritgold_conformance.inspection import inspect_model
-from tritgold_conformance.inspection_layouts import Asked
+from tritgold_conformance.inspecting.inspection import inspect_model
+from tritgold_conformance.inspecting.layouts import Asked
 
 SEED = 158
 SECONDS = 2.0  # of processor time for a case; the slowest sound one takes 0.02

@@ -43,7 +43,7 @@ def test_the_import_rules_hold(copy: Path) -> None:
         ("reference/tritgold/quantize.py", "import tritgold.model", "downhill only"),
         ("accelerated/tritgold_xla/flags.py", "import tritgold.quantize", "never its arithmetic"),
         ("accelerated/tritgold_xla/flags.py", "import tritgold.layers.rms_norm", "never its arithmetic"),
-        ("conformance/tritgold_conformance/judge.py", "import tritgold_xla", "through its adapter alone"),
+        ("conformance/tritgold_conformance/judging/judge.py", "import tritgold_xla", "through its adapter alone"),
     ],
 )
 def test_the_import_check_can_fail(copy: Path, file: str, line: str, broken: str) -> None:

@@ -30,16 +30,17 @@ from tritgold.errors import TritgoldWarning
 from tritgold.golden import trained_model
 from tritgold.model import forward
 from tritgold.trace import versions
-from tritgold_conformance.engine import Candidate, load_engine
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.next_tokens import Completion, judge_text
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import PYTHON, with_plain_vocabulary
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
-from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
-from tritgold_conformance.judge import judge
-from tritgold_conformance.logits import LOGIT_NOISE
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.measurements.report import rounded, show
-from tritgold_conformance.report import Report
-from tritgold_conformance.text import Completion, judge_text
+from tritgold_conformance.results.report import Report
 
 HERE = Path(__file__).parent
 TOKENS, SHOWN = 40, 2048
@@ -108,7 +109,7 @@ def model_of(case: Case, folder: Path) -> Path:
 
 
 @contextmanager
-def opened(case: Case, checkpoint: Checkpoint, path: Path, folder: Path) -> Iterator[Candidate]:
+def opened(case: Case, checkpoint: Checkpoint, path: Path, folder: Path) -> Iterator[EngineUnderTest]:
     """The engine of a case, for as long as the block lasts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU is what is measured here

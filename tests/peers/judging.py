@@ -12,11 +12,11 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.graph import trace_names
 from tritgold.trace import Trace
 from tritgold.trace_names import counterpart
-from tritgold_conformance.compare import Comparison
-from tritgold_conformance.free_running import FreeRunning, compare_traces
-from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.logits import LogitsVerdict, judge_logits
-from tritgold_conformance.ties import BrokenTie, follow_ties
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
+from tritgold_conformance.comparing.logits import LogitsVerdict, judge_logits
+from tritgold_conformance.comparing.ties import BrokenTie, follow_ties
+from tritgold_conformance.golden.run import GoldenRun
 
 TIED_ROWS = 0.02  # of all rows that are quantised; survey.py: 4 of 320 were the most
 

@@ -27,8 +27,8 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
 from tritgold.model import forward
-from tritgold_conformance.golden import GoldenRun, judging_tokens
-from tritgold_conformance.logits import LogitsVerdict, judge_logits
+from tritgold_conformance.comparing.logits import LogitsVerdict, judge_logits
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "recorded"

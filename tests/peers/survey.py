@@ -18,7 +18,7 @@ import numpy as np
 from judging import Judged, assert_agrees, judge
 
 from tritgold.graph import operations
-from tritgold_conformance.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
 
 SCRIPT = Path(__file__).with_name("make_fixtures.py")
 BATCH = 10  # seeds a process: starting torch costs more than a model

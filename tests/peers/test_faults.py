@@ -15,7 +15,7 @@ from tritgold.formats.stored_weights import PackedWeight
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.ternary import InMemoryTernary, LinearWeight, TernaryTensor
 from tritgold.weights import LINEARS
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.golden.run import GoldenRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir())

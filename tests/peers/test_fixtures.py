@@ -13,10 +13,10 @@ from judging import Judged, assert_agrees, judge
 from peer_trace import Peer
 
 from tritgold.checkpoint import open_checkpoint
-from tritgold_conformance.engine import Candidate
-from tritgold_conformance.free_running import NOISE
-from tritgold_conformance.judge import judge as report_on
-from tritgold_conformance.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.free_running import NOISE
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.judging.judge import judge as report_on
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir())
@@ -92,7 +92,7 @@ class Traced(Recorded):
 
 @pytest.mark.parametrize("engine", [Recorded, Traced])
 def test_the_command_s_verdict_is_the_same(judged: Judged, engine: type[Recorded]) -> None:
-    report = report_on(judged.golden, Candidate(engine(judged.peer)), "a model", with_speed=False)
+    report = report_on(judged.golden, EngineUnderTest(engine(judged.peer)), "a model", with_speed=False)
     assert report.verdict == "conforms", report.levels
     assert report.levels["trace"].status == ("passed" if engine is Traced else "not assessed")
     (verdict,) = report.logits

@@ -10,10 +10,10 @@ import pytest
 from judging import Judged, assert_agrees, judge, judge_peer
 
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
-from tritgold_conformance.free_running import compare_traces
-from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.logits import judge_logits
-from tritgold_conformance.ties import distance_from_tie, follow_ties, other_codes
+from tritgold_conformance.comparing.free_running import compare_traces
+from tritgold_conformance.comparing.logits import judge_logits
+from tritgold_conformance.comparing.ties import distance_from_tie, follow_ties, other_codes
+from tritgold_conformance.golden.run import GoldenRun
 
 FIXTURES = Path(__file__).parent / "fixtures"
 Arrays = dict[str, np.ndarray]

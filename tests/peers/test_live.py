@@ -18,9 +18,9 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.golden import TRAINED, trained_model
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.comparing.logits import judge_logits
+from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.golden_outputs import FILE
-from tritgold_conformance.logits import judge_logits
 
 HERE = Path(__file__).parent
 FIXTURES = HERE / "fixtures"

@@ -43,7 +43,7 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arith
 from tritgold.layers.q8_k import accumulate_blocks, apply_block_scales, quantize_q8_k
 from tritgold.model import forward
 from tritgold.ternary import InMemoryTernary, LinearWeight, TernaryTensor
-from tritgold_conformance.logits import LOGIT_NOISE, LogitsVerdict
+from tritgold_conformance.comparing.logits import LOGIT_NOISE, LogitsVerdict
 
 HERE = Path(__file__).parent
 FRESH = 777  # added to the seeds of the live judgement

@@ -21,10 +21,10 @@ from tritgold.errors import EngineError, MissingDependencyError
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape
 from tritgold_conformance.cli import main
-from tritgold_conformance.engine import load_engine
 from tritgold_conformance.engines import MODES, peers
+from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import with_plain_vocabulary
-from tritgold_conformance.golden import named_arithmetic
+from tritgold_conformance.golden.run import named_arithmetic
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
@@ -124,8 +124,8 @@ def test_a_wrong_transformers_does_not_conform(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "rope_theta": 5e5, "rope_parameters": None}))
-    from tritgold_conformance.golden import GoldenRun, judging_tokens
-    from tritgold_conformance.judge import judge
+    from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+    from tritgold_conformance.judging.judge import judge
 
     golden = GoldenRun.of(checkpoint, judging_tokens(8, 2048, 1))
     report = judge(golden, load_engine("transformers", folder, checkpoint, 8), "m")

@@ -18,8 +18,8 @@ from tritgold.formats.names import HF, written_name
 from tritgold.formats.whole_file import written_folder
 from tritgold.golden import DEFAULT, trained_model
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold_conformance.bench.judged import quietly_opened
-from tritgold_conformance.bench.room import head_weights, ternary_weights
+from tritgold_conformance.bench.memory import head_weights, ternary_weights
+from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.shapes import GOLDEN, SHAPES, ModelShape
 from tritgold_conformance.bench.synthetic import Say, cache_folder, synthetic_model
 

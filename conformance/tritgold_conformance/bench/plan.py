@@ -5,7 +5,7 @@ from typing import Any
 
 from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, EngineError
-from tritgold_conformance.bench.room import cores
+from tritgold_conformance.bench.memory import cores
 
 MATRIX_ROWS = ("gemv", "gemm")
 # Rows of a whole model, and what of it they need.

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tritgold.errors import MissingDependencyError
-from tritgold_conformance.bench.lines import Worker
+from tritgold_conformance.bench.json_rpc import Worker
 
 PEERS_PYTHON = "TRITGOLD_PEERS_PYTHON"
 _HERE = Path(__file__).parent

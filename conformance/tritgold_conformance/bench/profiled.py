@@ -2,10 +2,10 @@
 
 import statistics
 
-from tritgold_conformance.bench.lines import Worker
+from tritgold_conformance.bench.json_rpc import Worker
 from tritgold_conformance.bench.plan import Case
 from tritgold_conformance.bench.results import Part, Profile
-from tritgold_conformance.bench.roof import Roof
+from tritgold_conformance.bench.roofline import Roof
 from tritgold_conformance.bench.timing import Timing
 
 

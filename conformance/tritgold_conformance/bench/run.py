@@ -7,14 +7,14 @@ slows all sides of a round, and their ratio stays.
 from pathlib import Path
 
 from tritgold.config import ModelConfig
-from tritgold_conformance.bench import room
+from tritgold_conformance.bench import memory
 from tritgold_conformance.bench.models import Model, for_llama_cpp, for_transformers
-from tritgold_conformance.bench.one_count import OneCount
 from tritgold_conformance.bench.plan import Plan
 from tritgold_conformance.bench.processes import require_peers
 from tritgold_conformance.bench.results import Found
-from tritgold_conformance.bench.speeds import add_scaling
 from tritgold_conformance.bench.synthetic import Say
+from tritgold_conformance.bench.thread_run import OneCount
+from tritgold_conformance.bench.throughput import add_scaling
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     found = Found() if found is None else found
     files = dict[str, Path]()
     if model is None:
-        room.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
+        memory.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
     else:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)
@@ -53,8 +53,8 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
     require_peers(plan.peers)
     plan.require_context(config)
     positions = plan.capacity()
-    need = {plan.engine: room.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
+    need = {plan.engine: memory.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
     if "start" in plan.rows:  # a second process, beside the one that is timed
         need["start"] = need[plan.engine]
-    need |= {peer: room.peer_bytes(peer, config, positions, file_size) for peer in plan.peers}
-    room.require_memory(need)
+    need |= {peer: memory.peer_bytes(peer, config, positions, file_size) for peer in plan.peers}
+    memory.require_memory(need)

@@ -27,7 +27,7 @@ from tritgold.formats.names import GGUF, written_name
 from tritgold.formats.packings import packing
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold.weights import LINEARS, NORMS
-from tritgold_conformance.bench.room import require_disk
+from tritgold_conformance.bench.memory import require_disk
 from tritgold_conformance.bench.shapes import ModelShape
 
 VERSION = 1  # of the numbers drawn: another one makes other files

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tritgold_conformance.bench.lines import serve
+from tritgold_conformance.bench.json_rpc import serve
 
 
 def main(spec: str, threads: int) -> None:
@@ -59,7 +59,7 @@ class Bench:
 
     def judge(self, path: str, kv_cache: str | None, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         """Whether the engine passes on this file, with the options that will be timed. rows: these, and their cases."""
-        from tritgold_conformance.bench.judged import Judge
+        from tritgold_conformance.bench.precheck import Judge
 
         own = self._adapter("xla").own_kv_cache() if self._spec == "xla" else None
         if self._judge is None:
@@ -70,9 +70,9 @@ class Bench:
 
     def open(self, path: str, capacity: int, kv_cache: str | None) -> dict[str, Any]:
         """Load the engine; seconds from the path to an engine that can read tokens, and of its first token."""
-        from tritgold_conformance.bench.judged import quietly_opened
-        from tritgold_conformance.bench.measuring import Rows
-        from tritgold_conformance.bench.room import forget_peak
+        from tritgold_conformance.bench.memory import forget_peak
+        from tritgold_conformance.bench.precheck import quietly_opened
+        from tritgold_conformance.bench.rows import Rows
 
         self._engine = self._rows = self._parts = None  # its memory first
         gc.collect()
@@ -122,7 +122,7 @@ class Bench:
 
     def profile(self, context: int) -> list[dict[str, Any]]:
         """One round of the parts of a decode step, each alone."""
-        from tritgold_conformance.bench.measuring import not_offered
+        from tritgold_conformance.bench.rows import not_offered
 
         if self._spec != "xla":
             raise not_offered("profile")
@@ -136,7 +136,7 @@ class Bench:
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""
-        from tritgold_conformance.bench.room import peak_memory
+        from tritgold_conformance.bench.memory import peak_memory
 
         versions: dict[str, str] = getattr(self._engine, "versions", dict)()
         flags = self._adapter("xla").settings() if self._spec == "xla" else {}
@@ -144,7 +144,7 @@ class Bench:
 
     def _opener(self, path: str) -> Any:
         """checkpoint, capacity, KV cache -> the engine itself, without what protects the judge from it."""
-        from tritgold_conformance.engine import load_engine
+        from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
             return self._adapter("xla").open_engine

@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from tritgold.errors import EngineError, MissingDependencyError
-from tritgold_conformance.bench.lines import serve
-from tritgold_conformance.bench.room import peak_memory
-from tritgold_conformance.golden import judging_tokens
+from tritgold_conformance.bench.json_rpc import serve
+from tritgold_conformance.bench.memory import peak_memory
+from tritgold_conformance.golden.run import judging_tokens
 
 
 def main(threads: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritgold_conformance.case_vectors.case import Allowed
-from tritgold_conformance.compare import FLUSHED, Bound, Exact, Outcome, Tolerance, Ulp
+from tritgold_conformance.comparing.compare import FLUSHED, Bound, Exact, Outcome, Tolerance, Ulp
 
 _STEPS = 256  # limits are rounded up to 8 bits: their last bits are those of a NumPy, and not the same everywhere
 

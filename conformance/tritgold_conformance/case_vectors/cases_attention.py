@@ -9,8 +9,8 @@ from tritgold.kv_cache.kv_scheme import SCHEMES, kv_scheme
 from tritgold.kv_cache.token_rows import TokenScheme
 from tritgold_conformance.case_vectors.allowed import OfRow
 from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group, floats
-from tritgold_conformance.compare import Tolerance
-from tritgold_conformance.tolerance import mix_tolerance, rotation_tolerance, softmax_tolerance
+from tritgold_conformance.comparing.compare import Tolerance
+from tritgold_conformance.comparing.tolerance import mix_tolerance, rotation_tolerance, softmax_tolerance
 
 LAST = 4095  # of a context of 4096: float32 angles have lost five digits there
 HEADS = ((1, 1), (4, 2), (6, 3), (4, 1), (3, 3))  # query heads, key heads

@@ -8,8 +8,8 @@ from tokenizers import pre_tokenizers
 
 from tritgold_conformance.case_vectors.draft import Draft, Group
 from tritgold_conformance.faults.fault import Subject
-from tritgold_conformance.faults.questions import Question, questions
 from tritgold_conformance.faults.witnesses import MODELS
+from tritgold_conformance.questions.text_and_bytes import Question, questions
 
 PROMPT = [256, 5, 17, 99, 5]
 TOKENIZER = "tokenizer.json"

@@ -19,13 +19,13 @@ from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.case_vectors.allowed import OfRow
 from tritgold_conformance.case_vectors.draft import Draft, Group
-from tritgold_conformance.compare import Exact, Tolerance
-from tritgold_conformance.engines.asked import Asked, AskedOperation, Session
+from tritgold_conformance.comparing.compare import Exact, Tolerance
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.faults.quick import in_memory
-from tritgold_conformance.golden import GoldenRun, judging_tokens
-from tritgold_conformance.logits import LOGIT_NOISE
-from tritgold_conformance.tolerance import tolerances
-from tritgold_conformance.vectors import ties_zeros_tiny
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
+from tritgold_conformance.questions.request_batch import Asked, AskedOperation, Session
 
 # Sizes that are no tile's; two layers, so that one can be taken for the other; query heads that share key heads.
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)

@@ -9,9 +9,9 @@ import numpy as np
 
 from tritgold.config import Activation
 from tritgold_conformance.case_vectors.draft import COLUMNS, Draft, Group, around, codes, floats, scale_of, trits
-from tritgold_conformance.compare import Tolerance, Ulp
-from tritgold_conformance.tolerance import activation_tolerance, norm_tolerance
-from tritgold_conformance.vectors import gates, ties_zeros_tiny
+from tritgold_conformance.comparing.compare import Tolerance, Ulp
+from tritgold_conformance.comparing.tolerance import activation_tolerance, norm_tolerance
+from tritgold_conformance.questions.edge_inputs import gates, ties_zeros_tiny
 
 _OUT = Ulp(4, "acc, s and w meet in two or three float32 operations")
 _LINEAR: dict[str, Tolerance] = {"out": _OUT, "scale": Ulp(2, "one division, or the reciprocal of one")}

@@ -9,7 +9,7 @@ import numpy as np
 from tritgold.checkpoint import Checkpoint
 from tritgold.counter_random import random_bits, uniform
 from tritgold_conformance.case_vectors.case import Level
-from tritgold_conformance.compare import Exact, Tolerance
+from tritgold_conformance.comparing.compare import Exact, Tolerance
 
 # What rows are long where a format allows any: off every tile grid, and around its multiples.
 COLUMNS = (1, 3, 15, 17, 31, 33, 127, 129, 160, 255, 257)

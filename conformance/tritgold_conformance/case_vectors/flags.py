@@ -13,7 +13,7 @@ from tritgold_conformance.case_vectors import cases_models
 from tritgold_conformance.case_vectors.answers import Answer, answer
 from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group
 from tritgold_conformance.case_vectors.groups import expected, groups, spare_model
-from tritgold_conformance.compare import compare
+from tritgold_conformance.comparing.compare import compare
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 

@@ -20,7 +20,7 @@ from tritgold_conformance.case_vectors.allowed import from_data
 from tritgold_conformance.case_vectors.case import CASES, EXPECTED, Answers, Case, Cases, Manifest, Output, Status
 from tritgold_conformance.case_vectors.manifest import LARGEST
 from tritgold_conformance.case_vectors.rules import rules
-from tritgold_conformance.compare import MISSING, Comparison, compare, refused
+from tritgold_conformance.comparing.compare import MISSING, Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
 OVERFLOW = "int16-wraps"  # the fault of which an engine that multiplies at all must have run a case

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import common, model_input, printing
-from tritgold_conformance.engines import MODES, SECONDS, WAYS
+from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 
 if TYPE_CHECKING:
-    from tritgold_conformance.compare import Comparison
-    from tritgold_conformance.report import Report
+    from tritgold_conformance.comparing.compare import Comparison
+    from tritgold_conformance.results.report import Report
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
-@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{ENGINE_SPECS}.")
+@click.option(
+    "--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {DEFAULT_TIMEOUT:g}."
+)
 @click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
@@ -63,16 +65,16 @@ def check(
     """
     from tritgold.errors import EngineError
     from tritgold.formats.untrusted_text import printable
-    from tritgold_conformance import report
+    from tritgold_conformance.results import report
 
     if schema:
         printing.print_json(report.json_schema())
         return
-    from tritgold_conformance.engine import load_engine
-    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
-    from tritgold_conformance.judge import judge, judge_alone
-    from tritgold_conformance.reports import written
-    from tritgold_conformance.reports.xfail import read_xfail, with_xfail
+    from tritgold_conformance.engines.load import load_engine
+    from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+    from tritgold_conformance.judging.judge import judge, judge_alone
+    from tritgold_conformance.rendering import writers
+    from tritgold_conformance.results.xfail import read_xfail, with_xfail
 
     if only and (report_files or xfail):
         raise click.UsageError("--report and --xfail are of a whole judgement, not of --only one operation")
@@ -83,12 +85,12 @@ def check(
         raise click.UsageError("--report would replace the file of --xfail")
     limit = () if timeout is None else ("--timeout", str(timeout))
     options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
-    written.remove_old(report_files)
+    writers.remove_old(report_files)
     with model_input.model_path(model) as path, printing.progress() as say:
         known = read_xfail(xfail) if xfail else None
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
-        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or DEFAULT_TIMEOUT, say)
         if only and (mode or engine.mode) != MODES[0]:
             raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
         say("golden model")
@@ -100,8 +102,8 @@ def check(
         if known is not None:
             verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
         if ask and verdict.verdict == "does not conform" and not verdict.matches:
-            from tritgold_conformance.diagnosis.answer import failing
             from tritgold_conformance.diagnosis.diagnose import diagnose
+            from tritgold_conformance.results.diagnosis import failing
 
             try:
                 verdict.diagnosis = failing(diagnose(golden, engine, name, unseen=False, say=say))
@@ -111,7 +113,7 @@ def check(
     if as_json:
         click.echo(report.to_json(verdict).decode())
     else:
-        from tritgold_conformance.render import render
+        from tritgold_conformance.rendering.terminal import render
 
         render(verdict, printing.console())
     sys.exit(verdict.exit_code if _written(verdict, report_files) else printing.COULD_NOT_JUDGE)
@@ -120,7 +122,7 @@ def check(
 def _written(verdict: "Report", files: tuple[Path, ...]) -> bool:
     """Whether every report could be written; what could not is said on stderr, and the others are written."""
     from tritgold.errors import OutputError
-    from tritgold_conformance.reports.written import write_reports
+    from tritgold_conformance.rendering.writers import write_reports
 
     done = True
     for file in files:
@@ -137,7 +139,7 @@ def _show_alone(outcomes: "list[Comparison | str]", only: str, as_json: bool) ->
     from dataclasses import asdict
 
     from tritgold.errors import EngineError
-    from tritgold_conformance.render import render_comparisons
+    from tritgold_conformance.rendering.terminal import render_comparisons
 
     if not outcomes:
         hint = "tritgold trace ... --json lists the outputs of all operations"

@@ -30,7 +30,7 @@ def report_option(function: F) -> F:
 def require_report_files(paths: tuple[Path, ...]) -> None:
     """Before anything is computed. Raises click.UsageError for what no report can be written to."""
     from tritgold.errors import OutputError
-    from tritgold_conformance.reports.written import require_formats
+    from tritgold_conformance.rendering.writers import require_formats
 
     try:
         require_formats(paths)
@@ -48,7 +48,7 @@ def guarded(function: F) -> F:
     @functools.wraps(function)
     def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
         from tritgold_conformance.commands.unjudged import write_not_judged
-        from tritgold_conformance.guard import held, is_foreign
+        from tritgold_conformance.contract.guard import held, is_foreign
 
         failed = functools.partial(write_not_judged, spec, given)
         # A class has a parent that passes signals on and tidies up; what else runs here leaves as by Ctrl-C.

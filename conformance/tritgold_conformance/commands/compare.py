@@ -10,7 +10,7 @@ from tritgold_conformance.commands import model_input, printing
 
 if TYPE_CHECKING:
     from tritgold.trace import Trace
-    from tritgold_conformance.free_running import FreeRunning
+    from tritgold_conformance.comparing.free_running import FreeRunning
 
 VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 
@@ -61,7 +61,7 @@ def compare(
             }
         )
     else:
-        from tritgold_conformance.render import render_comparison
+        from tritgold_conformance.rendering.terminal import render_comparison
 
         render_comparison(outcome, VERDICTS[code], printing.console())
     sys.exit(code)
@@ -74,16 +74,16 @@ def _walk(
     reading: model_input.Reading,
     file: Path,
 ) -> "FreeRunning":
-    from tritgold_conformance.free_running import compare_traces
+    from tritgold_conformance.comparing.free_running import compare_traces
 
     tokens = len(first.tokens)
     if model is None:
         return compare_traces(first.arrays, second.arrays, tokens)
     from tritgold.errors import TraceError
-    from tritgold_conformance.golden import GoldenRun
-    from tritgold_conformance.logits import explain_trace
-    from tritgold_conformance.spread import trace_spread
-    from tritgold_conformance.ties import follow_ties
+    from tritgold_conformance.comparing.logits import explain_trace
+    from tritgold_conformance.comparing.tie_sensitivity import trace_spread
+    from tritgold_conformance.comparing.ties import follow_ties
+    from tritgold_conformance.golden.run import GoldenRun
 
     with model_input.model_path(model) as path:
         golden = GoldenRun.of(reading.open(path), first.tokens)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tritgold.kv_cache.base import KvScheme
     from tritgold.layers.arithmetic import Arithmetic
     from tritgold.sparsity.base import SparsityRule, Tally
-    from tritgold_conformance.server_config import ServerConfig
+    from tritgold_conformance.commands.server_config import ServerConfig
 
 # Options that only block diffusion has, by the field that holds them.
 _OF_BLOCKS = {

@@ -5,12 +5,14 @@ import sys
 import click
 
 from tritgold_conformance.commands import common, model_input, printing
-from tritgold_conformance.engines import MODES, SECONDS, WAYS
+from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 
 
 @click.command()
-@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{WAYS}.")
-@click.option("--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {SECONDS:g}.")
+@click.option("--engine", "spec", default="xla", show_default=True, metavar="ENGINE", help=f"{ENGINE_SPECS}.")
+@click.option(
+    "--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {DEFAULT_TIMEOUT:g}."
+)
 @click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
@@ -48,16 +50,16 @@ def diagnose(
     Exit code 0: there is nothing to explain. 1: there is, or tritgold check says so. 3: it could not be judged.
     5: nothing was checked.
     """
-    from tritgold_conformance.diagnosis.answer import failing, to_json
     from tritgold_conformance.diagnosis.diagnose import diagnose as ask
-    from tritgold_conformance.engine import load_engine
-    from tritgold_conformance.golden import GoldenRun, judging_tokens, named_arithmetic
-    from tritgold_conformance.judge import judge
+    from tritgold_conformance.engines.load import load_engine
+    from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+    from tritgold_conformance.judging.judge import judge
+    from tritgold_conformance.results.diagnosis import failing, to_json
 
     with model_input.model_path(model) as path, printing.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
-        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or SECONDS, say)
+        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or DEFAULT_TIMEOUT, say)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         engine.prepare(golden)  # a program is then run once, and not for every question
@@ -68,7 +70,7 @@ def diagnose(
     if as_json:
         click.echo(to_json(found).decode())
     else:
-        from tritgold_conformance.diagnosis.render import render
+        from tritgold_conformance.rendering.diagnosis import render
 
         render(found, printing.console())
     sys.exit(found.exit_code)

@@ -26,8 +26,8 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_i
     """
     import sys
 
-    from tritgold_conformance.inspection import inspect_model
-    from tritgold_conformance.inspection_layouts import Asked
+    from tritgold_conformance.inspecting.inspection import inspect_model
+    from tritgold_conformance.inspecting.layouts import Asked
 
     with printing.errors(as_json), model_input.model_path(model) as path:
         asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
@@ -41,7 +41,7 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_i
     if as_json:
         printing.print_json(facts)
     else:
-        from tritgold_conformance.render_inspection import render_inspection
+        from tritgold_conformance.rendering.inspection import render_inspection
 
         render_inspection(facts, printing.console())
     sys.exit(facts["exit_code"])

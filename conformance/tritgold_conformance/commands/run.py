@@ -22,7 +22,7 @@ BACKENDS = ("reference", "xla")
 def print_example(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """``--generate-config``: whatever else is asked for, a configuration is printed."""
     if asked:
-        from tritgold_conformance.server_config import example
+        from tritgold_conformance.commands.server_config import example
 
         click.echo(example(), nl=False)
         context.exit()
@@ -83,7 +83,7 @@ def run(
         unused: tuple[str, ...] = ()
         server = None
         if config_file is not None:
-            from tritgold_conformance.server_config import load
+            from tritgold_conformance.commands.server_config import load
 
             server = load(config_file)
             model = model or server.model(os.environ)

@@ -15,9 +15,9 @@ def write_not_judged(spec: str, given: dict[str, Any], error: dict[str, Any]) ->
     says so, and there is an error to be shown already.
     """
     from tritgold.errors import TritgoldError
-    from tritgold_conformance.report import Problem, not_judged
-    from tritgold_conformance.reports import written
-    from tritgold_conformance.reports.safe import clean, command_text
+    from tritgold_conformance.rendering import writers
+    from tritgold_conformance.rendering.escaping import clean, command_text
+    from tritgold_conformance.results.report import Problem, not_judged
 
     files: tuple[Path, ...] = given.get("report_files", ())
     if not files:
@@ -28,8 +28,8 @@ def write_not_judged(spec: str, given: dict[str, Any], error: dict[str, Any]) ->
     report = not_judged(problem, clean(spec), model, given["mode"], given["ids"] or [], repeat)
     for file in files:
         with suppress(TritgoldError, OSError, UnicodeEncodeError):
-            written.remove_old([file])
-            written.write_reports(report, [file])
+            writers.remove_old([file])
+            writers.write_reports(report, [file])
 
 
 def _words(spec: str, given: dict[str, Any]) -> str:

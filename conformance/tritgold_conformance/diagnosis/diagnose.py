@@ -5,25 +5,25 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tritgold.errors import TritgoldError
-from tritgold_conformance.activation_statistics import moments_distance
-from tritgold_conformance.compare import Comparison, refused
-from tritgold_conformance.diagnosis.answer import Diagnosis, Divergence, Named, Ranked, Verdict
-from tritgold_conformance.diagnosis.asked import search_answers
+from tritgold_conformance.comparing.activation_statistics import moments_distance
+from tritgold_conformance.comparing.compare import Comparison, refused
+from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
+from tritgold_conformance.comparing.statistics_bounds import FACTOR, FLOOR
+from tritgold_conformance.comparing.ties import first_off
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.diagnosis.behaviours import search_answers
 from tritgold_conformance.diagnosis.distance import relative
+from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.evidence import Evidence, collect
-from tritgold_conformance.diagnosis.local import Local
-from tritgold_conformance.diagnosis.patterns import divergence
+from tritgold_conformance.diagnosis.per_operation import Local
+from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, summary
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
-from tritgold_conformance.diagnosis.whole import PATHS, Measure, Predictions, summary
-from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.faults.noise import noisy
-from tritgold_conformance.faults.questions import answer_of, same
-from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.logits import LOGIT_NOISE, judge_logits
-from tritgold_conformance.statistics_level import FACTOR, FLOOR
-from tritgold_conformance.ties import first_off
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.text_and_bytes import answer_of, same
+from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named, Ranked, Verdict
 
 Say = Callable[[str], None]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
@@ -33,7 +33,7 @@ FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 def diagnose(
     golden: GoldenRun,
-    engine: Candidate,
+    engine: EngineUnderTest,
     model: str,
     level: str | None = None,
     faults: Iterable[Fault] | None = None,

@@ -7,13 +7,21 @@ import numpy as np
 
 from tritgold.errors import EngineError
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
-from tritgold_conformance.activation_statistics import MOMENTS, moments
-from tritgold_conformance.engine import Candidate
+from tritgold_conformance.comparing.activation_statistics import MOMENTS, moments
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults.fault import Subject
-from tritgold_conformance.faults.questions import METHODS, Answer, Question, answer, answer_of, questions, stable
-from tritgold_conformance.golden import GoldenRun
-from tritgold_conformance.judge import cuts
-from tritgold_conformance.vectors import telling_inputs
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.judge import cuts
+from tritgold_conformance.questions.edge_inputs import telling_inputs
+from tritgold_conformance.questions.text_and_bytes import (
+    METHODS,
+    Answer,
+    Question,
+    answer,
+    answer_of,
+    questions,
+    stable,
+)
 
 Outputs = dict[str, np.ndarray]
 LEVELS = ("operations", "trace", "statistics", "logits")  # what a diagnosis may be held to, see ``limited``
@@ -64,7 +72,7 @@ def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
     return given.shape == golden.shape and given.dtype.kind in ("iu" if golden.dtype.kind == "i" else "iuf")
 
 
-def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = lambda _: None) -> Evidence:
+def collect(golden: GoldenRun, engine: EngineUnderTest, say: Callable[[str], None] = lambda _: None) -> Evidence:
     """Ask the engine for everything it has. What it raises is an EngineError, but for an operation, see ``raised``."""
     found = Evidence(golden)
     bounded = golden.arithmetic != Q8_K_ARITHMETIC  # as in ``judge``: there are none for operations and traces of it
@@ -97,7 +105,7 @@ def collect(golden: GoldenRun, engine: Candidate, say: Callable[[str], None] = l
     return found
 
 
-def _operations(found: Evidence, engine: Candidate) -> None:
+def _operations(found: Evidence, engine: EngineUnderTest) -> None:
     asked = [(operation, "", inputs, found.operations) for operation, inputs in found.golden.operations()]
     asked += [(o, f" [{label}]", inputs, found.vectors) for o, label, inputs in telling_inputs(found.golden)]
     for operation, label, inputs, kept in asked:
@@ -112,7 +120,7 @@ def _operations(found: Evidence, engine: Candidate) -> None:
         kept |= {names[role]: given[role] for role in names if role in given}
 
 
-def _given(engine: Candidate, golden: GoldenRun) -> Outputs:
+def _given(engine: EngineUnderTest, golden: GoldenRun) -> Outputs:
     given = engine.statistics(golden.tokens)
     return {
         name: np.array([_moment(of, moment) for moment in MOMENTS], np.float64)
@@ -126,7 +134,7 @@ def _moment(given: dict[str, float], name: str) -> float:
     return np.nan if name not in given else found if np.isfinite(found := given[name]) else np.inf
 
 
-def _continued(golden: GoldenRun, engine: Candidate) -> np.ndarray | None:
+def _continued(golden: GoldenRun, engine: EngineUnderTest) -> np.ndarray | None:
     cut, end = cuts(len(golden.tokens))
     if not cut:
         return None

@@ -17,10 +17,10 @@ from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Array
 from tritgold.model import forward
 from tritgold_conformance.diagnosis.evidence import Evidence
-from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.vectors import telling_inputs
+from tritgold_conformance.golden.reference_engine import ReferenceEngine
+from tritgold_conformance.questions.edge_inputs import telling_inputs
 
 # (label, the subject's value) -> whether to go on.
 See = Callable[[str, Array], bool]

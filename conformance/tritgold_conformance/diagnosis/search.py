@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tritgold_conformance.diagnosis.answer import Divergence, Named, Ranked
-from tritgold_conformance.diagnosis.local import Label, Local, Match, Scan
-from tritgold_conformance.diagnosis.patterns import divergence
+from tritgold_conformance.diagnosis.divergence import divergence
+from tritgold_conformance.diagnosis.per_operation import Label, Local, Match, Scan
 from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 
 MOST = 4  # faults that are looked for in one engine
 SHOWN = 10  # candidates of a ranking

@@ -16,12 +16,12 @@ import numpy as np
 from tritgold import graph
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError
-from tritgold_conformance.activation_statistics import MOMENTS
-from tritgold_conformance.engines.asked import Asked, AskedOperation, Session
+from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.engines.exchange import Answer, read_answer, write_model, write_requests
 from tritgold_conformance.engines.process import run_program
 from tritgold_conformance.faults.witnesses import FileCase
-from tritgold_conformance.golden import GoldenRun
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.request_batch import Asked, AskedOperation, Session
 
 Logits = np.ndarray | None
 Next = tuple[int, dict[int, float]] | None

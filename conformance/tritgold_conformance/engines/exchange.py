@@ -22,9 +22,9 @@ from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
-from tritgold_conformance import forms
-from tritgold_conformance.engines.asked import Asked
-from tritgold_conformance.forms import Shape
+from tritgold_conformance.contract import answer_shapes
+from tritgold_conformance.contract.answer_shapes import Shape
+from tritgold_conformance.questions.request_batch import Asked
 
 PROTOCOL = "tritgold.command/1"
 OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
@@ -130,7 +130,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
     if not isinstance(versions, dict):
         raise _refused(f"{ANSWER}: versions is no object", thing, type(versions).__name__, "an object")
     try:
-        seconds = forms.seconds(header.get("seconds") or {})
+        seconds = answer_shapes.seconds(header.get("seconds") or {})
     except EngineError as error:
         raise _refused(f"{ANSWER}: seconds {error.message}", thing, error.got, error.expected) from None
     try:

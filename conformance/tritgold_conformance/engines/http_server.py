@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import parse_json, printable
-from tritgold_conformance.speed import median_seconds
+from tritgold_conformance.contract.clock import median_seconds
 
 SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
 ENTRY = 500  # bytes of an answer for each of them, more than any server writes

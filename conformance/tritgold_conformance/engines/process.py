@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import printable
-from tritgold_conformance.guard import MARK, kill_marked
+from tritgold_conformance.contract.guard import MARK, kill_marked
 
 POLL = 0.05  # seconds between looks at the clock and at the folder
 TAIL = 4000  # bytes of what it printed that an error quotes

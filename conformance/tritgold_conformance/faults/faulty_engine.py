@@ -5,11 +5,11 @@ import numpy as np
 from tritgold.errors import NonFiniteError
 from tritgold.model import forward
 from tritgold.trace import Trace
-from tritgold_conformance.engines.reference import ReferenceEngine
 from tritgold_conformance.faults import generating, tokenizer
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.generating import Options
 from tritgold_conformance.faults.packing import FORMATS
+from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 
 class FaultyEngine(ReferenceEngine):

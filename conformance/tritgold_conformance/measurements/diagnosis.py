@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 
 from tritgold.counter_random import random_bits
-from tritgold_conformance.diagnosis.answer import Diagnosis
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
 from tritgold_conformance.diagnosis.evidence import Evidence, collect
-from tritgold_conformance.diagnosis.whole import Predictions
-from tritgold_conformance.engine import Candidate
+from tritgold_conformance.diagnosis.per_run import Predictions
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.faults.witnesses import MODELS
-from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.measurements.journal import Journal
 from tritgold_conformance.measurements.report import lines, rounded, show
+from tritgold_conformance.results.diagnosis import Diagnosis
 
 SCHEMA = "tritgold.diagnosis_matrix/2"
 MODEL_AREAS = ("packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache")
@@ -61,7 +61,7 @@ class Measurement:
 
     def evidence(self, subject: Subject) -> Evidence:
         """What an engine that is this subject shows."""
-        return collect(self.golden, Candidate(_Shown(subject, len(self.golden.tokens))))
+        return collect(self.golden, EngineUnderTest(_Shown(subject, len(self.golden.tokens))))
 
     def named(self, evidence: Evidence, level: str, faults: list[Fault] | None = None) -> Diagnosis:
         """The diagnosis from a level. faults: the library, where none are given."""

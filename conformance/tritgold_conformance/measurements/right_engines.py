@@ -15,10 +15,11 @@ from typing import Any
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.golden import trained_model
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
 from tritgold_conformance.diagnosis.evidence import collect
-from tritgold_conformance.engine import Candidate, load_engine
-from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.engines.load import load_engine
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.measurements.report import lines
 
 SCHEMA = "tritgold.right_engines/1"
@@ -26,7 +27,7 @@ LEVELS = ("operations", "trace", "statistics", "logits")
 FIRST = 1000  # seed of the first run's input
 
 
-def diagnosed(checkpoint: Checkpoint, engine: Candidate, tokens: int, run: int) -> dict[str, Any]:
+def diagnosed(checkpoint: Checkpoint, engine: EngineUnderTest, tokens: int, run: int) -> dict[str, Any]:
     """levels: what was diagnosed; accused: the levels of them with a divergence or a fault."""
     golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, FIRST + run))
     engine.prepare(golden)

@@ -7,8 +7,8 @@ import pytest
 
 from tritgold.config import ModelConfig
 from tritgold.graph import Kind, Operation, operations
-from tritgold_conformance.report import Report
-from tritgold_conformance.reports.cases import Case, cases
+from tritgold_conformance.results.cases import Case, cases
+from tritgold_conformance.results.report import Report
 
 
 def outputs(report: Report, kind: str) -> set[str]:

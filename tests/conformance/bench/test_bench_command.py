@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tritgold.errors import OutputError
-from tritgold_conformance.bench import one_count, plan, table
+from tritgold_conformance.bench import plan, table, thread_run
 from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
 from tritgold_conformance.bench.shapes import NAMES, ModelShape
@@ -82,13 +82,13 @@ def test_a_file_is_measured_and_its_figures_are_written(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_before_it_was_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, file = one_count.OneCount._add, tmp_path / "out.json"
+    whole, file = thread_run.OneCount._add, tmp_path / "out.json"
 
     def stops(self: Any, result: Any) -> None:
         whole(self, result)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one_count.OneCount, "_add", stops)
+    monkeypatch.setattr(thread_run.OneCount, "_add", stops)
     model = synthetic_model(ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64), tmp_path)
     options = ["--engine", "reference", "--rows", "decode", "--context", "4", "--steps", "1", "--runs", "1"]
     result = call("--model", model, *options, "--json", file)
@@ -107,7 +107,7 @@ def test_what_was_measured_is_printed_where_its_file_cannot_be_written(
 
     process = Multiplying()
     process.asked = []
-    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: process)
+    monkeypatch.setattr(thread_run, "engine_process", lambda *_, **__: process)
     monkeypatch.setattr(bench, "_write", full)
     result = call("--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--json", tmp_path / "out.json")
     assert result.exit_code == 3
@@ -123,7 +123,7 @@ def test_what_was_measured_is_written_where_it_cannot_be_printed(
 
     process = Multiplying()
     process.asked = []
-    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: process)
+    monkeypatch.setattr(thread_run, "engine_process", lambda *_, **__: process)
     monkeypatch.setattr(table, "render", closed)
     file = tmp_path / "out.json"
     assert call("--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--json", file).exit_code != 0
@@ -172,7 +172,7 @@ class Multiplying:
 def test_what_is_tuned_comes_first_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = Multiplying()
     process.asked = []
-    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: process)
+    monkeypatch.setattr(thread_run, "engine_process", lambda *_, **__: process)
     options = ["--shape", "4096x4096", "--rows", "gemv", "--runs", "1", "--tune"]
     result = call(*options, "--json", tmp_path / "out.json")
     assert result.exit_code == 0, result.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tritgold_conformance.bench.judged import quietly_opened
+from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 

@@ -15,15 +15,15 @@ import pytest
 from rich.console import Console
 
 from tritgold.errors import ContextError, EngineError, MissingDependencyError
-from tritgold_conformance.bench import one_count, room, run
+from tritgold_conformance.bench import memory, run, thread_run
 from tritgold_conformance.bench.models import Model
 from tritgold_conformance.bench.plan import OF_A_PEER, PEERS, ROWS, Plan
 from tritgold_conformance.bench.processes import PEERS_PYTHON, require_peers
 from tritgold_conformance.bench.results import Found, Report, json_schema, to_json
 from tritgold_conformance.bench.shapes import ModelShape
-from tritgold_conformance.bench.speeds import bytes_of_a_step
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.bench.table import render
+from tritgold_conformance.bench.throughput import bytes_of_a_step
 from tritgold_conformance.bench.worker_transformers import Transformers
 
 TINY = ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=128)
@@ -135,7 +135,7 @@ def test_nothing_measured_is_no_pass(model: Model) -> None:
 
 
 def test_two_threads_are_held_against_one(model: Model) -> None:
-    if len(room.cores()) < 2:
+    if len(memory.cores()) < 2:
         pytest.skip("one processor")
     found = run.run(replace(PLAN, rows=("threads",), threads=(1, 2)), model, [])
     assert [(r.row, r.threads, r.scaling is None) for r in found.results] == [
@@ -148,12 +148,12 @@ def test_two_threads_are_held_against_one(model: Model) -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_runs(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_count, "engine_process", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(thread_run, "engine_process", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(ContextError, match=r"expected at most 128\. give smaller --context"):
         run.run(replace(PLAN, contexts=(128,)), model, [])
     with pytest.raises(EngineError, match="more threads than processors"):
         Plan(rows=("decode",), threads=(10_000,))
-    monkeypatch.setattr(room, "available_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
     with pytest.raises(EngineError, match="does not fit into memory"):
         run.run(PLAN, model, [])
 
@@ -171,7 +171,7 @@ def test_a_peer_that_is_not_there_says_what_to_install(monkeypatch: pytest.Monke
 def test_bytes_of_a_step() -> None:
     """One layer: four matrices of 256 x 256 (k and v are half), three of the FFN."""
     config, case = TINY.config(), {"context": 100, "steps": 4}
-    assert room.ternary_weights(config) == (1 + 0.5 + 0.5 + 1 + 3) * 65_536 == 393_216
+    assert memory.ternary_weights(config) == (1 + 0.5 + 0.5 + 1 + 3) * 65_536 == 393_216
     weights, head, kv = 393_216, 64 * 256, 2 * 128
 
     def moved(engine: str, sizes: dict[str, int] | None, row: str = "decode") -> int | None:
@@ -253,7 +253,7 @@ class Peer:
 def test_a_peer_that_fails_takes_no_speed_from_the_engine(
     model: Model, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer(kind))
+    monkeypatch.setattr(thread_run, "peer_process", lambda *_: Peer(kind))
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
     rows = ("decode", "prefill", "first-token")
@@ -271,7 +271,7 @@ def test_a_peer_that_fails_takes_no_speed_from_the_engine(
 def test_a_peer_that_cannot_be_opened_takes_no_speed_from_the_engine(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_count, "peer_process", lambda *_: Peer("open"))
+    monkeypatch.setattr(thread_run, "peer_process", lambda *_: Peer("open"))
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
     found = run.run(replace(PLAN, rows=("decode",), peers=("llama.cpp",)), model, [])

@@ -10,7 +10,7 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError, OutputError
 from tritgold.formats.gguf_file import GgufFile
-from tritgold_conformance.bench import models, room, shapes, synthetic
+from tritgold_conformance.bench import memory, models, shapes, synthetic
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
 
 TINY = ModelShape("tiny", 2, 256, 512, 4, 2, 64, 96, context=128)
@@ -93,7 +93,7 @@ def test_no_room_on_the_disk_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(room.shutil, "disk_usage", lambda _: usage(0, 0, room.SPARE + 1000))
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: usage(0, 0, memory.SPARE + 1000))
     with pytest.raises(OutputError, match="XDG_CACHE_HOME") as caught:
         synthetic.synthetic_model(TINY, tmp_path)
     assert caught.value.kind == "disk-full"
@@ -101,10 +101,10 @@ def test_no_room_on_the_disk_is_said_before_anything_is_written(
 
 
 def test_too_little_memory_names_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "available_memory", lambda: 2_000_000_000)
-    room.require_memory({"xla": 1_000_000_000})
+    monkeypatch.setattr(memory, "available_memory", lambda: 2_000_000_000)
+    memory.require_memory({"xla": 1_000_000_000})
     with pytest.raises(EngineError, match=r"xla 1\.0, llama\.cpp 1\.5 GB.*2\.0 GB free.*--layers") as caught:
-        room.require_memory({"xla": 1_000_000_000, "llama.cpp": 1_500_000_000})
+        memory.require_memory({"xla": 1_000_000_000, "llama.cpp": 1_500_000_000})
     assert caught.value.kind == "memory"
 
 
@@ -124,9 +124,9 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_named_shapes_are_those_of_the_models() -> None:
-    sizes = {shape.name: room.ternary_weights(shape.config()) for shape in MODELS}
+    sizes = {shape.name: memory.ternary_weights(shape.config()) for shape in MODELS}
     assert sizes["2b-4t"] == 2_084_044_800  # docs of the model: 2.4 B with the embedding's 328 M
-    assert room.head_weights(shapes.MODELS[0].config()) == 328_335_360
+    assert memory.head_weights(shapes.MODELS[0].config()) == 328_335_360
     for shape in MODELS:
         small = shape.small()
         assert (small.hidden, small.inter, small.layers) == (shape.hidden, shape.inter, 2)
@@ -135,5 +135,5 @@ def test_the_named_shapes_are_those_of_the_models() -> None:
 
 def test_memory_of_this_process_is_known_here() -> None:
     if Path("/proc/self/status").exists():
-        assert (room.peak_memory() or 0) > 20_000_000
-        assert (room.available_memory() or 0) > 1_000_000
+        assert (memory.peak_memory() or 0) > 20_000_000
+        assert (memory.available_memory() or 0) > 1_000_000

@@ -75,7 +75,7 @@ def test_the_most_telling_cases_show_the_fewest_faults() -> None:
 
 def test_telling_inputs_are_among_the_cases() -> None:
     """Those of ``check`` itself: there is one notion of a telling input."""
-    from tritgold_conformance.vectors import gates, ties_zeros_tiny
+    from tritgold_conformance.questions.edge_inputs import gates, ties_zeros_tiny
 
     assert np.array_equal(CASES["operations/quantize/ties-zeros-tiny"][1].inputs["x"], ties_zeros_tiny(24))
     assert np.array_equal(CASES["operations/ffn-activation/relu2-signs-and-300"][1].inputs["gate"], gates(24)["gate"])

@@ -14,15 +14,15 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
-from tritgold_conformance.diagnosis.answer import Diagnosis, to_json
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose
-from tritgold_conformance.diagnosis.whole import predicted_logits
-from tritgold_conformance.engine import Candidate
+from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
-from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.results.diagnosis import Diagnosis, to_json
 
 TOKENS = 16
 
@@ -102,9 +102,11 @@ class WithoutCodes(Shown):
 @pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-never", "truncated", "gate-and-up-swapped"])
 def test_a_trace_without_integers_is_enough(name: str) -> None:
     run = golden("seeded", TOKENS)
-    found = diagnose(run, Candidate(WithoutCodes(noisy(subject(name), 3), TOKENS)), "seeded", unseen=False)
+    found = diagnose(run, EngineUnderTest(WithoutCodes(noisy(subject(name), 3), TOKENS)), "seeded", unseen=False)
     assert names(found) == [name]
-    right = diagnose(run, Candidate(WithoutCodes(noisy(Subject(run.checkpoint), 3), TOKENS)), "seeded", unseen=False)
+    right = diagnose(
+        run, EngineUnderTest(WithoutCodes(noisy(Subject(run.checkpoint), 3), TOKENS)), "seeded", unseen=False
+    )
     assert right.clean
 
 
@@ -123,7 +125,7 @@ class StatisticsOnly:
 
 
 def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
-    found = diagnose(golden("seeded", TOKENS), Candidate(StatisticsOnly(subject("silu"))), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(StatisticsOnly(subject("silu"))), "seeded", unseen=False)
     assert (found.levels, names(found)) == (["statistics"], ["silu"])
 
 
@@ -133,7 +135,7 @@ def test_statistics_without_a_moment_that_is_known_accuse_nobody(moments: dict[s
         def statistics(self, tokens: list[int]) -> Any:
             return dict.fromkeys(golden("seeded", TOKENS).trace.arrays, moments)
 
-    found = diagnose(golden("seeded", TOKENS), Candidate(OtherMoments()), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(OtherMoments()), "seeded", unseen=False)
     assert found.verdict == "nothing was checked"
 
 
@@ -141,7 +143,7 @@ def test_statistics_alone_show_what_they_show() -> None:
     """What could not have been seen is not everything, only because there is no trace."""
     run = golden("seeded", TOKENS)
     some = [FAULTS[name] for name in ("silu", "rope-missing", "kv-one-step-late")]
-    found = diagnose(run, Candidate(StatisticsOnly(Subject(run.checkpoint))), "seeded", faults=some)
+    found = diagnose(run, EngineUnderTest(StatisticsOnly(Subject(run.checkpoint))), "seeded", faults=some)
     assert found.verdict == "nothing to explain"
     assert found.could_not_see == ["kv-one-step-late"]
 
@@ -216,7 +218,7 @@ def test_one_logit_that_is_off_is_no_fault_that_changes_no_logit(off: float) -> 
             logits[5, 7] += off * np.abs(logits[5]).max()
             return logits if len(tokens) == TOKENS else None
 
-    found = diagnose(run, Candidate(OneLogit()), "seeded", unseen=False)
+    found = diagnose(run, EngineUnderTest(OneLogit()), "seeded", unseen=False)
     assert found.verdict == "none of the known faults"
     assert found.faults == []
 
@@ -231,7 +233,7 @@ def test_logits_that_are_not_those_of_its_own_trace_are_looked_at() -> None:
             return logits
 
     made = OneLogit(Subject(model("seeded")), TOKENS)
-    found = diagnose(golden("seeded", TOKENS), Candidate(made), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(made), "seeded", unseen=False)
     assert found.verdict == "none of the known faults"
     assert found.first_divergence is not None
     assert found.first_divergence.name == "logits"
@@ -279,16 +281,20 @@ def test_a_run_says_which_faults_it_could_not_have_shown() -> None:
 def test_a_run_from_statistics_alone_says_what_they_could_not_have_shown() -> None:
     some = [FAULTS[name] for name in ("silu", "softmax-without-max", "kv-one-step-late")]
     right = StatisticsOnly(Subject(golden("seeded", TOKENS).checkpoint))
-    found = diagnose(golden("seeded", TOKENS), Candidate(right), "seeded", faults=some)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(right), "seeded", faults=some)
     assert found.could_not_see == ["softmax-without-max", "kv-one-step-late"]
 
 
 def test_decode_and_text_faults_are_named_by_answers() -> None:
     run = golden("diffusing", 12)
     for name in ("eos-ignored", "bos-doubled", "tokens-decoded-alone", "code-3-is-0", "mask-in-the-output"):
-        found = diagnose(run, Candidate(FaultyEngine(subject(name, on="diffusing"), 12)), "diffusing", unseen=False)
+        found = diagnose(
+            run, EngineUnderTest(FaultyEngine(subject(name, on="diffusing"), 12)), "diffusing", unseen=False
+        )
         assert names(found) == [name]
-    right = diagnose(run, Candidate(FaultyEngine(noisy(Subject(run.checkpoint), 1), 12)), "diffusing", unseen=False)
+    right = diagnose(
+        run, EngineUnderTest(FaultyEngine(noisy(Subject(run.checkpoint), 1), 12)), "diffusing", unseen=False
+    )
     assert right.clean
 
 
@@ -299,7 +305,7 @@ def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: 
     for name in ("silu", "rope-missing"):
         made = FAULTS[name].apply(Subject(run.checkpoint, Q8_K_ARITHMETIC))
         assert made is not None
-        found = diagnose(run, Candidate(Shown(made, 8)), "q8_k", unseen=False)
+        found = diagnose(run, EngineUnderTest(Shown(made, 8)), "q8_k", unseen=False)
         assert found.levels == ["logits", "continued", "steps"]
         assert names(found) == [name]
     # Blocks have sums of another shape than those of other faults: two that do not fit together are no candidate.
@@ -313,7 +319,7 @@ def test_an_engine_that_gives_nothing_was_not_checked() -> None:
     class Nothing:
         name = "nothing"
 
-    found = diagnose(golden("seeded", TOKENS), Candidate(Nothing()), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(Nothing()), "seeded", unseen=False)
     assert (found.verdict, found.exit_code) == ("nothing was checked", 5)
 
 
@@ -330,7 +336,7 @@ class Raises(Shown):
 
 @pytest.mark.parametrize(("fault", "where"), [((), "layers.1.down.acc"), (("silu",), "embedding")])
 def test_an_operation_that_raises_is_no_right_one(fault: tuple[str, ...], where: str) -> None:
-    found = diagnose(golden("seeded", TOKENS), Candidate(Raises(subject(*fault), TOKENS)), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(Raises(subject(*fault), TOKENS)), "seeded", unseen=False)
     assert (found.verdict, found.exit_code) == ("none of the known faults", 1)
     assert found.first_divergence is not None
     assert found.first_divergence.name == where
@@ -344,7 +350,9 @@ def test_an_operation_of_another_form_cannot_be_diagnosed() -> None:
 
     run = golden("seeded", TOKENS)
     with pytest.raises(EngineError, match="returns other roles") as refused:
-        diagnose(run, Candidate(OtherRoles(Subject(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded")
+        diagnose(
+            run, EngineUnderTest(OtherRoles(Subject(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded"
+        )
     assert refused.value.kind == "engine-output"
 
 
@@ -352,7 +360,7 @@ def test_names_say_nothing_to_the_search() -> None:
     """The same engine, called after another fault and with the library's names exchanged: what it does decides."""
     renamed = [replace(f, name=f"x{n}", summary="", looks_like="") for n, f in enumerate(FAULTS.values())]
     at = list(FAULTS).index("silu")
-    named_wrongly = Candidate(Shown(subject("silu"), TOKENS, name="rope-missing"))
+    named_wrongly = EngineUnderTest(Shown(subject("silu"), TOKENS, name="rope-missing"))
     found = diagnose(golden("seeded", TOKENS), named_wrongly, "seeded", faults=renamed, unseen=False)
     assert names(found) == [f"x{at}"]
 
@@ -396,5 +404,5 @@ def test_an_engine_that_adds_up_floats_is_not_accused(level: str, tokens: int) -
     assert any(
         (shown[name] != 0)[array == 0].any() for name, array in run.trace.arrays.items() if name.endswith(".out")
     )
-    found = diagnose(run, Candidate(made), "seeded", level, faults=[], unseen=False)
+    found = diagnose(run, EngineUnderTest(made), "seeded", level, faults=[], unseen=False)
     assert found.clean, found.first_divergence

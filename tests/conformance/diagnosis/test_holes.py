@@ -10,21 +10,21 @@ from library import Shown, golden, model
 
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.trace import Trace
-from tritgold_conformance.activation_statistics import MOMENTS, moments
 from tritgold_conformance.cli import main
-from tritgold_conformance.compare import Bound, Comparison, Exact, Ulp, compare
+from tritgold_conformance.comparing.activation_statistics import MOMENTS, moments
+from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, Ulp, compare
+from tritgold_conformance.comparing.logits import judge_logits
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose
-from tritgold_conformance.engine import Candidate
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.judge import judge
-from tritgold_conformance.logits import judge_logits
-from tritgold_conformance.teacher_forced import judge_operations
+from tritgold_conformance.judging.judge import judge
+from tritgold_conformance.judging.teacher_forced import judge_operations
 
 
 def failing(made: Subject) -> set[str]:
-    outcomes = judge_operations(golden("seeded", 12), Candidate(Shown(made, 12)))
+    outcomes = judge_operations(golden("seeded", 12), EngineUnderTest(Shown(made, 12)))
     return {c.name for c in outcomes if isinstance(c, Comparison) and not c.passed}
 
 
@@ -102,17 +102,19 @@ def test_nan_in_one_moment_of_statistics_is_not_skipped() -> None:
     """A maximum that skips NaN reads 20,480 of them as 0."""
     run = golden("seeded", 12)
     for value in (np.nan, np.inf):
-        found = diagnose(run, Candidate(WithStatistics("rms", value)), "seeded", faults=[], unseen=False)
+        found = diagnose(run, EngineUnderTest(WithStatistics("rms", value)), "seeded", faults=[], unseen=False)
         assert found.first_divergence is not None
         assert found.first_divergence.name == "layers.1.ffn_act"
-    right = diagnose(run, Candidate(WithStatistics("name of no moment", np.nan)), "seeded", faults=[], unseen=False)
+    right = diagnose(
+        run, EngineUnderTest(WithStatistics("name of no moment", np.nan)), "seeded", faults=[], unseen=False
+    )
     assert right.clean
 
 
 def test_two_paths_that_agree_on_the_wrong_thing_fail_both() -> None:
     made = FAULTS["silu"].apply(Subject(model("seeded")))
     assert made is not None
-    report = judge(golden("seeded", 12), Candidate(Shown(made, 12)), "seeded", with_speed=False)
+    report = judge(golden("seeded", 12), EngineUnderTest(Shown(made, 12)), "seeded", with_speed=False)
     assert {report.levels[level].status for level in ("logits", "continued", "steps")} == {"failed"}
 
 

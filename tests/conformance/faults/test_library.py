@@ -8,19 +8,19 @@ import pytest
 from library import Shown, golden, model, subject
 
 from tritgold.model import forward
-from tritgold_conformance.compare import Comparison
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.comparing.free_running import compare_traces
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.distance import relative
-from tritgold_conformance.diagnosis.whole import predicted_logits
-from tritgold_conformance.engine import Candidate
+from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS, fault
 from tritgold_conformance.faults.activation import HARMLESS
 from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.faults.questions import Question, answer_of, questions, same
-from tritgold_conformance.free_running import compare_traces
-from tritgold_conformance.logits import LOGIT_NOISE
-from tritgold_conformance.teacher_forced import judge_operations
-from tritgold_conformance.vectors import judge_vectors
+from tritgold_conformance.judging.teacher_forced import judge_operations
+from tritgold_conformance.questions.edge_inputs import judge_vectors
+from tritgold_conformance.questions.text_and_bytes import Question, answer_of, questions, same
 
 PROMPT = [256, 5, 17, 99, 5]
 
@@ -38,7 +38,7 @@ def is_shown(f: Fault, asked: list[tuple[Question, Any]]) -> bool:
         made = subject(f.name, on="diffusing")
         return any(not same(answer_of(made, q), right) for q, right in asked if q.level == w.level)
     run, made = golden(w.model, w.tokens), subject(f.name, on=w.model)
-    engine = Candidate(Shown(made, w.tokens))
+    engine = EngineUnderTest(Shown(made, w.tokens))
     if w.level in ("operations", "vectors"):
         judged = judge_operations if w.level == "operations" else judge_vectors
         return any(isinstance(c, Comparison) and not c.passed for c in judged(run, engine))
@@ -56,7 +56,7 @@ def test_a_fault_is_shown_by_its_witness(f: Fault, asked: list[tuple[Question, A
 def test_the_witnesses_show_nothing_where_nothing_is_wrong(asked: list[tuple[Question, Any]]) -> None:
     for level in ("operations", "vectors"):
         judged = judge_operations if level == "operations" else judge_vectors
-        right = Candidate(Shown(Subject(model("seeded")), 40))
+        right = EngineUnderTest(Shown(Subject(model("seeded")), 40))
         assert all(isinstance(c, Comparison) and c.passed for c in judged(golden(), right))
     assert all(same(answer_of(Subject(model("diffusing")), q), right) for q, right in asked)
 
@@ -125,7 +125,7 @@ def test_clamping_at_127_is_harmless_everywhere() -> None:
     run = golden()
     made = HARMLESS.apply(Subject(run.checkpoint))
     assert made is not None
-    right = Candidate(Shown(made, 40))
+    right = EngineUnderTest(Shown(made, 40))
     outcomes = [*judge_operations(run, right), *judge_vectors(run, right)]
     assert all(isinstance(c, Comparison) and c.outcome == "equal" for c in outcomes)
     assert HARMLESS.name not in FAULTS

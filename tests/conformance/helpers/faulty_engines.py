@@ -17,7 +17,7 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arith
 from tritgold.layers.rotary import rotation_table
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, ModelWeights
-from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 Change = Callable[[Checkpoint], Checkpoint]
 

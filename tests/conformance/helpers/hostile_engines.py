@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tritgold.checkpoint import open_checkpoint
-from tritgold_conformance.engines.reference import ReferenceEngine
+from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 BAD = "\x1b[2A\x1b]0;t\x07\x9b31m\rx\u202e\u2066\u200f\nforged conforms.\n[bold]b[/] [/nothing] \\"
 

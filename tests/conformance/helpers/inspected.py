@@ -28,7 +28,7 @@ def shown(width: int, *arguments: object) -> str:
     """What is printed on a terminal of this many columns."""
     from rich.console import Console
 
-    from tritgold_conformance.render_inspection import render_inspection
+    from tritgold_conformance.rendering.inspection import render_inspection
 
     console = Console(width=width, file=io.StringIO(), highlight=False)
     render_inspection(inspect(*arguments)[1], console)

@@ -3,12 +3,12 @@
 import functools
 
 from tritgold.checkpoint import Checkpoint
-from tritgold_conformance.engine import Candidate
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.witnesses import MODELS
-from tritgold_conformance.golden import GoldenRun, judging_tokens
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 
 
 @functools.cache
@@ -38,5 +38,5 @@ class Shown(FaultyEngine):
     unpack = generate = diffuse = serve = encode = chat = stream = None  # type: ignore[assignment]
 
 
-def engine(made: Subject, tokens: int = 40) -> Candidate:
-    return Candidate(Shown(made, tokens))
+def engine(made: Subject, tokens: int = 40) -> EngineUnderTest:
+    return EngineUnderTest(Shown(made, tokens))

@@ -24,7 +24,7 @@ class Right:
 
     def __init__(self, model: str) -> None:
         from tritgold.checkpoint import open_checkpoint
-        from tritgold_conformance.engines.reference import ReferenceEngine
+        from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
         self._inner = ReferenceEngine(open_checkpoint(Path(model)))
 

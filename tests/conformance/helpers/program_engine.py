@@ -27,9 +27,9 @@ def answers(inputs: Path) -> dict[str, Any]:
 
     from tritgold.checkpoint import open_checkpoint
     from tritgold.errors import PackingError
-    from tritgold_conformance.activation_statistics import moments
-    from tritgold_conformance.engines.reference import ReferenceEngine
+    from tritgold_conformance.comparing.activation_statistics import moments
     from tritgold_conformance.faults.packing import FORMATS
+    from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
     config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
     assert config["protocol"] == requests["protocol"] == PROTOCOL

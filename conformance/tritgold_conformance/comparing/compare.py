@@ -1,0 +1,209 @@
+"""Comparators: golden array, engine's array and a tolerance in; one Comparison out. Each fails closed.
+
+Not a number on either side, another shape, an empty array or a wrong kind of dtype is a failure before any
+tolerance is asked. A tolerance says why it is as wide as it is; exact needs no reason.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from tritgold_conformance.comparing.classify import classify
+
+Outcome = Literal["equal", "within", "ties", "fails"]
+
+
+# Float32's smallest normal number: engines may flush what lies below to zero (XLA and most SIMD code do).
+FLUSHED = 2.0**-126
+MISSING = "nothing was returned"
+
+
+class Tolerance(Protocol):
+    """How far an engine's value may lie from the golden one."""
+
+    @property
+    def why(self) -> str:
+        """The reason for the width."""
+
+    def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """|difference| / allowed, elementwise; above 1 fails. Both arrays are finite and of one shape."""
+
+    def outcome_within(self) -> Outcome:
+        """What to call a difference that is allowed."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Equal or wrong: the integer tier."""
+
+    why: str = "integers: any order of summation gives the same"
+
+    def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """0 where equal, infinity elsewhere."""
+        return np.where(golden == engine, 0.0, np.inf)
+
+    def outcome_within(self) -> Outcome:
+        """Never asked: nothing but equality is within."""
+        return "equal"
+
+
+@dataclass(frozen=True)
+class Ulp:
+    """At most ``n`` units in the last place of the golden float32."""
+
+    n: float
+    why: str
+
+    def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """Distance in units of the golden value's spacing, over n."""
+        spacing = np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
+        return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.n * spacing, FLUSHED)
+
+    def outcome_within(self) -> Outcome:
+        """Rounding."""
+        return "within"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """At most ``limit``, an array that broadcasts to the values: an error bound derived from the inputs.
+
+    Where the limit is 0 nothing but equality passes, a flushed subnormal excepted.
+    """
+
+    limit: np.ndarray
+    why: str
+
+    def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """|difference| / limit."""
+        return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.limit, FLUSHED)
+
+    def outcome_within(self) -> Outcome:
+        """Rounding."""
+        return "within"
+
+
+@dataclass(frozen=True)
+class TieAwareCodes:
+    """int8 codes may differ by one where x * s lies within ``distance`` of a rounding tie, and nowhere else.
+
+    scaled: float64 x * s, of the shape of the codes. distance: in code units.
+    """
+
+    scaled: np.ndarray
+    distance: float
+    why: str
+
+    def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+        """0 where equal; distance to the tie over the allowed one where off by one; infinity otherwise."""
+        off = np.abs(_f64(engine) - _f64(golden))  # in int64 the distance of -2**63 to a code would come out negative
+        # The tie between these two codes, not the nearest one: golden 2 at 2.4999999 may be 3, and never 1.
+        from_tie = np.abs(self.scaled - (golden.astype(np.float64) + engine) / 2)
+        return np.where(off == 0, 0.0, np.where(off == 1, from_tie / self.distance, np.inf))
+
+    def outcome_within(self) -> Outcome:
+        """Agreement up to ties."""
+        return "ties"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome for one array.
+
+    compared, differing: elements. max_abs: largest |difference|. excess: the worst |difference| / allowed; None
+    where nothing is allowed (integers) or nothing could be compared. worst: its index, with both values. what: the
+    class of a failure, in words; empty when it passes.
+    """
+
+    name: str
+    outcome: Outcome
+    compared: int
+    differing: int = 0
+    max_abs: float | None = None
+    excess: float | None = None
+    worst: list[int] = field(default_factory=list)
+    golden: float | None = None
+    engine: float | None = None
+    what: str = ""
+    why: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Equal, within the tolerance, or different only at ties."""
+        return self.outcome != "fails"
+
+
+def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance) -> Comparison:
+    """Compare an engine's array with the golden one.
+
+    engine: whatever the engine returned; anything but a numeric array of the golden shape fails.
+    """
+    golden = np.asarray(golden)
+    problem = incomparable(golden, engine)
+    if problem:
+        return refused(name, golden, problem)
+    candidate = np.asarray(engine)
+    excess = tolerance.excess(golden, candidate)
+    difference = np.abs(_f64(candidate) - _f64(golden))
+    differing = int(np.count_nonzero(difference))
+    worst = np.unravel_index(int(np.argmax(excess)), golden.shape)
+    passed = bool(excess.max() <= 1.0)
+    outcome: Outcome = ("equal" if differing == 0 else tolerance.outcome_within()) if passed else "fails"
+    return Comparison(
+        name,
+        outcome,
+        compared=int(golden.size),
+        differing=differing,
+        max_abs=float(difference.max()),
+        excess=float(excess.max()) if np.isfinite(excess.max()) else None,
+        worst=[int(i) for i in worst],
+        golden=float(golden[worst]),
+        engine=float(candidate[worst]),
+        what="" if passed else classify(golden, candidate, excess > 1.0),
+        why=tolerance.why,
+    )
+
+
+def place(name: str, worst: list[int]) -> str:
+    """Where an element lies, in words where an array has three axes that are easily taken for one another.
+
+    >>> place("layers.0.probs [scores of 200]", [3, 5, 2]), place("logits", [5, 2])
+    ('head 3, position 5, key 2', '[5, 2]')
+    """
+    if name.partition(" [")[0].endswith(".probs") and len(worst) == 3:
+        return ", ".join(f"{axis} {at}" for axis, at in zip(("head", "position", "key"), worst, strict=True))
+    return str(worst)
+
+
+def refused(name: str, golden: np.ndarray, problem: str) -> Comparison:
+    """The failing Comparison of two things that cannot be compared."""
+    return Comparison(name, "fails", compared=int(golden.size), what=problem, why="it must be comparable at all")
+
+
+def incomparable(golden: np.ndarray, engine: object) -> str:
+    """Why the two cannot be compared at all: missing, empty, another shape, no numbers, not finite; else empty."""
+    if engine is None:
+        return MISSING
+    try:
+        candidate = np.asarray(engine)
+    except ValueError:
+        return "rows of several lengths"
+    if golden.size == 0:
+        return "nothing to compare: the golden array is empty"
+    if candidate.shape != golden.shape:
+        return f"shape {list(candidate.shape)}, expected {list(golden.shape)}"
+    if candidate.dtype.kind not in "iuf" and candidate.dtype.name != "bfloat16":
+        return f"dtype {candidate.dtype} is not numeric"
+    if golden.dtype.kind == "i" and candidate.dtype.kind not in "iu":
+        return f"dtype {candidate.dtype}, expected an integer type like {golden.dtype}"
+    for side, array in (("golden", golden), ("engine's", candidate)):
+        bad = ~(np.abs(_f64(array)) <= np.finfo(np.float32).max)  # beyond float32 is infinity to every engine
+        if bad.any():
+            first = np.argwhere(bad)[0].tolist()
+            return f"non-finite: {int(bad.sum())} of {bad.size} {side} values, first {array[tuple(first)]} at {first}"
+    return ""
+
+
+def _f64(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,189 @@
+"""The text level: which token an engine would write at each position, and the few log-probabilities it shows.
+
+What an HTTP server gives. Weaker than logits: what the most likely tokens do not show is not judged. Each prefix of the
+input is asked for alone, so a wrong token does not lead the next answer astray.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tritgold_conformance.comparing.logits import LOGIT_NOISE, SEARCHABLE
+from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
+from tritgold_conformance.comparing.ties import TIE, BrokenTie, first_off, near_ties, resolve_ties
+from tritgold_conformance.golden.run import GoldenRun
+
+# A server computes a probability in float32 and reports its logarithm: below e**-87 it is subnormal, then 0.
+FLOOR = -80.0
+Completion = tuple[int, dict[int, float]]
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """One position. token: golden, engine. near_tie: they differ, between tokens that float noise may exchange.
+
+    shown: log-probabilities compared; max_abs: the largest |difference| of them, nats, with broken ties followed; None
+    where none was shown. problem: why it fails, empty where it passes.
+    """
+
+    position: int
+    token: tuple[int, int]
+    near_tie: bool
+    shown: int
+    max_abs: float | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class TextVerdict:
+    """All positions that the engine answered. ties: those that explain it.
+
+    allowed: where they were too many to search, or no log-probability was shown, the most by which broken ties may move
+    one, nats.
+    """
+
+    positions: list[TextPosition]
+    absent: int = 0
+    ties: list[BrokenTie] = field(default_factory=list)
+    allowed: float | None = None
+
+    @property
+    def failing(self) -> list[TextPosition]:
+        """In order."""
+        return [position for position in self.positions if position.problem]
+
+    @property
+    def note(self) -> str:
+        """The level's figures in one line."""
+        if self.failing:
+            first = self.failing[0]
+            return f"{len(self.failing)} of {len(self.positions)} positions, first {first.position}: {first.problem}"
+        near = sum(position.near_tie for position in self.positions)
+        same = sum(position.token[0] == position.token[1] for position in self.positions)
+        note = f"greedy token equal at {same} of {len(self.positions)}" + (f" ({near} near ties)" if near else "")
+        differences = [position.max_abs for position in self.positions if position.max_abs is not None]
+        if not differences:
+            return f"{note}; no log-probabilities were given"
+        most = max(position.shown for position in self.positions)
+        note += f"; the {most} log-probabilities shown within {max(differences):.1e}"
+        if self.allowed is not None:
+            note += f"; ties too many to search, held to the golden model's own spread of {self.allowed:.1e} nats"
+        return note + (f"; broken ties followed: {len(self.ties)}" if self.ties else "")
+
+
+def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> TextVerdict:
+    """Judge what the engine would write behind each prefix of the golden tokens; None: it gave nothing there.
+
+    Log-probabilities are held to the noise of float32, rounding ties followed as for logits; where these are too many,
+    to what breaking them at random does to the golden model's own. A token other than the
+    golden one passes where the two are closer than the noise could move them. A token that the engine leaves out of
+    its list although it is more likely than the last one in it fails.
+    """
+    golden = _in_log_probabilities(golden)
+    shape = golden.logits.shape
+    shown, given = np.zeros(shape, bool), np.zeros(shape)
+    broken: dict[int, str] = {}
+    for position, completion in enumerate(completions):
+        token, logprobs = completion or (0, {})
+        outside = [i for i in (token, *logprobs) if not 0 <= i < shape[1]]
+        if outside or not np.isfinite(list(logprobs.values())).all():
+            why = f"token {outside[0]} is outside the vocabulary" if outside else "non-finite log-probabilities"
+            broken[position] = why
+            continue
+        ids = list(logprobs)
+        shown[position, ids], given[position, ids] = True, np.maximum(list(logprobs.values()), FLOOR)
+    rows, ties, many = _explained(golden, given, shown, search=not broken)
+    differ = any(c is not None and c[0] != int(np.argmax(rows[t])) for t, c in enumerate(completions))
+    moves = None
+    if many or (differ and not shown.any()):
+        moves = log_probability_moves(golden, shown | _contenders(golden.logits, completions, given, shown))
+    verdict = TextVerdict([], sum(c is None for c in completions), ties, None if moves is None else moves.largest)
+    for position, completion in enumerate(completions):
+        if completion is not None:
+            judged = _position(position, rows[position], completion[0], given[position], shown[position], moves)
+            if position in broken:
+                judged = replace(judged, problem=broken[position])
+            verdict.positions.append(judged)
+    return verdict
+
+
+def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
+    """The same run, log-probabilities in the place of its logits, also where it is run again to follow ties."""
+    head = golden.arithmetic.logits
+
+    def log_probabilities(x: np.ndarray, weights: object) -> np.ndarray:
+        return _log_softmax(head(x, weights))
+
+    arrays = {**golden.trace.arrays, "logits": _log_softmax(golden.logits)}
+    arithmetic = replace(golden.arithmetic, logits=log_probabilities)
+    return replace(golden, trace=replace(golden.trace, arrays=arrays), arithmetic=arithmetic)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64 [tokens, vocab], not below FLOOR."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)), FLOOR)
+
+
+def _contenders(
+    golden: np.ndarray, completions: Sequence[Completion | None], given: np.ndarray, shown: np.ndarray
+) -> np.ndarray:
+    """What is not shown and is compared all the same, bool [tokens, vocab]: the token written, the golden one, and
+    tokens likelier than the last one shown.
+    """
+    found = (golden > np.where(shown, given, np.inf).min(axis=1, keepdims=True)) & ~shown
+    for position, completion in enumerate(completions):
+        if completion is not None and 0 <= completion[0] < golden.shape[1]:
+            found[position, [completion[0], int(np.argmax(golden[position]))]] = True
+    return found
+
+
+def _explained(
+    golden: GoldenRun, given: np.ndarray, shown: np.ndarray, search: bool
+) -> tuple[np.ndarray, list[BrokenTie], bool]:
+    """Golden rows behind the ties that explain what is shown; and whether these are too many to search."""
+    off = first_off(golden.logits, given, LOGIT_NOISE, 0, shown)
+    if off is None or not search:
+        return golden.logits, [], False
+    if sum(int((places[:, 0] == off).sum()) for _, places, _ in near_ties(golden, golden.trace, TIE)) > SEARCHABLE:
+        return golden.logits, [], True
+    resolved = resolve_ties(golden, given, LOGIT_NOISE, shown)
+    return resolved.logits, resolved.ties, False
+
+
+def _position(
+    t: int, golden: np.ndarray, token: int, given: np.ndarray, shown: np.ndarray, moves: Moves | None
+) -> TextPosition:
+    best, size = int(np.argmax(golden)), max(float(np.abs(golden).max()), float(np.finfo(np.float32).tiny))
+    floor = LOGIT_NOISE * size
+    noise = floor if moves is None else max(floor, moves.largest)
+    off = np.where(shown, np.abs(given - golden), 0.0)
+    worst = float(off.max()) if shown.any() else None
+    excess = off / _allowed(golden, floor, moves)
+    rms = float(np.sqrt((off * off).sum() / max(int(shown.sum()), 1)))
+    problem, near_tie = "", False
+    if excess.max() > 1:
+        at = int(np.argmax(excess))
+        problem = f"log-probability of token {at} is {given[at]:.6g}, golden {golden[at]:.6g}"
+    elif moves is not None and rms > max(floor, moves.rms):
+        problem = (
+            f"log-probabilities are off by {rms:.2g} nats, root mean square; broken ties move them by {moves.rms:.2g}"
+        )
+    elif shown.any() and (hidden := np.flatnonzero(~shown & (golden > given[shown].min() + 2 * noise))).size:
+        at = int(hidden[np.argmax(golden[hidden])])
+        problem = f"token {at} is not shown, though its log-probability {golden[at]:.6g} is among the highest"
+    elif 0 <= token < golden.size and token != best:
+        near_tie = bool(golden[best] - golden[token] <= 2 * noise)
+        if shown[token] and shown[best]:  # what it shows is right; it must write the likeliest of that
+            near_tie &= bool(given[best] - given[token] <= 2 * floor)
+        gap = golden[best] - golden[token]
+        problem = "" if near_tie else f"writes token {token} for {best}, which is {gap:.2g} nats likelier"
+    return TextPosition(t, (best, token), near_tie, int(shown.sum()), worst, problem)
+
+
+def _allowed(golden: np.ndarray, floor: float, moves: Moves | None) -> np.ndarray:
+    """How far each log-probability of a row may be off, nats, float64 [vocab]."""
+    if moves is None:
+        return np.full(golden.shape, floor)
+    return np.maximum(floor, np.minimum(moves.largest, moves.doubt * -np.expm1(golden)))

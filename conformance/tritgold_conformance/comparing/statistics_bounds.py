@@ -1,0 +1,106 @@
+"""The statistics level: mean, std, rms, extremes and zeros of an engine's own activations, where it shows no more.
+
+Weaker than a trace: codes are not seen, so broken ties cannot be followed. What breaking them at random does to the
+golden model's own statistics is measured, and an engine is held to a multiple of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from tritgold.errors import NonFiniteError
+from tritgold.layers.arithmetic import Arithmetic
+from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold_conformance.comparing.activation_statistics import (
+    MOMENTS,
+    Moments,
+    differences,
+    moments,
+    moments_distance,
+)
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.comparing.tie_sensitivity import Coin
+from tritgold_conformance.golden.run import GoldenRun
+
+# With 4 runs, one of 250 right engines had an extreme behind a tie that no coin broke.
+RUNS, FACTOR, FLOOR = 6, 4.0, 2e-5
+# A share of zeros moves by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
+COUNTED = 4
+WHY = f"{FACTOR:g} x what breaking ties at random does to the golden model's own, at least {FLOOR:g} of the rms"
+
+
+def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Iterator[Comparison | str]:
+    """A Comparison for each array of which the engine gave any of MOMENTS, in execution order; else its name.
+
+    Not finite fails.
+    """
+    few = counted(golden)
+    known = {name: of for name in golden.trace.arrays if (of := given.get(name)) and any(m in of for m in MOMENTS)}
+    allowed_of = dict(zip(known, statistics_allowed(golden, known).tolist(), strict=True))
+    for name in golden.trace.arrays:
+        if name not in known:
+            yield name
+            continue
+        of, allowed = known[name], allowed_of[name]
+        theirs = np.array([of.get(moment, np.nan) for moment in MOMENTS], np.float64)
+        ours = moments(golden.trace[name])
+        count = sum(moment in of for moment in MOMENTS)
+        lost = [moment for moment in MOMENTS if moment in of and not np.isfinite(of[moment])]
+        if lost:
+            yield Comparison(name, "fails", compared=count, what=f"non-finite: {', '.join(lost)}", why=WHY)
+            continue
+        far = differences(ours, theirs, few[name])
+        worst, excess = int(np.nanargmax(far)), float(np.nanmax(far) / allowed)
+        what = "" if excess <= 1 else f"{MOMENTS[worst]} is {theirs[worst]:.6g}, golden {ours[worst]:.6g}"
+        yield Comparison(
+            name,
+            "fails" if what else "within" if np.nanmax(far) else "equal",
+            compared=count,
+            differing=int(np.count_nonzero(np.nan_to_num(far))),
+            excess=excess,
+            what=what,
+            why=f"{allowed:.1e}: {WHY}",
+        )
+
+
+def counted(golden: GoldenRun) -> dict[str, float]:
+    """By how much the share of zeros of each array may be off, whatever the golden model's own did.
+
+    Broken ties move COUNTED elements. Where an integer sum is 0, a sum of float32 may be 1e-8: such zeros, of a linear
+    and of what the gate makes of two, with or without its norm, count for nothing.
+    """
+    arrays = golden.trace.arrays
+    zeros = {name: int(np.count_nonzero(array == 0)) for name, array in arrays.items() if name.endswith(".out")}
+
+    def lost(name: str) -> int:
+        layer, _, last = name.rpartition(".")
+        if last in ("ffn_act", "ffn_sub_norm"):
+            return zeros.get(f"{layer}.gate.out", 0) + zeros.get(f"{layer}.up.out", 0)
+        return zeros.get(name, 0)
+
+    return {name: (COUNTED + lost(name)) / max(array.size, 1) for name, array in arrays.items()}
+
+
+def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
+    """How far the statistics of each array may be off where nothing but broken ties lies between two models.
+
+    FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64, one a name.
+    """
+    base = {name: moments(golden.trace[name]) for name in names}
+    return allowed_by_moves(base, (_moments_with(golden, Coin(run, golden.arithmetic)) for run in range(RUNS)))
+
+
+def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
+    """What ``statistics_allowed`` allows. base: a model's own MOMENTS by name; moved: those with its ties broken."""
+    return np.max([np.full(len(base), FLOOR), *(FACTOR * moments_distance(m, base) for m in moved)], axis=0)
+
+
+def _moments_with(golden: GoldenRun, quantize: Coin) -> dict[str, np.ndarray]:
+    trace, c = Trace(), golden.checkpoint
+    arithmetic: Arithmetic = replace(golden.arithmetic, quantize=quantize)
+    with np.errstate(all="ignore"), suppress(NonFiniteError):  # what came before is there
+        forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=arithmetic)
+    return {name: moments(array) for name, array in trace.arrays.items()}

@@ -1,0 +1,137 @@
+"""The tolerance of each operation when an engine is given golden inputs, with the reason for its width.
+
+u = 2**-24 is half the spacing of float32 at 1. An engine in ordinary float32 makes, per operation, a few
+roundings of u each, and a sum of n terms in some order. A sum's error is bounded by n u sum|terms|; rounding
+errors have random signs, so that 8 + 2 sqrt(n) of them is what sums stay within in practice, while an
+element left out, an eps of another size or a scale off by a percent is outside. The tests try both sides.
+"""
+
+import numpy as np
+
+from tritgold.config import Activation, ModelConfig, ScaleRule
+from tritgold.graph import Operation
+from tritgold.layers.bit_linear import apply_scales
+from tritgold.ternary import LinearWeight
+from tritgold.weights import ModelWeights
+from tritgold_conformance.comparing.compare import Bound, Exact, TieAwareCodes, Tolerance, Ulp
+
+U = 2.0**-24
+TIE_DISTANCE = 4 * 127 * U  # in code units: x * s is at most 127 and carries up to four roundings
+
+
+def sum_roundings(n: int) -> float:
+    """Roundings, in units of u, that a float32 sum of n terms is allowed."""
+    return 8 + 2 * float(np.sqrt(n))
+
+
+def tolerances(
+    operation: Operation, inputs: dict[str, np.ndarray], config: ModelConfig, weights: ModelWeights
+) -> dict[str, Tolerance]:
+    """Output role -> tolerance, for an operation on these golden inputs."""
+    match operation.kind:
+        case "embedding":
+            return {"x": Exact("a look-up: widening bf16 to float32 is exact")}
+        case "rms_norm":
+            return {"x": norm_tolerance(inputs["x"].shape[-1])}
+        case "quantize":
+            return _quantize(inputs["x"])
+        case "bit_linear":
+            return {"acc": Exact(), "out": Ulp(4, "acc, s and w meet in two or three float32 operations")}
+        case "rope":
+            heads = {"q": config.heads, "k": config.kv_heads}
+            shaped = {r: inputs[r].reshape(len(inputs[r]), n, config.head_dim) for r, n in heads.items()}
+            positions = np.arange(len(inputs["q"]))
+            return {r: rotation_tolerance(x, positions, config.rope_theta) for r, x in shaped.items()}
+        case "softmax":
+            return {"x": softmax_tolerance(inputs["q"], inputs["k"])}
+        case "mix":
+            return {"x": mix_tolerance(inputs["probs"], inputs["v"].reshape(-1, config.kv_heads, config.head_dim))}
+        case "ffn_activation":
+            return {"x": activation_tolerance(inputs["gate"], inputs["up"], config.activation)}
+        case "add":
+            return {"x": Ulp(1, "one float32 addition")}
+        case "lm_head":
+            return {"x": _head(inputs["x"], weights)}
+
+
+def float_sum_tolerance(codes: np.ndarray, scale: np.ndarray, weight: LinearWeight, rule: ScaleRule) -> Tolerance:
+    """Of a linear's output where the engine shows no integers, and may have added up scaled floats instead.
+
+    codes int8 [tokens, in], scale float32 [tokens]. Where the integers sum to 0, such a sum is 1e-8 or so.
+    """
+    tensor = weight.ternary().with_one_scale()
+    sums = np.abs(codes.astype(np.float32)) @ np.abs(tensor.trits).astype(np.float32).T
+    size = np.abs(apply_scales(sums.astype(np.int32), scale, tensor.scale, rule)).astype(np.float64)
+    limit = sum_roundings(codes.shape[1]) * U * size
+    return Bound(limit, "integers are not shown: one float32 sum of scaled codes and scaled weights")
+
+
+def norm_tolerance(width: int) -> Tolerance:
+    """Of RMSNorm over so many channels."""
+    # Squares are positive and the root halves their sum's error: sequential float32 stays below a third of this,
+    # while at width 2560 an eps of 1e-6 for 1e-5 moves a token of unit variance by 37 units.
+    return Ulp(4 + float(np.sqrt(width)) / 2, "a sum of squares, a root that halves its error, two products")
+
+
+def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
+    absmax = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-5)).astype(np.float64)
+    why = "codes may differ by one within four roundings of a tie: 127 / absmax, x * s, or x / (absmax / 127)"
+    return {
+        "codes": TieAwareCodes(x.astype(np.float64) * (127 / absmax), TIE_DISTANCE, why),
+        "scale": Ulp(2, "one division, or the reciprocal of one"),
+    }
+
+
+def rotation_tolerance(x: np.ndarray, positions: np.ndarray, theta: float) -> Tolerance:
+    """Of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
+    heads, half = np.abs(x).astype(np.float64), x.shape[2] // 2
+    pair = heads[..., :half] + heads[..., half:]
+    frequency = theta ** (-2.0 * np.arange(half) / x.shape[2])
+    angle = positions[:, None, None] * frequency
+    limit = (4 + 2 * angle) * U * pair
+    return Bound(np.concatenate([limit, limit], axis=2), "float32 angles: position * frequency carries two roundings")
+
+
+def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0) -> Tolerance:
+    """Of the softmax over the keys that each token sees; start: position of the first token."""
+    tokens, heads, head_dim = q.shape
+    group = heads // k.shape[1]
+    by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)
+    # |score| <= sum |q_i k_i| / sqrt(d): the error of a score, hence of the exponent, hence relative of e^score.
+    magnitude = np.einsum("thd,shd->hts", np.abs(q).astype(np.float64), by_head) / np.sqrt(head_dim)
+    causal = np.tri(tokens, k.shape[0], start)
+    exponent = (sum_roundings(head_dim) * U * magnitude * causal).max(axis=2, keepdims=True)
+    scores = np.einsum("thd,shd->hts", q.astype(np.float64), np.repeat(k, group, axis=1)) / np.sqrt(head_dim)
+    scores = np.where(causal > 0, scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    limit = weights * (2 * exponent + sum_roundings(k.shape[0]) * U)
+    return Bound(limit, "the score's rounding moves the exponent; then one sum over the keys")
+
+
+def mix_tolerance(probs: np.ndarray, v: np.ndarray) -> Tolerance:
+    """Of the weighted sum of values [keys, kv_heads, head_dim] by probabilities [heads, tokens, keys]."""
+    heads, tokens, keys = probs.shape
+    by_head = np.repeat(np.abs(v).astype(np.float64), heads // v.shape[1], axis=1)
+    magnitude = np.einsum("hts,shd->thd", probs.astype(np.float64), by_head).reshape(tokens, -1)
+    return Bound(sum_roundings(keys) * U * magnitude, "one sum over the keys of probability * value")
+
+
+def activation_tolerance(gate: np.ndarray, up: np.ndarray, activation: Activation) -> Tolerance:
+    """Of the gate's function times up."""
+    if activation == "relu2":
+        return Ulp(4, "two products")
+    g = gate.astype(np.float64)
+    with np.errstate(over="ignore"):
+        value = np.abs(g / (1 + np.exp(-g)) * up)
+    # Below -88 e^-gate overflows float32, and gate / (1 + e^-gate) becomes -0: nothing of that size is held to.
+    limit = np.where(g < -88, 2 * value, (8 + np.abs(g)) * U * value)
+    return Bound(limit, "e^-gate: a rounding of gate is a relative error of gate * u; it overflows below -88")
+
+
+def _head(x: np.ndarray, weights: ModelWeights) -> Tolerance:
+    head = weights.head_or_embedding
+    size = np.abs(x).astype(np.float32)
+    rows = range(0, head.shape[0], 4096)
+    magnitude = np.concatenate([size @ np.abs(head.rows(slice(r, r + 4096))).T for r in rows], axis=1)
+    return Bound(sum_roundings(head.shape[1]) * U * magnitude.astype(np.float64), "one sum over hidden")

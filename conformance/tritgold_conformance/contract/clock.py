@@ -1,0 +1,78 @@
+"""Tokens per second of an engine, prefill and decode: median of a few runs after a warm-up.
+
+Only engines that have passed are timed (a fast wrong answer has no speed), and the reference is timed in the
+same process a moment apart, so that the ratio means something on a noisy machine.
+
+Whose clock: ``judge``, around calls of a class or answers of a server; ``program``, our own program's around calls of a
+peer; ``engine``, a program's word for it (``answer.json``), which nobody has checked. Starting a program and reading a
+model is in none of them.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+
+RUNS = 3
+ENOUGH = 15.0  # seconds: a run that takes longer is not repeated
+
+
+@dataclass(frozen=True)
+class Speed:
+    """tokens/s; None where it was not measured. tokens: length of the input. clock: one of the three above."""
+
+    prefill: float | None
+    decode: float | None
+    tokens: int
+    clock: str = "judge"
+
+
+def measure_speed(engine: EngineUnderTest, tokens: list[int], steps: int = 16) -> Speed | None:
+    """Time ``prefill`` over the tokens and ``steps`` single steps behind a prompt of one token.
+
+    An engine that calls do not time is asked for its ``seconds``; None where it says nothing.
+    """
+    if not engine.timed:
+        said = engine.seconds(tokens)
+        if not said:
+            return None
+        prefill, step = said.get("prefill"), said.get("step")
+        return Speed(prefill and len(tokens) / prefill, step and 1 / step, len(tokens), engine.clock)
+    steps = min(steps, len(tokens) - 1)
+    declined: set[str] = set()  # None is a quick answer, and no speed
+
+    def prefill_all() -> None:
+        if engine.prefill(tokens) is None:
+            declined.add("prefill")
+
+    def decode() -> None:
+        for token in tokens[1 : 1 + steps]:
+            if engine.step(token) is None:
+                declined.add("step")
+
+    def begin() -> None:
+        engine.reset()
+        engine.step(tokens[0])
+
+    reading = len(tokens) / median_seconds(prefill_all, engine.reset) if engine.has("prefill") else None
+    writing = steps / median_seconds(decode, begin) if engine.has("step") and steps > 0 else None
+    reading, writing = (None if "prefill" in declined else reading), (None if "step" in declined else writing)
+    return None if reading is None and writing is None else Speed(reading, writing, len(tokens))
+
+
+def median_seconds(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
+    """Median seconds of RUNS calls, after one that is not counted (compilation, first touch of memory).
+
+    An engine that needs more than ENOUGH for one call is timed once.
+    """
+    seconds: list[float] = []
+    for _ in range(RUNS + 1):
+        before()
+        start = time.perf_counter()
+        timed()
+        seconds.append(time.perf_counter() - start)
+        if seconds[1:] and seconds[-1] > ENOUGH:
+            break
+    return statistics.median(seconds[1:])

@@ -1,0 +1,278 @@
+"""Diagnosis from single operations: replays in which nothing cascades, the golden model's and each candidate's.
+
+A candidate explains a divergence when the golden model with that fault says what the engine says, at that output and at
+every other one, where the golden model itself does not. Found faults are repaired, and the search goes on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold.graph import Operation
+from tritgold.layers.arithmetic import Array
+from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable, refused
+from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolerances
+from tritgold_conformance.diagnosis.distance import distance
+from tritgold_conformance.diagnosis.evidence import Evidence
+from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
+from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.edge_inputs import telling_inputs, telling_tolerances
+
+# How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
+# a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
+MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
+ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
+CLOSER = 0.1  # and it must be so much nearer than what it is to explain
+Label = tuple[str, str]  # source, trace name with its vector's label
+# Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
+Allowed = dict[str, dict[str, Tolerance]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an output is judged. tolerance: None where an input of the operation is hidden, and ties with it."""
+
+    tolerance: Tolerance | None
+    match: float
+
+
+@dataclass
+class Scan:
+    """What one subject's replay says: distances, and the outputs that fail, in execution order."""
+
+    distances: dict[Label, float] = field(default_factory=dict)
+    failing: list[Label] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
+
+    fault: Fault
+    subject: Subject
+    distance: float
+    scan: Scan
+
+
+class Local:
+    """The evidence of one engine at the levels that are judged operation by operation."""
+
+    def __init__(self, evidence: Evidence, base: Subject, allowed: Allowed | None = None) -> None:
+        """base: the golden model. allowed: tolerances of other engines on the same input, to be gone on with."""
+        self.evidence, self.replay, self.base = evidence, Replay(evidence, base), base
+        self._allowed: Allowed = {} if allowed is None else allowed
+        self.sources = [source for source in SOURCES if getattr(evidence, source)]
+        order = list(evidence.golden.trace.arrays)
+        self._order = {name: n for n, name in enumerate(order)}
+        self.rules: dict[Label, Rule] = {}
+        self.golden_values: dict[Label, Array] = {}
+        self.comparisons: dict[Label, Comparison] = {}
+        self._distances: dict[Label, float] = {}  # of the golden model's own values
+        for source in self.sources:
+            self._golden(source)
+
+    def theirs(self, label: Label) -> Array:
+        """The engine's output."""
+        given: Mapping[str, Array] = getattr(self.evidence, label[0])
+        return given[label[1]]
+
+    def place(self, label: Label) -> tuple[int, int]:
+        """For sorting: execution order, the surer source first."""
+        return self._order[label[1].partition(" [")[0]], SOURCES.index(label[0])
+
+    def failing(self) -> list[Label]:
+        """Outputs that the golden model does not explain, in execution order."""
+        return sorted((label for label, c in self.comparisons.items() if not c.passed), key=self.place)
+
+    def passed_over(self) -> list[str]:
+        """What passes only because ties may have broken among inputs that are not shown: the farthest, in words."""
+        hidden = [label for label, rule in self.rules.items() if rule.tolerance is None]
+        far = {label: self.off(label) for label in hidden if self.comparisons[label].passed}
+        label = max(far, key=lambda label: far[label], default=None)
+        if label is None or far[label] <= MATCH:
+            return []
+        return [f"{HIDDEN_MATCH:g} of a token where codes are not shown ({label[1]} is off by {far[label]:.2g})"]
+
+    def _golden(self, source: str) -> None:
+        """The golden model's own replay: the rules of every output, and which of them fail."""
+        for name, tolerance, value in self._judged(source):
+            label = (source, name)
+            theirs = self.theirs(label)
+            self.golden_values[label] = value
+            hidden = tolerance is None
+            codes = name.partition(" [")[0].endswith(".codes")
+            exact = source == "vectors" or name.partition(" [")[0].endswith(".acc")
+            match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
+            self.rules[label] = Rule(tolerance, match)
+            self.comparisons[label] = (
+                _hidden_comparison(name, value, theirs)
+                if tolerance is None
+                else compare(name, value, theirs, tolerance)
+            )
+
+    def _judged(self, source: str) -> Iterator[tuple[str, Tolerance | None, Array]]:
+        golden, found = self.evidence.golden, dict[str, Array]()
+
+        def see(name: str, value: Array) -> bool:
+            found[name] = value
+            return True
+
+        self.replay.run(source, self.base, see)
+        if source == "trace":
+            yield from self._traced(found)
+            return
+        if source not in self._allowed:
+            self._allowed[source] = _allowed(golden, source)
+        allowed = self._allowed[source]
+        for name, value in found.items():
+            yield name, allowed[name], value
+
+    def _traced(self, found: Mapping[str, Array]) -> Iterator[tuple[str, Tolerance | None, Array]]:
+        """Tolerances on the engine's own inputs, as far as it shows them."""
+        golden, shown = self.evidence.golden, self.evidence.trace
+        inputs_of = {"tokens": np.asarray(golden.tokens, np.int64)}
+        for name, (operation, role) in operation_of(self.base).items():
+            if name not in found:
+                continue
+            inputs = {r: shown.get(read, inputs_of.get(read)) for r, read in operation.reads.items()}
+            tolerance: Tolerance | None = None
+            fit = all(
+                array is not None and (read == "tokens" or not incomparable(golden.trace[read], array))
+                for read, array in zip(operation.reads.values(), inputs.values(), strict=True)
+            )
+            if fit:
+                given = {r: np.asarray(a) for r, a in inputs.items()}
+                tolerance = tolerances(operation, given, golden.checkpoint.config, golden.checkpoint.weights)[role]
+                if role == "out" and operation.writes["acc"] not in shown:
+                    tolerance = self._unseen_sums(operation, given) or tolerance
+            yield name, tolerance, found[name]
+
+    def _unseen_sums(self, operation: Operation, given: Mapping[str, Array]) -> Tolerance | None:
+        """Of a linear whose integers are not shown; None where its codes have a scale for each block."""
+        codes, scale = given["codes"], given["scale"]
+        if codes.dtype.kind != "i" or scale.shape != codes.shape[:1]:
+            return None
+        checkpoint = self.evidence.golden.checkpoint
+        _, layer, linear = operation.name.split(".")
+        weight = checkpoint.weights.layers[int(layer)].linear(linear)
+        return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
+
+    def agrees(self, label: Label, value: Array, found: float) -> bool:
+        """Whether a subject's value is the engine's. found: their distance."""
+        rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
+        if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
+            return comparison.passed
+        if found <= rule.match and (comparison.passed or found <= CLOSER * self.off(label)):
+            return True
+        if rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed:
+            return True
+        # Tolerances are of the golden sizes; where a fault makes large what is next to nothing, its own are these.
+        theirs = self.theirs(label)
+        return not comparison.passed and _rounded(value, theirs) and not _rounded(golden, theirs)
+
+    def off(self, label: Label) -> float:
+        """How far the golden model's own value is from the engine's, as ``distance`` has it."""
+        if label not in self._distances:
+            self._distances[label] = distance(self.golden_values[label], self.theirs(label), _axis(label))
+        return self._distances[label]
+
+    def scan(self, subject: Subject, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a subject. until: stop behind this output."""
+        scan, skipped = Scan(), set(skip)
+
+        def see(name: str, value: Array) -> bool:
+            label = (source, name)
+            if label in skipped or label not in self.rules:
+                return True
+            own = value is self.golden_values[label]
+            found = self.off(label) if own else distance(value, self.theirs(label), _axis(label))
+            scan.distances[label] = found
+            if not (self.comparisons[label].passed if own else self.agrees(label, value, found)):
+                scan.failing.append(label)
+            return label != until
+
+        self.replay.run(source, subject, see)
+        return scan
+
+    def complete(self, subject: Subject, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a subject at every source. What it does not reach where the golden model does fails."""
+        whole, skipped = Scan(), set(skip)
+        for source in self.sources:
+            part = self.scan(subject, source, skip=skipped)
+            whole.distances |= part.distances
+            whole.failing += part.failing
+        whole.failing += [label for label in self.rules if label not in whole.distances and label not in skipped]
+        whole.failing.sort(key=self.place)
+        return whole
+
+    def moves(self, subject: Subject) -> bool:
+        """Whether the subject would be seen: some output of its replay is not what the tolerances allow of golden."""
+        for source in self.sources:
+            seen = False
+
+            def see(name: str, value: Array, source: str = source) -> bool:
+                nonlocal seen
+                label = (source, name)
+                golden = self.golden_values.get(label)
+                if golden is not None and value is not golden and not np.array_equal(value, golden):
+                    tolerance = self.rules[label].tolerance
+                    if tolerance is None:
+                        seen = distance(value, golden, _axis(label)) > HIDDEN_MATCH
+                    else:
+                        seen = not compare(name, golden, value, tolerance).passed
+                return not seen
+
+            self.replay.run(source, subject, see)
+            if seen:
+                return True
+        return False
+
+
+def _rounded(value: Array, theirs: Array) -> bool:
+    """Whether floats are equal, each within some roundings of itself."""
+    if value.shape != theirs.shape or value.dtype.kind != "f":
+        return False
+    ours = value.astype(np.float64)
+    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN is near nothing
+
+
+def _axis(label: Label) -> int:
+    return 1 if label[1].partition(" [")[0].endswith(".probs") else 0
+
+
+def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
+    """Where codes upstream are hidden, a broken tie may lie between: only what is farther off than that fails."""
+    problem = incomparable(golden, engine)
+    if problem:
+        return refused(name, golden, problem)
+    found = distance(golden, engine, 1 if name.endswith(".probs") else 0)
+    off = np.abs(np.asarray(engine, np.float64) - golden)
+    worst = np.unravel_index(int(np.argmax(off)), off.shape)
+    return Comparison(
+        name,
+        "within" if found <= HIDDEN_MATCH else "fails",
+        compared=int(golden.size),
+        differing=int(np.count_nonzero(off)),
+        max_abs=float(off.max()),
+        worst=[int(i) for i in worst],
+        golden=float(golden[worst]),
+        engine=float(np.asarray(engine)[worst]),
+        what="" if found <= HIDDEN_MATCH else f"off by {found:.2g} of a token, root mean square",
+        why="inputs of the operation are not shown, and ties may have broken among them",
+    )
+
+
+def _allowed(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
+    """Tolerances of every output on golden inputs, or on telling ones, by trace name with its vector's label."""
+    found: dict[str, Tolerance] = {}
+    if source == "operations":
+        for operation, inputs in golden.operations():
+            given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+            found |= {name: given[role] for role, name in operation.writes.items()}
+    else:
+        for operation, label, inputs in telling_inputs(golden):
+            given = telling_tolerances(golden, operation, inputs)
+            found |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
+    return found

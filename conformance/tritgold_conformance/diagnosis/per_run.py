@@ -1,0 +1,138 @@
+"""Diagnosis from whole runs: statistics alone, or logits alone, where errors have cascaded through every layer.
+
+Each candidate is run from the tokens on and compared with what the engine gave. Weaker than single operations: a fault
+that a norm takes out again cannot be seen, two faults hide one another, and broken ties stand between equal models.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tritgold.errors import TritgoldError
+from tritgold_conformance.comparing.activation_statistics import moments, moments_distance
+from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
+from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
+from tritgold_conformance.diagnosis.distance import geometric, relative
+from tritgold_conformance.diagnosis.evidence import Evidence
+from tritgold_conformance.diagnosis.per_operation import Allowed
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.quick import quick
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.judge import cuts
+
+PATHS = ("logits", "continued", "steps")
+# Of a candidate: not finite, or faults that do not fit together, sums by blocks where another's are whole.
+CANNOT_RUN = (TritgoldError, ValueError, IndexError, TypeError)
+
+
+def predicted_logits(subject: Subject, tokens: list[int], path: str) -> np.ndarray | None:
+    """What the subject says on one path; None where it cannot: not finite, or faults that do not fit together."""
+    engine = FaultyEngine(subject, len(tokens))
+    cut, end = cuts(len(tokens))
+    pieces = {
+        "logits": [tokens],
+        "continued": [tokens[:cut], tokens[cut:end], *([t] for t in tokens[end:])],
+        "steps": [[t] for t in tokens],
+    }[path]
+    try:
+        with np.errstate(all="ignore"):
+            return np.concatenate([engine.prefill(piece) for piece in pieces if piece])
+    except CANNOT_RUN:
+        return None
+
+
+def predicted_statistics(subject: Subject, tokens: list[int]) -> dict[str, np.ndarray]:
+    """MOMENTS by trace name, of a fresh prefill."""
+    with np.errstate(all="ignore"):
+        arrays = FaultyEngine(subject, len(tokens)).trace(tokens).arrays
+    return {name: moments(array) for name, array in arrays.items()}
+
+
+def summary(r: np.ndarray) -> float:
+    """One number to rank by."""
+    return geometric(r)
+
+
+Measure = Callable[[Subject], np.ndarray]
+_Key = tuple[str, tuple[str, ...]]
+REMEMBERED = 512  # predictions of subjects with several faults
+
+
+class Predictions:
+    """What the golden model says on one input, as it is and with faults: engines come and go.
+
+    base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. few: of its shares
+    of zeros. Of subjects with one fault everything is remembered, by its name; of those with more, the newest.
+    """
+
+    def __init__(self, golden: GoldenRun) -> None:
+        self.golden, self.base = golden, quick(golden.checkpoint, golden.arithmetic)
+        self.tolerances: Allowed = {}
+        self.few = counted(golden)
+        self._logits: dict[_Key, np.ndarray | None] = {}
+        self._statistics: dict[_Key, dict[str, np.ndarray]] = {}
+        self._spread: float | None = None
+        self._moved: list[dict[str, np.ndarray]] = []
+
+    def logits(self, subject: Subject, path: str) -> np.ndarray | None:
+        """float32 [tokens, vocab] on one of PATHS; None where the subject gives nothing."""
+        key = (path, subject.names)
+        if key not in self._logits:
+            _forget(self._logits)
+            self._logits[key] = predicted_logits(subject, self.golden.tokens, path)
+        return self._logits[key]
+
+    def statistics(self, subject: Subject) -> dict[str, np.ndarray]:
+        """MOMENTS by trace name; those of a fresh prefill as far as it gets."""
+        key = ("statistics", subject.names)
+        if key not in self._statistics:
+            _forget(self._statistics)
+            try:
+                self._statistics[key] = predicted_statistics(subject, self.golden.tokens)
+            except CANNOT_RUN:
+                self._statistics[key] = {}
+        return self._statistics[key]
+
+    def spread(self) -> float:
+        """How far logits may be off where nothing but broken ties lies between (``spread.allowed_by_spread``)."""
+        if self._spread is None:
+            self._spread = allowed_by_spread(self.golden)
+        return self._spread
+
+    def statistics_allowed(self, names: Iterable[str]) -> np.ndarray:
+        """The same for the statistics of each array, float64 [names]: ``statistics_allowed``, of the quick model."""
+        if not self._moved:
+            self._moved = [predicted_statistics(self._turned(run), self.golden.tokens) for run in range(RUNS)]
+        own = self.statistics(self.base)
+        return allowed_by_moves({name: own[name] for name in names}, self._moved)
+
+    def _turned(self, run: int) -> Subject:
+        arithmetic = self.base.arithmetic
+        return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
+
+    def measure(self, evidence: Evidence, level: str) -> Measure:
+        """How far a subject is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
+
+        Infinite where one of the two gives nothing or something else.
+        """
+
+        def statistics(subject: Subject) -> np.ndarray:
+            return moments_distance(self.statistics(subject), evidence.statistics, self.few)
+
+        def logits(subject: Subject) -> np.ndarray:
+            ours, theirs = self.logits(subject, level), getattr(evidence, level)
+            if ours is None or ours.shape != theirs.shape:
+                return np.full(len(theirs), np.inf)
+            return relative(ours, theirs)
+
+        return statistics if level == "statistics" else logits
+
+
+def _forget(remembered: dict[_Key, Any]) -> None:
+    """The oldest predictions of several faults, where there are too many."""
+    several = [key for key in remembered if len(key[1]) > 1]
+    for key in several[: max(0, len(several) - REMEMBERED)]:
+        del remembered[key]

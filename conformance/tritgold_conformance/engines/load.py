@@ -1,0 +1,76 @@
+"""load_engine: what ``--engine`` names, opened on a checkpoint."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.errors import EngineError
+from tritgold_conformance.contract.engine import EDGE_INPUT_TOKENS, JUDGED
+from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest, contained, limited
+from tritgold_conformance.contract.process_state import Settings
+
+
+def load_engine(
+    spec: str,
+    model: Path,
+    checkpoint: Checkpoint,
+    capacity: int,
+    seconds: float = DEFAULT_TIMEOUT,
+    say: Callable[[str], None] | None = None,
+) -> EngineUnderTest:
+    """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
+
+    checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
+    seconds: how long one run of a program, one answer of a server or one call of a class may take.
+    say: hears how far loading is, where the engine tells.
+    Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
+    """
+    config = checkpoint.config
+    room = max(capacity, EDGE_INPUT_TOKENS)
+    if spec == "reference":
+        opener = importlib.import_module("tritgold_conformance.golden.reference_engine").open_engine
+        return EngineUnderTest(opener(checkpoint, room), spec, config=config)
+    if spec == "xla":
+        opener = importlib.import_module("tritgold_conformance.engines.xla").open_engine
+        return EngineUnderTest(opener(checkpoint, room, say=say), spec, config=config)
+    if spec in ("transformers", "llama.cpp"):
+        opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
+        return EngineUnderTest(opener(checkpoint, model, seconds), spec, config=config, asked_once=True)
+    if spec.startswith("cmd:"):
+        opener = importlib.import_module("tritgold_conformance.engines.command").open_command
+        return EngineUnderTest(
+            opener(spec.removeprefix("cmd:"), checkpoint, model, seconds), spec, config=config, asked_once=True
+        )
+    if spec.startswith(("http:", "https:")):
+        opener = importlib.import_module("tritgold_conformance.engines.http_server").open_server
+        return EngineUnderTest(opener(spec, config, seconds), spec, config=config)
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)
+    if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
+        sys.path.insert(0, os.getcwd())
+    what, thing, settings = "making it", f"engine {spec}", Settings()
+    with limited(seconds, what, thing), settings.theirs(), contained(what, thing, "engine-load"):
+        made = _class(module, name, thing)
+        engine = made(str(model))
+    candidate = EngineUnderTest(engine, spec, seconds, config, settings)
+    if not any(candidate.has(method) for method in JUDGED):
+        expected = f"one of {', '.join(JUDGED)}"
+        raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
+    return candidate
+
+
+def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
+    """The class of ``module:Class``. What is not there is said in a line; what fails inside it, with its traceback."""
+    what, hint = "", "it is looked for in the current folder and on the Python path"
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that it imports itself
+        what = f"making it failed: ModuleNotFoundError: {error}"
+    raise EngineError(what, kind="engine-load", thing=thing, hint=hint)

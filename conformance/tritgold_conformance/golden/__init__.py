@@ -1,0 +1,1 @@
+"""The golden run of one input, and the reference as an engine."""

@@ -1,0 +1,1 @@
+"""What a file holds, and what speaks against it."""

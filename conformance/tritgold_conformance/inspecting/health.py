@@ -1,0 +1,156 @@
+"""What is odd about the weights of a file: said of every tensor, refused by nobody here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tritgold.errors import PackingError
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.ternary import LinearWeight, TernaryTensor
+from tritgold_conformance.inspecting.files import Linear
+
+# Shares of zeros outside of which weights were hardly trained to be ternary: absmean leaves 31 % of Gaussian masters
+# zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (the largest of 256, rounded).
+FEWEST_ZEROS, MOST_ZEROS = 0.01, 0.7
+
+
+@dataclass(frozen=True)
+class Finding:
+    """kind: a short word for machines. what: the same in words, of one tensor."""
+
+    kind: str
+    what: str
+
+
+@dataclass
+class Look:
+    """A linear weight as looked at. trits: how many are -1, 0, +1; None where the bytes could not be read as trits.
+    scales: the least and the greatest, finite or not; None where there is none.
+    """
+
+    linear: Linear
+    shape: tuple[int, int] | None
+    trits: tuple[int, int, int] | None = None
+    scales: tuple[float, float] | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the JSON report, where numbers are finite."""
+        scales = None if self.scales is None or not np.isfinite(self.scales).all() else self.scales
+        return {
+            "name": self.linear.name,
+            "stored_as": self.linear.stored.name,
+            "dtype": self.linear.stored.dtype,
+            "shape": self.shape and list(self.shape),
+            "trits": self.trits and list(self.trits),
+            "scale": scales and scales[0],
+            "findings": [{"kind": finding.kind, "what": finding.what} for finding in self.findings],
+        }
+
+
+def look(linear: Linear, layout: Packing | None, shape: tuple[int, int] | None) -> Look:
+    """Unpack a matrix and look at it. Of an ambiguous payload any layout will do: no count depends on which."""
+    seen = Look(linear, shape)
+    try:
+        codes = None if layout is None or shape is None else layout.codes(linear.stored.data, shape)
+    except PackingError:
+        codes = None  # a length or a shape that this layout does not have: its verdict says so
+    if layout is None or shape is None or codes is None:
+        return seen
+    minus, zero, plus = (int(np.count_nonzero(codes == code)) for code in (0, 1, 2))
+    seen.trits = minus, zero, plus
+    if minus + zero + plus < codes.size:
+        seen.findings.append(_invalid(layout, codes, shape))
+    seen.findings += _of_trits(layout, linear, codes, seen.trits)
+    if odd := layout.odd_bytes(linear.stored.data, shape):
+        seen.findings.append(Finding("odd-bytes", f"{odd} bytes that decode, yet that no encoder writes"))
+    _scales(seen, layout, codes, shape)
+    return seen
+
+
+def look_at_opened(linear: Linear, weight: LinearWeight) -> Look:
+    """The same for a float weight, of which only an opened model says what its trits are."""
+    tensor = weight.ternary()
+    seen = Look(linear, tensor.shape)
+    minus, zero, plus = (int(np.count_nonzero(tensor.trits == trit)) for trit in (-1, 0, 1))
+    seen.trits, seen.scales = (minus, zero, plus), (float(tensor.scale), float(tensor.scale))
+    seen.findings += _density((minus, zero, plus))
+    return seen
+
+
+def summary(seen: Iterable[Look], files: Iterable[Finding]) -> list[dict[str, Any]]:
+    """The findings by kind: how many tensors, the first of them, and what it is there."""
+    found: dict[str, dict[str, Any]] = {}
+    for finding in files:
+        found.setdefault(finding.kind, {"kind": finding.kind, "tensors": 0, "first": None, "what": finding.what})
+    for tensor in seen:
+        for finding in tensor.findings:
+            first = {"tensors": 0, "first": tensor.linear.stored.name, "what": finding.what}
+            found.setdefault(finding.kind, {"kind": finding.kind, **first})["tensors"] += 1
+    return list(found.values())
+
+
+def _invalid(layout: Packing, codes: np.ndarray, shape: tuple[int, int]) -> Finding:
+    wrong = codes > 2
+    row, column = divmod(int(np.argmax(wrong)), shape[1])
+    place = f"[{row}, {column}], byte {layout.byte_of(row, column, shape)}"
+    return Finding(layout.invalid_kind, f"{np.count_nonzero(wrong)} x {layout.invalid_code}, first at {place}")
+
+
+def _of_trits(layout: Packing, linear: Linear, codes: np.ndarray, trits: tuple[int, int, int]) -> list[Finding]:
+    same = next((n for n in (0, 1) if trits[n] == codes.size), None)
+    if same is not None:
+        payload = layout.payload(linear.stored.data, codes.shape)
+        first = int(payload.flat[0])
+        bytes_ = f", every byte 0x{first:02X}" if (payload == first).all() else ""
+        if same == 0:
+            cause = ": an empty or failed read" if bytes_.endswith("0x00") else ""
+            return [Finding("all-minus-one", f"every weight is -1{bytes_}{cause}")]
+        return [Finding("all-zero", f"every weight is 0{bytes_}")]
+    rows = np.flatnonzero(~codes.any(axis=1))
+    found = []
+    if rows.size:
+        found.append(
+            Finding("rows-minus-one", f"{rows.size} rows of nothing but -1, the first is {rows[0]}: zero bytes")
+        )
+    return found + ([] if layout.name == "q1_0" else _density(trits))
+
+
+def _density(trits: tuple[int, int, int]) -> list[Finding]:
+    zeros = trits[1] / max(sum(trits), 1)
+    if zeros < FEWEST_ZEROS:
+        cause = "I2_S's quantiser makes this of master weights that nobody made ternary first"
+        return [Finding("no-zeros", f"{zeros:.1%} zeros: {cause}")]
+    if MOST_ZEROS < zeros < 1:
+        cause = "TQ1_0's and TQ2_0's quantisers make this of master weights that nobody made ternary first"
+        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: {cause}")]
+    return []
+
+
+def _scales(seen: Look, layout: Packing, codes: np.ndarray, shape: tuple[int, int]) -> None:
+    linear, findings = seen.linear, seen.findings
+    inside = layout.scales(linear.stored.data, shape)
+    if linear.beside is None and not layout.stores_scale:
+        findings.append(Finding("scale-missing", "no scale beside it, and 1 is never assumed"))
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        scales: np.ndarray = inside if linear.beside is None else inside * linear.beside
+    seen.scales = float(scales.min()), float(scales.max())
+    if not np.isfinite(scales).all():
+        wrong = ~np.isfinite(scales)
+        where = f", the first in block {np.argwhere(wrong)[0].tolist()}" if scales.ndim else ""
+        what = f"{np.count_nonzero(wrong)} scales are not finite{where}: {scales[wrong].flat[0]}"
+        findings.append(Finding("scale-non-finite", what))
+        return
+    if (scales < 0).any():
+        findings.append(Finding("scale-negative", f"{np.count_nonzero(scales < 0)} negative scales: {scales.min()}"))
+    blocks = (codes != 1).reshape(shape[0], scales.shape[1], -1).any(axis=2) if scales.ndim else (codes != 1).any()
+    if ((scales == 0) & blocks).any():
+        findings.append(Finding("scale-zero", "a scale of 0 silences weights that are not 0"))
+    if scales.ndim and scales.min() != scales.max():
+        try:
+            TernaryTensor((codes - np.uint8(1)).view(np.int8), scales).with_one_scale()
+        except PackingError as error:
+            findings.append(Finding("scale-differs", f"{error.message}: {error.got}"))

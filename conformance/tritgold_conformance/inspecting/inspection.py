@@ -1,0 +1,222 @@
+"""What ``tritgold inspect`` finds: whether the file is whole, then the container, then which layout, then the model.
+
+Everything is looked at even where the model cannot be opened: a file of an unknown packing still shows what it holds,
+and says why it is refused. Nothing is guessed: where two layouts fit, both are named (``ambiguous``).
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.errors import TritgoldError, TritgoldWarning
+from tritgold.formats.container import Container, StoredTensor
+from tritgold.formats.fingerprint import is_float
+from tritgold.formats.ggml_types import BITNET_FORK
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.layouts import Layouts
+from tritgold.formats.untrusted_text import printable
+from tritgold_conformance.inspecting.files import (
+    Configuration,
+    Linear,
+    Opened,
+    linears,
+    open_container,
+    read_config,
+    require_written,
+)
+from tritgold_conformance.inspecting.health import Finding, Look, look, look_at_opened, summary
+from tritgold_conformance.inspecting.layouts import Asked, Group, decided_layouts, groups
+from tritgold_conformance.inspecting.twin import TwinComparison, require_certain, shapes_of
+
+SCHEMA = "tritgold.inspection/2"
+NO_MODEL, AMBIGUOUS = 1, 4
+# What llama.cpp and the bitnet.cpp fork call a whole file, by general.file_type; forks reuse 38 to 40.
+_FILE_TYPES = {36: "TQ1_0", 37: "TQ2_0"}
+_FORK_FILE_TYPES = {38: "TL1", 39: "TL2", 40: "I2_S"}
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A file as far as it can be understood without opening it as a model."""
+
+    file: Opened
+    kind: str
+    configuration: Configuration
+    linears: list[Linear]
+    groups: list[Group]
+
+
+def inspect_model(path: Path, asked: Asked, twin: Path | None = None, with_tensors: bool = False) -> dict[str, Any]:
+    """Facts as plain data; ``exit_code`` says what they come to.
+
+    ``problem`` is null, or the error with which the model is refused. Raises FormatError where the bytes are unsound
+    or were never written, and WeightsError for a twin that cannot decide anything.
+    """
+    other = None if twin is None else _open_twin(twin)
+    examined = _examine(path, asked, shapes_of(other))
+    facts: dict[str, Any] = {
+        "schema": SCHEMA,
+        "container": examined.kind,
+        "metadata": _metadata(examined.file),
+        "types": _types(examined.file),
+    }
+    model = examined.configuration.model
+    rule = model.scale_rule if model and examined.configuration.rule_known else None
+    comparison = None if other is None else TwinComparison(other, rule)
+    for group in examined.groups if comparison else ():
+        comparison.group(group)  # type: ignore[union-attr]
+    checkpoint, problem = _open(path, asked, decided_layouts(examined.groups, asked))
+    seen = list(_looks(examined, checkpoint, comparison))
+    config = checkpoint.config if checkpoint else model
+    facts |= {
+        "config": config and config.as_dict(),
+        "weights": _weights(seen, with_tensors),
+        "health": summary(seen, [*_of_the_file(examined, checkpoint), *_of_the_refusal(problem, seen)]),
+        "fingerprint": [group.as_dict() for group in examined.groups],
+        "twin": comparison and comparison.as_dict({linear.name for linear in examined.linears}),
+        "problem": problem,
+    }
+    if with_tensors:
+        facts["tensors"] = [_tensor(tensor) for tensor in examined.file.tensors.values()]
+    return {**facts, "exit_code": _exit_code(facts)}
+
+
+def _exit_code(facts: Mapping[str, Any]) -> int:
+    """4 where a layout is open; 1 where none fits, or where no model, or not that of the twin, comes out of it; else 0,
+    which says that every layout is certain."""
+    if any(group["verdict"] == "ambiguous" for group in facts["fingerprint"]):
+        return AMBIGUOUS
+    differs = facts["twin"] is not None and not facts["twin"]["equal"]
+    contradicted = any(group["contradicted"] for group in facts["fingerprint"])
+    undecided = any(group["verdict"] != "certain" for group in facts["fingerprint"])
+    return NO_MODEL if facts["problem"] or differs or contradicted or undecided else 0
+
+
+def _examine(path: Path, asked: Asked, truth: Mapping[str, tuple[int, int]]) -> Examined:
+    require_written(path)
+    file, kind = open_container(path, asked.layouts.q2_0_block)
+    configuration = read_config(path, file, asked.linear_class, asked.ignore_keys)
+    found = linears(file, configuration)
+    return Examined(file, kind, configuration, found, groups(file, found, asked, truth))
+
+
+def _open_twin(path: Path) -> Checkpoint:
+    asked = Asked(Layouts())
+    examined = _examine(path, asked, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TritgoldWarning)
+        opened = open_checkpoint(path, layouts=decided_layouts(examined.groups, asked))
+    require_certain(examined.groups, path)
+    return opened
+
+
+def _open(path: Path, asked: Asked, layouts: Layouts) -> tuple[Checkpoint | None, dict[str, Any] | None]:
+    """The model, or the error with which it is refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TritgoldWarning)  # health says the same of every tensor
+        try:
+            return open_checkpoint(path, asked.linear_class, asked.ignore_keys, layouts), None
+        except TritgoldError as error:
+            return None, error.as_dict()
+
+
+def _looks(examined: Examined, checkpoint: Checkpoint | None, comparison: TwinComparison | None) -> Iterator[Look]:
+    """Every linear, in the order of the file; float weights where the model could be opened."""
+    of_group = {linear.name: group for group in examined.groups for linear in group.linears}
+    opened = dict(checkpoint.weights.linears()) if checkpoint else {}
+    for linear in examined.linears:
+        if (group := of_group.get(linear.name)) is not None:
+            layout = group.packing()
+            label = next((h.label for h in group.merged if h.layout is layout), "")
+            yield look(linear, layout, group.shape(linear, label))
+        elif is_float(linear.stored) and linear.name in opened:
+            if comparison:
+                comparison.opened(linear, opened[linear.name])
+            yield look_at_opened(linear, opened[linear.name])
+        else:
+            yield Look(linear, linear.shape)
+
+
+def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[Finding]:
+    """What is odd about a file as a whole."""
+    for text in examined.configuration.warned:
+        yield Finding("configuration", text)
+    file = examined.file
+    if isinstance(file, GgufFile):
+        fork = _FORK_FILE_TYPES if file.architecture.startswith("bitnet") else {}
+        number = file.metadata.get("general.file_type")
+        label = {**_FILE_TYPES, **fork}.get(number) if isinstance(number, int) else None
+        types = sorted({linear.stored.dtype for linear in examined.linears})
+        if label is not None and label not in types:
+            there = ", ".join(types) or "not there"
+            yield Finding("file-type", f"general.file_type calls the file {label}, yet its linear weights are {there}")
+    for head, embedding in (("output.weight", "token_embd.weight"), ("lm_head.weight", "model.embed_tokens.weight")):
+        first, second = file.tensors.get(head), file.tensors.get(embedding)
+        if checkpoint and first and second and first.dtype == second.dtype and np.array_equal(first.data, second.data):
+            what = f"{head} repeats {embedding} bit for bit: {first.data.size:,} bytes that a tied head would save"
+            yield Finding("head-copy", what)
+
+
+def _of_the_refusal(problem: Mapping[str, Any] | None, seen: list[Look]) -> Iterator[Finding]:
+    """Numbers that are none, where no look at a linear found them: in the embedding, a gain, master weights."""
+    known = any("non-finite" in finding.kind for tensor in seen for finding in tensor.findings)
+    if problem is not None and problem["kind"].endswith("non-finite") and not known:
+        where = f"{printable(problem['thing'])}: " if problem["thing"] else ""
+        yield Finding(problem["kind"], where + printable(problem["message"], 2000))
+
+
+def _metadata(container: Container) -> dict[str, Any]:
+    """What the container says besides tensors; long lists by their length alone."""
+    found = getattr(container, "metadata", {})
+    return {key: _short(value) for key, value in found.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, (list, np.ndarray)):
+        return f"{len(value)} items"
+    return value if isinstance(value, (int, float, bool)) and np.isfinite(value) else printable(value)
+
+
+def _types(container: Container) -> dict[str, dict[str, int]]:
+    """Counts and bytes by type; of a GGUF file with the type's number, which forks read differently."""
+    ids = container.type_ids if isinstance(container, GgufFile) else {}
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for name, tensor in container.tensors.items():
+        shown = tensor.dtype
+        if name in ids:
+            fork = ", bitnet.cpp fork" if tensor.dtype in BITNET_FORK.values() else ""
+            shown = f"{tensor.dtype} (type {ids[name]}{fork})"
+        counts[shown] += 1
+        sizes[shown] += int(tensor.data.size)
+    return {dtype: {"tensors": counts[dtype], "bytes": sizes[dtype]} for dtype in sorted(counts)}
+
+
+def _tensor(tensor: StoredTensor) -> dict[str, Any]:
+    place = {"offset": tensor.offset, "bytes": int(tensor.data.size), "file": tensor.file.name}
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), **place}
+
+
+def _weights(seen: list[Look], by_tensor: bool) -> dict[str, Any] | None:
+    """Ternary weights: how many, how distributed, what they cost and their scales; None where none could be read."""
+    read = [tensor for tensor in seen if tensor.trits is not None]
+    if not read:
+        return None
+    total = np.array([tensor.trits for tensor in read], np.int64).sum(axis=0)
+    stored = sum(int(tensor.linear.stored.data.size) + tensor.linear.beside_bytes for tensor in read)
+    weights = sum(int(np.prod(tensor.shape)) for tensor in read if tensor.shape)
+    scales = [scale for tensor in read if tensor.scales for scale in tensor.scales if np.isfinite(scale)]
+    return {
+        "ternary": int(total.sum()),
+        "histogram": dict(zip(("-1", "0", "+1"), total.tolist(), strict=True)),
+        "bits_per_weight": round(8 * stored / weights, 4),
+        "masters": all(is_float(tensor.linear.stored) for tensor in read),
+        "scale_range": [min(scales), max(scales)] if scales else None,
+        "linears": [tensor.as_dict() for tensor in seen] if by_tensor else None,
+    }

@@ -1,0 +1,269 @@
+"""Which layout the linears of a file have: the hypotheses of each kind of tensor, and what decides between them."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tritgold.errors import PackingError, TritgoldError
+from tritgold.formats.fingerprint import (
+    Hypothesis,
+    Place,
+    gguf_hypotheses,
+    is_float,
+    is_open,
+    label_of,
+    merged,
+    options_of,
+    padding_is_zero,
+    places,
+    sglbitnt_hypotheses,
+    uint8_hypotheses,
+)
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.sglbitnt_file import SglbitntFile
+from tritgold_conformance.inspecting.files import Linear, Opened
+
+_I2_S = {"128": "i2_s block=128", "64": "i2_s block=64", "4rows": "i2_s_4rows"}
+_TILED = ("TL1", "TL2")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
+
+    layouts: Layouts
+    linear_class: str | None = None
+    ignore_keys: tuple[str, ...] = ()
+
+
+@dataclass
+class Group:
+    """Linears of one kind: those of one type, of TL1 and TL2 those of one shape, since a tile is chosen by the shape.
+
+    by_tensor: hypotheses by the linear's name. merged: those that hold for all of them. open: whether layouts exist
+    that nobody can list. layout: the label of the one that it is, None while that is not known; by: what says so:
+    ``type``, ``bytes``, ``file``, ``option`` or ``twin``. agreement: with the twin, by label, 0 to 1. contradicted: in
+    words, where the twin is of another opinion than file or option.
+    """
+
+    dtype: str
+    linears: list[Linear]
+    by_tensor: dict[str, list[Hypothesis]]
+    merged: list[Hypothesis]
+    open: bool
+    layout: str | None = None
+    by: str | None = None
+    notes: list[str] = field(default_factory=list)
+    agreement: dict[str, float] = field(default_factory=dict)
+    contradicted: str | None = None
+
+    @property
+    def fitting(self) -> list[str]:
+        """The labels of the layouts that are left."""
+        return [hypothesis.label for hypothesis in self.merged if hypothesis.fits]
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether several layouts are left and nothing decides between them."""
+        return self.layout is None and (self.open or len(self.fitting) > 1)
+
+    def packing(self, label: str | None = None) -> Packing | None:
+        """The packing of a label; without one that of the layout it is, or else of the first that is left, or of the
+        first of all: where nothing fits, somebody still wants to see what is there."""
+        wanted = label or self.layout or next(iter(self.fitting), None)
+        if wanted is None:
+            return next((h.layout for h in self.merged if h.layout is not None), None)
+        return next(h.layout for h in self.merged if h.label == wanted)
+
+    def shape(self, linear: Linear, label: str) -> tuple[int, int] | None:
+        """(out, in) of a linear under a hypothesis, None where it does not come into question for this tensor."""
+        return next((h.shape for h in self.by_tensor[linear.name] if h.label == label), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the JSON report."""
+        return {
+            "dtype": self.dtype,
+            "tensors": len(self.linears),
+            "shape": list(self.linears[0].stored.shape) if self.dtype in _TILED else None,
+            "verdict": "ambiguous" if self.ambiguous else "certain" if self.layout else "nothing fits",
+            "layout": self.layout,
+            "by": self.by,
+            "hypotheses": [self._hypothesis(h) for h in self.merged],
+            "contradicted": self.contradicted,
+            "notes": self.notes,
+            "advice": advice(self),
+        }
+
+    def _hypothesis(self, hypothesis: Hypothesis) -> dict[str, Any]:
+        layout = hypothesis.layout
+        return {
+            "layout": hypothesis.label,
+            "packing": layout and layout.name,
+            "options": {} if layout is None else options_of(layout),
+            "verdict": "fits" if hypothesis.fits else "ruled out",
+            "reason": hypothesis.reason,
+            "agreement": self.agreement.get(hypothesis.label),
+        }
+
+
+def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, tuple[int, int]]) -> list[Group]:
+    """The packed linears by kind, floats left out, with what the file and the user say about each.
+
+    truth: shape of each linear in a twin, by our name; empty without one.
+    """
+    own = _own_tiles(file)
+    tiles = _tiles(file, asked, own)
+    where = places(file) if isinstance(file, GgufFile) else {}
+    sorted_out: dict[tuple[str, tuple[int, int] | None], list[Linear]] = {}
+    for linear in found:
+        dtype, (rows, columns) = linear.stored.dtype, linear.stored.shape
+        if (isinstance(file, GgufFile) and not is_float(linear.stored)) or dtype in ("U8", "I8"):
+            sorted_out.setdefault((dtype, (rows, columns) if dtype in _TILED else None), []).append(linear)
+    made = []
+    for (dtype, shape), members in sorted_out.items():
+        tile, by = tiles.get(shape, (None, "")) if shape else (None, "")
+        said, trouble = (None, None) if tile is None or shape is None else _usable(dtype, shape, tile)
+        stated = _usable(dtype, shape, own[shape])[0] if shape in own else None
+        # The file's own tile is tried beside the option's, so that a twin can tell which of the two is right.
+        given = None if said is None else [options_of(said)]
+        if given and stated is not None and stated != said:
+            given.append(options_of(stated))
+        by_tensor = {
+            linear.name: _hypotheses(file, linear, where, given, asked, truth.get(linear.name)) for linear in members
+        }
+        group = Group(dtype, members, by_tensor, merged(by_tensor), is_open(dtype, given))
+        group.notes += [trouble] if trouble else []
+        if given and len(given) > 1 and stated is not None and shape is not None:
+            key = f"tritgold.tile.{shape[0]}x{shape[1]}"
+            group.notes.append(f"the file itself says {label_of(stated)} ({key}); the option goes before it")
+        _decide(group, *((label_of(said), by) if said is not None else _said_of_i2_s(group, file, asked)))
+        _note(group)
+        made.append(group)
+    return made
+
+
+def _hypotheses(
+    file: Opened,
+    linear: Linear,
+    where: Mapping[str, Place],
+    tiles: list[Tile] | None,
+    asked: Asked,
+    truth: tuple[int, int] | None,
+) -> list[Hypothesis]:
+    lenient, stored = asked.layouts.code3_as_zero, linear.stored
+    if isinstance(file, GgufFile):
+        return gguf_hypotheses(stored, where[stored.name], tiles, lenient)
+    judge = sglbitnt_hypotheses if isinstance(file, SglbitntFile) else uint8_hypotheses
+    return judge(stored, linear.shape or truth, lenient)
+
+
+def _own_tiles(file: Opened) -> dict[tuple[int, int], Tile]:
+    """What a file of ours says of its tiles, by shape."""
+    if isinstance(file, GgufFile):
+        with suppress(TritgoldError):  # opening the model says what is wrong with them
+            return tiles_of(file.metadata, file.path)
+    return {}
+
+
+def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> dict[tuple[int, int], tuple[Tile, str]]:
+    """The tile of every shape that is said, and by whom: options go before the file, as in opening the model."""
+    said = {shape: (tile, "file") for shape, tile in own.items()}
+    if isinstance(file, GgufFile) and asked.layouts.tile:
+        shapes = {(t.shape[0], t.shape[1]) for t in file.tensors.values() if t.dtype in _TILED and len(t.shape) == 2}
+        said |= dict.fromkeys(shapes, (asked.layouts.tile, "option"))
+    return said | {shape: (tile, "option") for shape, tile in asked.layouts.tiles.items()}
+
+
+def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[Packing | None, str | None]:
+    """The layout with this tile; None, and why, where the format has no such tile."""
+    try:
+        return Layouts(tile=tile).packing(dtype, shape), None
+    except PackingError as error:
+        return None, f"the tile {tile} is none of {dtype}: {error.expected} expected"
+
+
+def _said_of_i2_s(group: Group, file: Opened, asked: Asked) -> tuple[str | None, str]:
+    """The label that the user or the file names, and which of the two."""
+    if group.dtype != "I2_S" or not isinstance(file, GgufFile):
+        return None, ""
+    stated = file.metadata.get(I2S_KEY)
+    label = _I2_S.get(stated) if isinstance(stated, str) else None
+    if asked.layouts.i2_s is not None:
+        if label is not None and stated != asked.layouts.i2_s:
+            group.notes.append(f"the file itself says {stated} ({I2S_KEY}); the option goes before it")
+        return _I2_S[asked.layouts.i2_s], "option"
+    return label, "file"
+
+
+def _decide(group: Group, wanted: str | None, by: str) -> None:
+    """What is said outside the bytes goes before them, unless they rule it out."""
+    fitting = group.fitting
+    if wanted is not None and wanted in fitting:
+        group.layout, group.by = wanted, by
+        return
+    if wanted is not None:
+        group.notes.append(f"the {by} says {wanted}, and the bytes rule it out")
+    if len(fitting) == 1 and not group.open:
+        group.layout, group.by = fitting[0], "type" if len(group.merged) == 1 else "bytes"
+
+
+def _note(group: Group) -> None:
+    padding = padding_is_zero(linear.stored for linear in group.linears)
+    if group.dtype == "I2_S" and padding is True and group.layout is None:
+        what = "zeros behind every scale, as Python converters write, which know blocks of 128 only: a hint, no proof"
+        group.notes.append(what)
+    elif padding is False:
+        group.notes.append("what lies behind the scales is not zero: written by llama-quantize, on whatever machine")
+    if group.open:
+        shape = group.linears[0].stored.shape
+        size = f"{shape[0]} x {shape[1]}"
+        what = f"tiles that nobody published may fit {size} as well; {group.dtype} bytes do not say theirs"
+        group.notes.append(what)
+
+
+def advice(group: Group) -> str | None:
+    """What would decide an ambiguous group, and what other commands must be told of one that a twin decided."""
+    twin = "--twin FILE, the same model in another format"
+    if group.ambiguous:
+        if group.dtype == "I2_S":
+            return f"--i2s 128, 64 or 4rows, if you know how the file was written; or {twin}"
+        if group.dtype in _TILED:
+            return f"--tile BM,BK[,bm], or --tile-ini with the kernel_config.ini of the build; or {twin}"
+        return f"a config.json with the shapes, or {twin}"
+    if group.by in ("twin", "bytes") and group.layout is not None:
+        return _option(group)
+    return None
+
+
+def _option(group: Group) -> str | None:
+    layout = group.packing()
+    given = {} if layout is None else options_of(layout)
+    if group.dtype == "I2_S":
+        i2_s = next(name for name, label in _I2_S.items() if label == group.layout)
+        return f"tell the other commands --i2s {i2_s}"
+    if group.dtype in _TILED:
+        rows, columns = group.linears[0].stored.shape
+        return f"tell the other commands --tile {rows}x{columns}=" + ",".join(str(size) for size in given.values())
+    return f"tell the other commands --q2-0-block {given['block']}" if given.get("block") == 128 else None
+
+
+def decided_layouts(found: list[Group], asked: Asked) -> Layouts:
+    """The user's layouts with what was found out about the file."""
+    layouts, tiles = asked.layouts, dict(asked.layouts.tiles)
+    for group in found:
+        layout = group.packing(group.layout) if group.layout else None
+        if layout is None:
+            continue
+        given = options_of(layout)
+        if group.dtype == "I2_S":
+            names = {label: name for name, label in _I2_S.items()}
+            layouts = replace(layouts, i2_s=names[label_of(layout)])  # type: ignore[arg-type]
+        elif group.dtype == "Q2_0":
+            layouts = replace(layouts, q2_0_block=given["block"])
+        elif group.dtype in _TILED:
+            rows, columns = group.linears[0].stored.shape
+            tiles[rows, columns] = given
+    return replace(layouts, tiles=tiles)

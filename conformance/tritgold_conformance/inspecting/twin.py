@@ -1,0 +1,174 @@
+"""The same model in another format: which layout of a file agrees with it, and what went wrong where none does."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.config import ScaleRule
+from tritgold.errors import PackingError, WeightsError
+from tritgold.formats.misreadings import name_misreading, name_scale_fault
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.ternary import LinearWeight, TernaryTensor
+from tritgold_conformance.inspecting.files import Linear
+from tritgold_conformance.inspecting.layouts import Group
+
+
+class TwinComparison:
+    """Compares linears by their names, a matrix at a time.
+
+    twin: opened, its own layout certain. rule: how the file's scales are applied; None where it does not say, which
+    is then taken as multiplying.
+
+    differences: one a tensor that is not the twin's: name, share of equal trits, first differing row and column, and
+    what it looks like. scales: faults with how often and where first.
+    """
+
+    def __init__(self, twin: Checkpoint, rule: ScaleRule | None) -> None:
+        self.twin, self.rule = twin, rule
+        self.truth: dict[str, LinearWeight] = dict(twin.weights.linears())
+        self.compared: list[str] = []
+        self.differences: list[dict[str, Any]] = []
+        self._faults: dict[str, dict[str, Any]] = {}
+
+    def group(self, group: Group) -> None:
+        """Every hypothesis about a group against the twin, which decides where one of them agrees everywhere."""
+        equal: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        common = [linear for linear in group.linears if linear.name in self.truth]
+        for linear in common:
+            truth = self.truth[linear.name].ternary().trits
+            for label, trits in _readings(group, linear, truth.shape):
+                equal[label] += int(np.count_nonzero(trits == truth))
+                total[label] += truth.size
+        group.agreement = {label: equal[label] / total[label] for label in total}
+        whole = sum(int(np.prod(self.truth[linear.name].shape)) for linear in common)
+        right = [label for label in total if equal[label] == whole]
+        if len(right) == 1 and right[0] != group.layout:
+            if group.layout is not None:
+                group.contradicted = f"the {group.by} says {group.layout}, and the twin contradicts it"
+            group.layout, group.by = right[0], "twin"
+        best = group.layout or max(group.agreement, key=lambda label: group.agreement[label], default=None)
+        for linear in common:
+            self._compare(linear, *self._reading(group, linear, best), best)
+
+    def opened(self, linear: Linear, weight: LinearWeight) -> None:
+        """A float weight of an opened model, whose trits are those that the model computes with."""
+        if linear.name in self.truth:
+            tensor = weight.ternary()
+            self._compare(linear, tensor.trits, float(tensor.scale))
+
+    def as_dict(self, here: set[str]) -> dict[str, Any]:
+        """For the JSON report. here: names of all linears of the file. Raises WeightsError where the two share none."""
+        if not self.truth.keys() & here:
+            raise WeightsError(
+                "has no linear weight that the model has, too",
+                kind="twin-names",
+                file=self.twin.path,
+                got=", ".join(list(self.truth)[:3]) + " ...",
+                expected=", ".join(sorted(here)[:3]) + " ..." if here else "weights",
+            )
+        missing = {"here": sorted(self.truth.keys() - here), "there": sorted(here - self.truth.keys())}
+        faults = list(self._faults.values())
+        return {
+            "path": str(self.twin.path),
+            "compared": len(self.compared),
+            "equal": bool(self.compared) and not (self.differences or faults or missing["here"] or missing["there"]),
+            "differences": self.differences,
+            "scales": faults,
+            "missing": missing,
+        }
+
+    def _reading(self, group: Group, linear: Linear, label: str | None) -> tuple[np.ndarray | None, float | None]:
+        """Trits and stored scale under a hypothesis; None where the tensor cannot be read so."""
+        if label is None:
+            return None, None
+        for _, trits in _readings(group, linear, self.truth[linear.name].shape, label):
+            return trits, _one_scale(group.packing(label), linear, trits.shape)
+        return None, None
+
+    def _compare(self, linear: Linear, trits: np.ndarray | None, scale: float | None, label: str | None = None) -> None:
+        self.compared.append(linear.name)
+        truth = self.truth[linear.name].ternary()
+        if trits is None:
+            here = " x ".join(map(str, linear.stored.shape))
+            what = f"cannot be the twin's {truth.shape[0]} x {truth.shape[1]} weights: {linear.stored.dtype} {here}"
+            self._differs(linear, None, None, what)
+        elif not np.array_equal(trits, truth.trits):
+            wrong = trits != truth.trits
+            row, column = divmod(int(np.argmax(wrong)), truth.shape[1])
+            head_dim = self.twin.config.head_dim if linear.name.endswith((".q", ".k")) else None
+            looks_like = name_misreading(trits, truth.trits, head_dim, label)
+            self._differs(linear, 1 - np.count_nonzero(wrong) / wrong.size, [row, column], looks_like)
+        if scale is not None:
+            self._compare_scale(linear, scale, truth)
+
+    def _compare_scale(self, linear: Linear, scale: float, truth: TernaryTensor) -> None:
+        found, expected = _multiplying(scale, self.rule), _multiplying(float(truth.scale), self.twin.config.scale_rule)
+        if found is None or expected is None or not truth.trits.any():
+            return
+        fault = name_scale_fault(found, expected)
+        if fault is not None:
+            first = {"first": linear.stored.name, "found": found, "twin": expected}
+            entry = self._faults.setdefault(fault, {"fault": fault, "tensors": 0, **first})
+            entry["tensors"] += 1
+
+    def _differs(
+        self, linear: Linear, agreement: float | None, first: list[int] | None, looks_like: str | None
+    ) -> None:
+        what = {"agreement": agreement, "first": first, "looks_like": looks_like}
+        self.differences.append({"name": linear.name, "stored_as": linear.stored.name, **what})
+
+
+def require_certain(found: list[Group], path: object) -> None:
+    """Refuse a twin that does not know its own layout: it would confirm whichever it was read with."""
+    for group in found:
+        if group.layout is None:
+            raise WeightsError(
+                "cannot decide: its own layout is not certain",
+                kind="twin-ambiguous",
+                file=path,
+                got=f"{group.dtype}, {' or '.join(group.fitting) or 'no layout that fits'}",
+                expected="another format: Hugging Face, TQ1_0, TQ2_0, F16, SGLBITNT, or a file that tritgold wrote",
+            )
+
+
+def shapes_of(twin: Checkpoint | None) -> Mapping[str, tuple[int, int]]:
+    """The shape of every linear of a twin by name; empty without one."""
+    return {} if twin is None else {name: weight.shape for name, weight in twin.weights.linears()}
+
+
+def _readings(
+    group: Group, linear: Linear, shape: tuple[int, int], only: str | None = None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Trits int8 under every hypothesis that gives this shape, or one; what is no trit there equals none."""
+    for hypothesis in group.by_tensor[linear.name]:
+        if hypothesis.layout is None or hypothesis.shape != shape or only not in (None, hypothesis.label):
+            continue
+        try:
+            trits = hypothesis.layout.codes(linear.stored.data, shape).view(np.int8) - np.int8(1)
+        except PackingError:
+            continue  # of another length
+        yield hypothesis.label, trits if linear.rows is None else trits[linear.rows]
+
+
+def _one_scale(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> float | None:
+    """The scale as stored; None where there is none, or no single one."""
+    if layout is None or (linear.beside is None and not layout.stores_scale):
+        return None
+    try:
+        tensor = layout.unpack(linear.stored.data, (shape[0], shape[1]), warn=False)
+        inside = float(tensor.with_one_scale().scale)
+    except PackingError:
+        return None  # health says what is wrong with it
+    scale = inside if linear.beside is None else inside * float(linear.beside)
+    return scale if np.isfinite(scale) else None
+
+
+def _multiplying(scale: float, rule: ScaleRule | None) -> float | None:
+    """None for a 0 that divides."""
+    if rule != "divide":
+        return scale
+    return 1 / scale if scale else None

@@ -1,0 +1,1 @@
+"""From what an engine answered to a verdict, one file a level."""

@@ -1,0 +1,1 @@
+"""Everything that an engine is asked, as data."""

@@ -1,0 +1,98 @@
+"""Inputs that show what a model's own activations do not: exact ties, zero tokens, tiny tokens, extreme sums.
+
+Half away from zero equals half to even on random activations, an int16 accumulator never overflows on them, and a
+missing eps floor divides by nothing but zeros. These inputs go through the operations of layer 0; what is right is
+what the golden model makes of them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.graph import Operation, operations
+from tritgold_conformance.comparing.compare import Comparison, Exact, Tolerance
+from tritgold_conformance.comparing.tolerance import tolerances
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.golden.reference_engine import ReferenceEngine
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.teacher_forced import judge_operation
+
+
+def judge_vectors(golden: GoldenRun, engine: EngineUnderTest) -> Iterator[Comparison | str]:
+    """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
+    reference = ReferenceEngine(golden.checkpoint, capacity=1)
+    for operation, label, inputs in telling_inputs(golden):
+        expected = reference.operation(operation.name, inputs)
+        allowed = telling_tolerances(golden, operation, inputs)
+        yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
+
+
+def telling_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
+    """(operation, what the input is, inputs by role), in execution order."""
+    for operation in operations(golden.checkpoint.config):
+        for label, inputs in _inputs(operation, golden):
+            yield operation, label, inputs
+
+
+def telling_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
+    """Output role -> tolerance; the codes are exact, because x * s is."""
+    allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+    if operation.kind == "quantize":
+        allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
+    return allowed
+
+
+def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    if operation.name == "layers.0.attn_in":
+        yield "ties, zeros, tiny", {"x": ties_zeros_tiny(golden.checkpoint.config.hidden)}
+    if operation.kind == "bit_linear" and operation.name.startswith("layers.0."):
+        trits = golden.checkpoint.weights.layers[0].linear(operation.name.rpartition(".")[2]).ternary().trits
+        yield "extreme sums", extreme_sums(trits)
+    if operation.name == "layers.0.probs":
+        yield "scores of 200", large_scores(golden.checkpoint.config)
+    if operation.name == "layers.0.ffn_act":
+        yield "signs and 300", gates(golden.checkpoint.config.inter)
+
+
+def ties_zeros_tiny(width: int) -> np.ndarray:
+    """float32 [4, width]: exact ties at s = 1; a zero token; a token below the floor of 1e-5; one outlier.
+
+    >>> ties_zeros_tiny(6)[0].tolist()
+    [127.0, 0.5, 1.5, 2.5, -0.5, -1.5]
+    """
+    x = np.zeros((4, width), np.float32)
+    halves = np.arange(width) % 6
+    x[0] = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], np.float32)[(halves - 1) % 6]
+    x[0, 0] = 127
+    x[2] = np.float32(1e-6) * np.where(halves % 2 == 0, 1, -2)
+    x[3, width // 2] = -1000
+    return x
+
+
+def extreme_sums(trits: np.ndarray) -> dict[str, np.ndarray]:
+    """Codes and scales for a matrix of trits [out, in]: all +127; all -127; zeros; aligned with the densest row.
+
+    The last makes a sum of 127 x its non-zero trits, beyond int16 from 259 of them on.
+    """
+    codes = np.zeros((4, trits.shape[1]), np.int8)
+    codes[0], codes[1] = 127, -127
+    codes[3] = trits[np.argmax(np.abs(trits).sum(axis=1))] * np.int8(127)
+    return {"codes": codes, "scale": np.array([1.0, 31.75, 1.27e7, 0.37], np.float32)}
+
+
+def large_scores(config: ModelConfig) -> dict[str, np.ndarray]:
+    """q and k of four tokens whose scores are 200, 100, 0 and -200: e^200 is beyond float32."""
+    size = np.sqrt(np.float32(200) / np.sqrt(np.float32(config.head_dim)))
+    q = np.full((4, config.heads, config.head_dim), size, np.float32)
+    k = np.full((4, config.kv_heads, config.head_dim), size, np.float32)
+    k *= np.array([1, 0.5, 0, -1], np.float32)[:, None, None]
+    return {"q": q, "k": k}
+
+
+def gates(width: int) -> dict[str, np.ndarray]:
+    """Gates of both signs, zero, and 300, whose square overflows float16; up is 1, then -2."""
+    gate = np.resize(np.array([-1, 0.5, 2, 0, 300, -300], np.float32), (2, width))
+    up = np.ones((2, width), np.float32)
+    up[1] = -2
+    return {"gate": gate, "up": up}

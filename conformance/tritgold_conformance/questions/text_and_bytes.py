@@ -1,0 +1,162 @@
+"""What can be asked of an engine beside its activations: bytes unpacked, tokens generated, text to ids and back.
+
+A question is data: a method of the engine and its arguments. docs/diagnosis.md says what the methods take and give.
+The faulty golden model has the same methods, so that an answer can be compared with every fault's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tritgold.decode.diffusion_presets import preset
+from tritgold.decode.unmasking import Rule
+from tritgold.errors import EngineError, TritgoldError
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.faults import tokenizer
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.generating import diffuse, generate
+from tritgold_conformance.faults.noise import noisy
+from tritgold_conformance.faults.witnesses import file_cases
+
+METHODS = ("unpack", "generate", "serve", "diffuse", "encode", "chat", "stream")
+REFUSED = "refused"
+TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn \uff22", "two\n\n  lines", "")
+TOKENS = 12  # generated in a case
+
+
+@dataclass(frozen=True)
+class Question:
+    """level: ``files``, ``generated`` or ``text``."""
+
+    label: str
+    level: str
+    method: str
+    arguments: tuple[Any, ...]
+
+
+Answer = Any  # an array, a list of ids or of texts, or REFUSED
+
+
+def answer(engine: EngineUnderTest, question: Question) -> Answer:
+    """What the engine says; None where it has no such method, REFUSED where it raises.
+
+    Raises EngineError for an answer that comes too late or is of another form.
+    """
+    try:
+        return engine.ask(question.method, *question.arguments)
+    except TritgoldError as error:
+        if isinstance(error, EngineError) and error.kind != "engine-failed":
+            raise
+        return REFUSED
+
+
+def answer_of(subject: Subject, question: Question) -> Answer:
+    """What a faulty golden model says."""
+    try:
+        return getattr(FaultyEngine(subject, capacity=1), question.method)(*question.arguments)
+    except TritgoldError:
+        return REFUSED
+
+
+def same(a: Answer, b: Answer) -> bool:
+    """Whether two answers are equal; floats as float32."""
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        return bool(type(a) is type(b) and a == b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(np.asarray(a, np.float32), np.asarray(b, np.float32))
+    return list(a) == list(b)
+
+
+def stable(golden: Subject, question: Question, right: Answer) -> bool:
+    """Whether a right engine with float noise gives the same answer: only then may one be held to it."""
+    return all(same(answer_of(noisy(golden, seed, times=4.0), question), right) for seed in (1, 2))
+
+
+def questions(golden: Subject, prompt: list[int]) -> list[Question]:
+    """Those for a model, around a prompt of its own; block diffusion where the model has a mask."""
+    asked = [Question(f"{c.format}: {c.why}", "files", "unpack", (c.format, c.data, c.shape)) for c in file_cases()]
+    asked += [*_generated(golden, prompt), *_served(prompt), *_texts()]
+    if golden.config.mask is not None and golden.config.block is not None:
+        asked += _diffused(golden, prompt, golden.config.mask, golden.config.block)
+    return asked
+
+
+def _generated(golden: Subject, prompt: list[int]) -> Iterator[Question]:
+    text = generate(golden, prompt, TOKENS, {"stop": []})
+    cases: dict[str, dict[str, Any]] = {
+        "greedy": {},
+        "greedy, ended by its sixth token": {"stop": sorted({*golden.config.eos, text[5]})},
+        "greedy, all logits less 1000, repetition penalty 2": {"logit_bias": {"all": -1000}, "repetition_penalty": 2.0},
+        "greedy, all logits less 1000": {"logit_bias": {"all": -1000}},
+    }
+    cases |= {f"drawn, top_p 0.5, seed {n}": {"temperature": 1.0, "top_p": 0.5, "seed": n} for n in (1, 2, 3)}
+    cases |= {f"drawn at 0.5, top_p 0.9, seed {n}": {"temperature": 0.5, "top_p": 0.9, "seed": n} for n in (1, 2, 3)}
+    for label, options in cases.items():
+        yield Question(label, "generated", "generate", (prompt, TOKENS, options))
+
+
+def _served(prompt: list[int]) -> Iterator[Question]:
+    for label, chunk, cached in (
+        ("served in chunks of 3", 3, 0),
+        ("served, all of the prompt cached", 128, len(prompt)),
+        ("served, half of the prompt cached", 128, len(prompt) // 2),
+    ):
+        yield Question(label, "generated", "serve", (prompt, 8, {"chunk": chunk, "cached": cached}))
+
+
+@dataclass
+class _Recorded(Rule):
+    """Decides the surest alone, and keeps the probabilities it saw."""
+
+    seen: list[np.ndarray]
+
+    def count(self, surest: np.ndarray, step: int) -> int:
+        self.seen.append(surest.copy())
+        return 1
+
+
+def _diffused(golden: Subject, prompt: list[int], mask: int, block: int) -> Iterator[Question]:
+    seen: list[np.ndarray] = []
+    text = diffuse(golden, prompt, block, {"decode": "iterative"}, _Recorded(seen))
+    middle = float(np.median(np.concatenate(seen)))
+    sub = max(1, block // 2)
+    whole = (prompt * (block // len(prompt) + 1))[:block]
+    server = {"decode": "iterative", "threshold": middle}
+    small = {"decode": "small-block", "threshold": middle, "sub_block": sub}
+    v2 = {"decode": "fast-dllm-v2", "threshold": middle, "sub_block": sub}
+    stop = {**server, "stop": sorted({*golden.config.eos, text[2]})}
+    reached = _reached(golden, prompt, block, seen)
+    for label, options, words, count in (
+        ("iterative", server, prompt, 2 * block + 3),
+        ("iterative, a threshold that is reached", {**server, "threshold": reached}, prompt, block),
+        ("iterative, a prompt of three blocks", server, whole * 3, block),
+        ("iterative, ended by its third token", stop, prompt, block),
+        ("iterative, the mask is likeliest", {**server, "logit_bias": {str(mask): 1000}}, prompt, 4),
+        ("small-block", small, prompt, 2 * block),
+        ("fast-dllm-v2", v2, prompt, 2 * block),
+        ("fast-dllm-v2, a prompt of one block", v2, whole, block),
+    ):  # fmt: skip
+        yield Question(label, "generated", "diffuse", (words, count, options))
+
+
+def _reached(golden: Subject, prompt: list[int], block: int, seen: list[np.ndarray]) -> float:
+    """A threshold that is one of this model's probabilities, and for which reaching it makes another text."""
+    wrong = replace(golden, decoding={"inclusive": True})
+    values = sorted({float(p) for row in seen for p in row[1:]}, reverse=True)
+    for value in values:
+        options = {"decode": "iterative", "threshold": value}
+        if diffuse(golden, prompt, block, options) != diffuse(wrong, prompt, block, options):
+            return value
+    return values[0] if values else preset("iterative").rule.values[0]  # type: ignore[attr-defined]
+
+
+def _texts() -> Iterator[Question]:
+    for text in TEXTS:
+        yield Question(f"ids of {text!r}", "text", "encode", (text,))
+    yield Question("ids of a chat", "text", "chat", ("the 12",))
+    ids = tokenizer.witness_tokenizer().encode("a 😸 é")
+    yield Question("pieces of a text with an emoji", "text", "stream", (ids,))
+    yield Question("pieces of a text that ends within a character", "text", "stream", (ids[:-1],))

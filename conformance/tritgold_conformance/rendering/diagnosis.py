@@ -1,0 +1,79 @@
+"""A diagnosis on a terminal."""
+
+from rich.console import Console
+from rich.table import Table
+
+from tritgold_conformance.comparing.compare import place
+from tritgold_conformance.rendering.escaping import terminal
+from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
+
+_LISTED = 12  # names on a line of what could not be seen
+
+
+def render(found: Diagnosis, console: Console) -> None:
+    """Print the verdict, the faults with their distances, the first divergence, and what could not be seen."""
+    levels = terminal(", ".join(found.levels)) or "none"
+    console.print(f"[bold]{terminal(found.engine)}[/] on {terminal(found.model)}; levels: {levels}")
+    if found.first_divergence is not None:
+        _divergence(found.first_divergence, "First divergence", console)
+    for number, fault in enumerate(found.faults, start=1):
+        _named(number, fault, console)
+    for divergence in found.unexplained:
+        console.print("\n[bold red]None of the known faults[/] explains:")
+        _divergence(divergence, "  divergence", console)
+    if found.unexplained and found.ranking:
+        console.print(_ranking(found))
+    if not found.faults and not found.unexplained:
+        said = found.nothing if found.clean else f"{found.verdict.capitalize()}."
+        style = "yellow" if found.fails or not found.levels else "green"
+        console.print(f"\n[{style}]{terminal(said)}[/]", soft_wrap=True)
+    if found.could_not_see is not None:
+        _names("Known faults that this run could not have shown", found.could_not_see, console)
+    if found.no_place:
+        _names("Known faults that this model has no place for", found.no_place, console)
+
+
+def _divergence(d: Divergence, heading: str, console: Console) -> None:
+    where = [f"layer {d.layer}"] if d.layer is not None else []
+    where += [f"position {d.position}"] if d.position is not None else []
+    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
+        where += [f"worst at {place(d.name, d.comparison.worst)}"]  # heads and keys, flat, are no channel
+    else:
+        where += [f"channel {d.channel}"] if d.channel is not None else []
+    console.print(f"{heading}: [bold]{terminal(d.name)}[/] ({terminal(d.level)}; {', '.join(where) or 'as a whole'})")
+    if d.what:
+        console.print(f"  {terminal(d.what)}")
+    if d.comparison.golden is not None and d.comparison.engine is not None:
+        console.print(f"  worst: engine {d.comparison.engine:.9g}, golden {d.comparison.golden:.9g}")
+
+
+def _named(number: int, fault: Named, console: Console) -> None:
+    console.print(f"\n{number}. [bold red]{terminal(fault.fault)}[/]: {terminal(fault.summary)}")
+    without = f"{fault.golden:.2g}" if fault.golden >= 0 else "not comparable"
+    line = f"   With it the golden model is {_distance(fault.distance)} from the engine ({terminal(fault.level)}), "
+    line += f"without it {without}"
+    if fault.next_best is not None:
+        line += f"; the next best is {terminal(fault.next_best[0])}, {_distance(fault.next_best[1])} away"
+    console.print(line + ".", soft_wrap=True)
+    if fault.same:
+        console.print(f"   On this input the same as: {terminal(', '.join(fault.same))}", soft_wrap=True)
+    console.print(f"   tritgold faults show {terminal(fault.fault)}")
+
+
+def _distance(value: float) -> str:
+    return "0" if value <= 1e-8 else f"{value:.2g}"
+
+
+def _ranking(found: Diagnosis) -> Table:
+    table = Table(show_edge=False, title="nearest candidates, none near enough", title_justify="left")
+    table.add_column("fault")
+    table.add_column("distance", justify="right")
+    for ranked in found.ranking[:5]:
+        table.add_row(terminal(ranked.fault), "-" if ranked.distance is None else f"{ranked.distance:.2g}")
+    return table
+
+
+def _names(title: str, names: list[str], console: Console) -> None:
+    console.print(f"\n{title}: {len(names)}")
+    for first in range(0, len(names), _LISTED):
+        console.print(f"  {terminal(', '.join(names[first : first + _LISTED]))}", soft_wrap=True)

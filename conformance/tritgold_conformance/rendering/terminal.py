@@ -1,0 +1,189 @@
+"""A report on a terminal: rich tables, read by people. What machines read is the JSON."""
+
+import re
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tritgold_conformance.comparing.compare import Comparison, place
+from tritgold_conformance.comparing.free_running import FreeRunning
+from tritgold_conformance.contract.clock import RUNS
+from tritgold_conformance.rendering import diagnosis
+from tritgold_conformance.rendering.escaping import COMMAND, terminal
+from tritgold_conformance.rendering.wording import other_mode, verdict_words
+from tritgold_conformance.results.report import Problem, Report, Side, Xfail
+
+_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
+LEVEL_WORDS = {
+    "files": "packed bytes, read",
+    "operations": "each operation on golden inputs",
+    "vectors": "operations on telling inputs",
+    "statistics": "activation statistics",
+    "trace": "activations, free-running",
+    "logits": "logits of one prefill",
+    "continued": "logits of a prompt in pieces",
+    "steps": "logits token by token",
+    "text": "next token, likeliest tokens",
+}
+_VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
+_SHOWN_TIES = 10
+_SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
+
+
+def render(report: Report, console: Console) -> None:
+    """Print the verdict table, the first divergence, activation statistics and tokens/s."""
+    if report.problem is not None:
+        _not_judged(report, report.problem, console)
+        return
+    c = {key: terminal(str(value)) for key, value in report.config.items()}
+    console.print(
+        f"[bold]{terminal(report.engine.name)}[/] ({_versions(report.engine)}) against "
+        f"[bold]{terminal(report.reference.name)}[/], mode {terminal(report.mode)}"
+    )
+    model = f"{terminal(report.model)} ({terminal(report.model_hash[:12])})"
+    console.print(
+        f"model {model}: {c['layers']} layers, hidden {c['hidden']}, {c['heads']}/{c['kv_heads']} heads, "
+        f"vocabulary {c['vocab']}; {len(report.tokens)} tokens\n"
+    )
+    console.print(_levels(report))
+    if report.first_divergence is not None:
+        _divergence(report.first_divergence, console)
+        for line in failing_groups([c.name for c in report.operations if not c.passed]):
+            console.print(f"  failing: {terminal(line)}")
+    if report.statistics:
+        console.print("\nActivations, root mean square, engine / golden:")
+        console.print(_statistics(report))
+    if report.engine.speed is not None:
+        console.print(f"\nTokens per second, prefill of {report.engine.speed.tokens}, medians of {RUNS}:")
+        console.print(_speed(report))
+    if report.xfail is not None:
+        _xfail(report.xfail, console)
+    style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
+    said = f"{terminal(report.engine.name)}{': ' if report.verdict == 'nothing was checked' else ' '}"
+    said += _VERDICTS.get(report.verdict, verdict_words(report))
+    console.print(f"\n[{style}]{said}.[/]", soft_wrap=True)
+    if report.matches:
+        console.print(f"[bold]{terminal(other_mode(report))}[/]", soft_wrap=True)
+    if report.exit_code:
+        console.print(f"To see this alone: [bold]{terminal(report.reproduce, COMMAND)}[/]", soft_wrap=True)
+    if report.diagnosis is not None:
+        console.print("\nDiagnosis (tritgold diagnose says more)")
+        diagnosis.render(report.diagnosis, console)
+
+
+def _not_judged(report: Report, problem: Problem, console: Console) -> None:
+    said = f"{report.engine.name} {report.verdict}: {problem.message}"
+    console.print(f"[bold red]{terminal(said, COMMAND)}[/]", soft_wrap=True)
+    console.print(f"The same again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
+
+
+def _xfail(xfail: Xfail, console: Console) -> None:
+    fails = sum(entry.state == "fails" for entry in xfail.entries)
+    console.print(f"\nKnown failures, {terminal(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
+    for entry in xfail.stale:
+        console.print(f"  [bold red]stale[/], line {entry.line}: {terminal(entry.pattern)} {entry.state}; take it out")
+    for entry in xfail.entries:
+        if entry.state == "not assessed":
+            console.print(f"  line {entry.line}: {terminal(entry.pattern)} was [yellow]not assessed[/]")
+
+
+def _versions(side: Side) -> str:
+    return terminal(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
+
+
+def _levels(report: Report) -> Table:
+    table = Table(show_edge=False)
+    for column in ("level", "status", "compared", "failed", "not assessed", "measured"):
+        table.add_column(column, justify="right" if column in ("compared", "failed", "not assessed") else "left")
+    for name, level in report.levels.items():
+        counts = (str(level.compared), str(level.failed), str(level.not_assessed))
+        status = Text(level.status, style=_STYLES[level.status])
+        table.add_row(LEVEL_WORDS[name], status, *counts, terminal(level.note))
+    return table
+
+
+def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
+    console.print(f"\n[bold red]{heading}: {terminal(first.name)}[/]: {terminal(first.what)}")
+    if first.worst and first.engine is not None and first.golden is not None:
+        where = terminal(place(first.name, first.worst))
+        console.print(f"  worst at {where}: engine {first.engine:.9g}, golden {first.golden:.9g}")
+    console.print(f"  allowed: {terminal(first.why)}")
+
+
+def _statistics(report: Report) -> Table:
+    table = Table(show_edge=False)
+    table.add_column("layer", justify="right")
+    for what in _SHOWN_STATISTICS:
+        table.add_column(what, justify="right")
+    table.add_column("zeros in ffn_act", justify="right")
+    numbers = (re.match(r"layers\.(\d{1,9})\.", name) for name in report.statistics)
+    for layer in sorted({int(found[1]) for found in numbers if found}):
+        cells = [_pair(report, f"layers.{layer}.{what}", "rms", ".4g") for what in _SHOWN_STATISTICS]
+        table.add_row(str(layer), *cells, _pair(report, f"layers.{layer}.ffn_act", "zeros", ".1%"))
+    return table
+
+
+def _pair(report: Report, name: str, moment: str, form: str) -> str:
+    """Engine / golden."""
+    if (pair := report.statistics.get(name)) is None:
+        return "-"
+    values = [(getattr(side, moment), side.finite) for side in (pair["engine"], pair["golden"])]
+    return " / ".join(f"{v:{form}}" if v is not None else "-" if finite == 1 else "non-finite" for v, finite in values)
+
+
+def _speed(report: Report) -> Table:
+    table = Table(show_edge=False)
+    for column in ("", "prefill", "decode"):
+        table.add_column(column, justify="right" if column else "left")
+    for side in (report.engine, report.reference):
+        if side.speed is not None:
+            rates = (side.speed.prefill, side.speed.decode)
+            clock = CLOCKS.get(side.speed.clock, "")
+            table.add_row(terminal(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
+    return table
+
+
+def render_comparison(outcome: FreeRunning, verdict: str, console: Console) -> None:
+    """Print the outcome of ``tritgold compare``."""
+    console.print(f"{len(outcome.compared)} arrays compared, {len(outcome.missing)} missing or not reached")
+    for tie in outcome.ties[:_SHOWN_TIES]:
+        where = f"position {tie.position}, channel {tie.channel}"
+        console.print(f"  broken tie: {tie.name}, {where}: x * s lies {tie.from_tie:.2g} from a tie")
+    if len(outcome.ties) > _SHOWN_TIES:
+        console.print(f"  and {len(outcome.ties) - _SHOWN_TIES} more")
+    if outcome.blind.any():
+        blind = ", ".join(str(p) for p in outcome.blind.nonzero()[0])
+        console.print(f"not judged to the end, behind a broken tie: positions {blind} (--model follows ties)")
+    if outcome.divergence is not None:
+        _divergence(outcome.divergence, console)
+    elif outcome.compared:
+        console.print(f"float noise at most {outcome.worst:.1e} of the token's largest value")
+    style = {"agree": "bold green", "diverge": "bold red"}.get(verdict, "bold yellow")
+    console.print(Text(f"\nThe traces {verdict}." if verdict in ("agree", "diverge") else f"\n{verdict}.", style=style))
+
+
+def render_comparisons(outcomes: list[Comparison | str], console: Console) -> None:
+    """Print the comparisons of one operation."""
+    for outcome in outcomes:
+        if isinstance(outcome, str):
+            console.print(f"{outcome}: [yellow]not assessed[/]: the engine does not give it")
+        elif not outcome.passed:
+            _divergence(outcome, console, "Fails")
+        else:
+            off = "" if outcome.excess is None else f", at most {outcome.excess:.2g} of what is allowed"
+            console.print(f"{outcome.name}: [green]{outcome.outcome}[/], {outcome.compared} compared{off}")
+
+
+def failing_groups(names: list[str]) -> list[str]:
+    """Names of outputs, those of all layers on one line: a rule is easier to read than its instances.
+
+    >>> failing_groups(["layers.0.q.out", "layers.1.q.out", "logits"])
+    ['q.out (layers 0, 1)', 'logits']
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d{1,9}\.", name) else ("", "", name)
+        groups.setdefault(what, []).append(layer)
+    return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

@@ -1,0 +1,100 @@
+"""What more than one report says: words, and what is left out."""
+
+import math
+
+from tritgold_conformance.comparing.compare import place
+from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.rendering.escaping import clean, number
+from tritgold_conformance.results.cases import Case
+from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
+from tritgold_conformance.results.report import Level, Report, Status
+
+# Levels of which another one says more.
+WEAKER = {"text": "logits", "statistics": "trace"}
+# A sign beside each word: a report is read in grey, too.
+MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
+
+
+def counted(report: Report) -> dict[str, Level]:
+    """The levels that a full judgement has: those of WEAKER only where they were assessed, or the better one was not.
+
+    ``files`` is about a reader of packed bytes, and counts where the engine has one to be asked.
+    """
+
+    def assessed(key: str) -> bool:
+        return key in report.levels and report.levels[key].status != "not assessed"
+
+    left_out = {key for key, better in WEAKER.items() if not assessed(key) and assessed(better)}
+    left_out |= {"files"} if not assessed("files") else set()
+    return {key: level for key, level in report.levels.items() if key not in left_out}
+
+
+def verdict_words(report: Report) -> str:
+    """The verdict, and of how much it is one where levels that a full judgement has were not assessed."""
+    levels = counted(report)
+    absent = [key for key, level in levels.items() if level.status == "not assessed"]
+    if report.verdict != "conforms" or not absent:
+        return report.verdict
+    passed = len(levels) - len(absent)
+    return f"conforms at {passed} level{'s' if passed > 1 else ''}; not assessed: {', '.join(absent)}"
+
+
+def other_mode(report: Report) -> str:
+    """What to say where the engine follows another arithmetic; empty where it does not."""
+    if not report.matches:
+        return ""
+    option = f"--mode {report.matches.partition('/')[0]}"
+    return f"It matches mode {report.matches}, not {report.mode}, by which it was judged: {option}"
+
+
+def speeds(report: Report) -> list[tuple[str, Speed]]:
+    """Name and speed of the sides that were timed."""
+    sides = (report.engine.name, report.engine.speed), (f"{report.reference.name} (golden)", report.reference.speed)
+    return [(name, speed) for name, speed in sides if speed is not None]
+
+
+def details(case: Case) -> list[str]:
+    """Lines that say more of a failure than its message."""
+    c = case.comparison
+    lines = [clean(case.message)]
+    if c is not None and c.worst:
+        lines.append(f"worst at {place(c.name, c.worst)}: engine {c.engine!r}, golden {c.golden!r}")
+    if c is not None and c.why:
+        lines.append(f"allowed: {clean(c.why)}")
+    return lines
+
+
+def diagnosis_lines(found: Diagnosis) -> list[str]:
+    """The faults, what they do not explain, and the nearest candidates; plain text."""
+    lines = []
+    if found.first_divergence is not None:
+        lines.append(f"first divergence: {_divergence(found.first_divergence)}")
+    for fault in found.faults:
+        line = f"{fault.fault}: {fault.summary.rstrip('.')}; with it the golden model is"
+        line += f" {_distance(fault.distance)} from the engine"
+        line += f" ({fault.level}), without it {_distance(fault.golden)}"
+        if fault.next_best is not None:
+            line += f"; the next best is {fault.next_best[0]}, {_distance(fault.next_best[1])} away"
+        lines.append(line + (f"; on this input the same as {', '.join(fault.same)}" if fault.same else ""))
+    lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
+    lines += [found.nothing] if found.clean else []
+    if found.unexplained and found.ranking:
+        near = (f"{r.fault} ({number(r.distance, 2)})" for r in found.ranking[:5])
+        lines.append(f"nearest candidates, none near enough: {', '.join(near)}")
+    return lines
+
+
+def _divergence(d: Divergence) -> str:
+    places = (("layer", d.layer), ("position", d.position), ("channel", d.channel))
+    where = [f"{what} {at}" for what, at in places if at is not None]
+    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
+        flat = f"channel {d.channel}"  # heads and keys together are none
+        where = [*(w for w in where if w != flat), f"worst at {place(d.name, d.comparison.worst)}"]
+    return f"{d.name} ({d.level}; {', '.join(where) or 'as a whole'})" + (f": {d.what}" if d.what else "")
+
+
+def _distance(value: float) -> str:
+    """-1 stands for what cannot be compared."""
+    if value < 0 or not math.isfinite(value):
+        return "not comparable"
+    return "0" if value <= 1e-8 else f"{value:.2g}"

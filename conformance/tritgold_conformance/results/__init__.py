@@ -1,0 +1,1 @@
+"""The report and the diagnosis as data, and what a report consists of."""

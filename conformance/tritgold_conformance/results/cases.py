@@ -1,0 +1,131 @@
+"""A report as a list of cases: what JUnit counts, xfail files name, and a failure's command shows alone."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.results.patterns import matches
+from tritgold_conformance.results.report import Level, Report, Status
+
+
+@dataclass(frozen=True)
+class Case:
+    """One verdict. name: the output, with its vector's label; empty for a level that is one case.
+
+    status: ``known failures`` where it fails and the xfail file lists it, for the ``reason`` given there. message: why
+    it fails or was not assessed.
+    """
+
+    level: str
+    name: str
+    status: Status
+    message: str = ""
+    reason: str = ""
+    comparison: Comparison | None = None
+
+    @property
+    def id(self) -> str:
+        """What an xfail file calls it: ``logits``, ``operations:layers.0.q.out``."""
+        return f"{self.level}:{self.name}" if self.name else self.level
+
+    @property
+    def failing(self) -> bool:
+        """Known or not."""
+        return self.status in ("failed", "known failures")
+
+
+def cases(report: Report) -> list[Case]:
+    """Every case, level by level, those of a level in execution order and behind them what was not assessed.
+
+    Operations, vectors and the trace have one for each output; logits, continued, steps and text are one each.
+    """
+    return [_known(case, report) for name, level in report.levels.items() for case in _of_level(name, level, report)]
+
+
+def failures(report: Report) -> list[Case]:
+    """The cases that fail and are in no xfail file."""
+    return [case for case in cases(report) if case.status == "failed"]
+
+
+def command(report: Report, case: Case) -> str:
+    """What to paste to see the case: the operation alone, or the same judgement again."""
+    if case.level != "operations" or not case.name:
+        return report.repeat
+    before, ids, after = report.repeat.rpartition(" --ids ")  # the longest word stays the last
+    return f"{before} --only {shlex.quote(case.name)}{ids}{after}"
+
+
+def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
+    """Cases by level and what stands behind the layer: ("operations: q.out (layers 0-1)", cases)."""
+    groups: dict[tuple[str, str], list[Case]] = {}
+    for case in failing:
+        what = re.sub(r"^layers\.\d{1,9}\.", "", case.name)
+        groups.setdefault((case.level, what), []).append(case)
+    named = []
+    for (level, what), same in groups.items():
+        layers = _ranges([case.name.split(".")[1] for case in same if case.name != what])
+        rule = f"{level}: {what}" if what else level
+        named.append((f"{rule} (layer{'s' if len(same) > 1 else ''} {layers})" if layers else rule, same))
+    return named
+
+
+def _ranges(numbers: list[str]) -> str:
+    """Runs of numbers as what they are.
+
+    >>> _ranges(["0", "1", "2", "5", "7", "8"])
+    '0-2, 5, 7-8'
+    """
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _of_level(name: str, level: Level, report: Report) -> Iterator[Case]:
+    if name in ("operations", "vectors", "trace"):
+        yield from _outputs(name, report)
+        yield from (Case(name, absent, "not assessed", _why_absent(name, absent, report)) for absent in level.absent)
+        if not level.compared and not level.absent:
+            yield Case(name, "", level.status, level.note)
+        return
+    status: Status = "failed" if level.status == "known failures" else level.status
+    yield Case(name, "", status, "" if status == "passed" else level.note)
+
+
+def _outputs(level: str, report: Report) -> Iterator[Case]:
+    if level != "trace":
+        judged = [c for c in report.operations if c.name.endswith("]") == (level == "vectors")]
+    elif report.free_run is not None:
+        wrong = report.free_run.divergence
+        passed = (Comparison(name, "within", 0) for name in report.free_run.compared)
+        judged = [wrong if wrong is not None and wrong.name == c.name else c for c in passed]
+    else:
+        judged = []
+    for comparison in judged:
+        if comparison.passed:
+            yield Case(level, comparison.name, "passed")
+        else:
+            yield Case(level, comparison.name, "failed", comparison.what, comparison=comparison)
+
+
+def _why_absent(level: str, name: str, report: Report) -> str:
+    run = report.free_run
+    if level != "trace" or run is None or name not in run.errors.outputs:
+        return "the engine does not give it"
+    if run.divergence is not None:
+        return f"behind the first divergence, {run.divergence.name}"
+    return "behind a broken tie that cannot be told from a bug"
+
+
+def _known(case: Case, report: Report) -> Case:
+    if case.status != "failed" or report.xfail is None:
+        return case
+    for entry in report.xfail.entries:
+        if matches(entry.pattern, case.id):
+            return Case(case.level, case.name, "known failures", case.message, entry.reason, case.comparison)
+    return case

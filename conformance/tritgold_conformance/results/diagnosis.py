@@ -1,0 +1,117 @@
+"""The answer of a diagnosis, as data."""
+
+from typing import Literal
+
+import msgspec
+
+from tritgold_conformance.comparing.compare import Comparison
+
+SCHEMA = "tritgold.diagnosis/1"
+Verdict = Literal[
+    "nothing to explain", "nothing found", "named", "named in part", "none of the known faults", "nothing was checked"
+]  # fmt: skip
+EXIT_CODES: dict[Verdict, int] = {
+    "nothing to explain": 0, "nothing found": 0, "named": 1, "named in part": 1, "none of the known faults": 1,
+    "nothing was checked": 5,
+}  # fmt: skip
+
+
+class Divergence(msgspec.Struct, kw_only=True):
+    """Where an engine first leaves the golden model.
+
+    name: of the output, with its vector's label. position, channel: the first element that fails, position first;
+    channel counts what lies behind the position, flat. None where nothing could be compared. what: the class of it.
+    """
+
+    name: str
+    level: str
+    operation: str
+    layer: int | None
+    position: int | None
+    channel: int | None
+    comparison: Comparison
+    what: str
+
+
+class Named(msgspec.Struct, kw_only=True):
+    """A fault that was found. distance: from the engine to the golden model with it. golden: without it.
+
+    same: faults that say exactly the same on this input. next_best: the nearest other one and its distance.
+    """
+
+    fault: str
+    summary: str
+    level: str
+    at: str
+    distance: float
+    golden: float
+    same: list[str] = []
+    next_best: tuple[str, float] | None = None
+
+
+class Ranked(msgspec.Struct, kw_only=True):
+    """A candidate. distance: at the first divergence, or of the whole level. explains: it is near enough."""
+
+    fault: str
+    distance: float | None
+    explains: bool
+
+
+class Diagnosis(msgspec.Struct, kw_only=True):
+    """What ``tritgold diagnose --json`` prints.
+
+    levels: that the engine gave. faults: found, in execution order; each is repaired before the next is looked for.
+    unexplained: divergences that no known fault explains. ranking: the nearest candidates for the first divergence.
+    could_not_see: faults that this run would not have shown; no_place: faults that this model has no place for. None
+    where it was not asked. within: what was passed over because broken ties could have made it: a diagnosis is told of
+    fewer ties than the judge. fails: the judge says that the engine does not conform.
+    """
+
+    schema: str = SCHEMA
+    verdict: Verdict
+    engine: str
+    model: str
+    model_hash: str
+    tokens: list[int]
+    levels: list[str]
+    first_divergence: Divergence | None
+    faults: list[Named]
+    unexplained: list[Divergence]
+    ranking: list[Ranked]
+    could_not_see: list[str] | None = None
+    no_place: list[str] | None = None
+    within: list[str] = []
+    fails: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing to explain or nothing found, 1 a fault, known or not, or the judge's no, 5 nothing was checked."""
+        return EXIT_CODES[self.verdict] or int(self.fails)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was found that is farther off than broken ties explain."""
+        return self.verdict in ("nothing to explain", "nothing found")
+
+    @property
+    def nothing(self) -> str:
+        """The sentence of a clean one."""
+        if self.verdict == "nothing to explain":
+            return "Nothing to explain."
+        said = f"Nothing found beyond {'; '.join(self.within) or 'what a diagnosis allows'}."
+        return said + (
+            " The judge knows more of ties, and its verdict stands: it does not conform." if self.fails else ""
+        )
+
+
+def failing(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis of an engine that the judge says does not conform: then there is something to explain."""
+    diagnosis.fails = True
+    if diagnosis.verdict == "nothing to explain":
+        diagnosis.verdict = "nothing found"
+    return diagnosis
+
+
+def to_json(diagnosis: Diagnosis) -> bytes:
+    """One JSON object. Infinite distances, which JSON has not, are null."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1)

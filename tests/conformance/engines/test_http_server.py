@@ -1,0 +1,491 @@
+"""Servers as engines: right ones in two dialects, wrong ones, and those that misbehave."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold.errors import EngineError
+from tritgold.golden import embedded_model
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold_conformance.cli import main
+from tritgold_conformance.comparing.ties import distance_from_tie, other_codes
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.load import load_engine
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.judging.judge import judge
+from tritgold_conformance.results.report import Report
+
+SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
+COUNT = 9
+Rows = np.ndarray
+Answer = Callable[[list[int], int], Any]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small")
+    write_seeded_model(folder, SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def golden(model: Path) -> GoldenRun:
+    return GoldenRun.of(open_checkpoint(model), judging_tokens(COUNT, 259, seed=3))
+
+
+@contextmanager
+def server(handle: Callable[["Handler", dict[str, Any]], None]) -> Iterator[str]:
+    """A server on this machine that answers POST by ``handle(request, body)``; its address."""
+    made = type("Made", (Handler,), {"handle_body": staticmethod(handle)})
+    with ThreadingHTTPServer(("127.0.0.1", 0), made) as running:
+        running.daemon_threads = True
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{running.server_address[1]}"
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    handle_body: Callable[["Handler", dict[str, Any]], None]
+
+    def do_GET(self) -> None:
+        self.send(json.dumps({"data": [{"id": "small"}]}) if self.path == "/v1/models" else "", 200)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            type(self).handle_body(self, body)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the judge has hung up
+
+    def send(self, text: str | bytes, status: int = 200) -> None:
+        raw = text if isinstance(text, bytes) else text.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_: Any) -> None:
+        """Not to stderr."""
+
+
+def log_probabilities(logits: Rows) -> Rows:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def llama_cpp(row: Rows, count: int, token: int | None = None) -> dict[str, Any]:
+    """As llama.cpp's server answers."""
+    best = np.argsort(-row, kind="stable")[:count].tolist()
+    shown = [{"id": i, "token": f"t{i}", "logprob": float(row[i])} for i in best]
+    written = {"id": best[0] if token is None else token, "token": "t", "logprob": 0.0, "top_logprobs": shown}
+    return {"choices": [{"text": "t", "logprobs": {"content": [written]}}]}
+
+
+def vllm(row: Rows, count: int) -> dict[str, Any]:
+    """As vLLM answers where token ids are asked for."""
+    best = np.argsort(-row, kind="stable")[:count].tolist()
+    shown = {f"token_id:{i}": float(row[i]) for i in best}
+    return {"choices": [{"text": "t", "logprobs": {"tokens": [f"token_id:{best[0]}"], "top_logprobs": [shown]}}]}
+
+
+def judged(golden: GoldenRun, model: Path, answer: Answer, query: str = "") -> Report:
+    """answer(prompt, count) -> what the server says, an object or text."""
+
+    def handle(request: Handler, body: dict[str, Any]) -> None:
+        assert request.path == "/v1/completions"
+        assert (body["max_tokens"], body["temperature"], body["model"]) == (1, 0, "small")
+        said = answer(body["prompt"], body["logprobs"])
+        request.send(said if isinstance(said, str | bytes) else json.dumps(said))
+
+    with server(handle) as address:
+        engine = load_engine(address + query, model, golden.checkpoint, COUNT, 20)
+        return judge(golden, engine, "small", with_speed=False)
+
+
+def rows_of(golden: GoldenRun, change: Callable[[Rows], Rows] = lambda rows: rows) -> Callable[[list[int]], Rows]:
+    """The golden log-probabilities behind a prompt, changed."""
+    rows = change(log_probabilities(golden.logits))
+    return lambda prompt: rows[len(prompt) - 1] if prompt == golden.tokens[: len(prompt)] else rows[0] * np.nan
+
+
+@pytest.mark.parametrize("dialect", [llama_cpp, vllm])
+def test_a_right_server_conforms_as_far_as_it_can_be_seen(golden: GoldenRun, model: Path, dialect: Any) -> None:
+    row = rows_of(golden)
+    report = judged(golden, model, lambda prompt, count: dialect(row(prompt), count))
+    assert report.exit_code == 0
+    assert {name for name, level in report.levels.items() if level.status == "passed"} == {"text"}
+    assert {level.status for name, level in report.levels.items() if name != "text"} == {"not assessed"}
+    assert report.levels["text"].compared == COUNT
+    assert f"greedy token equal at {COUNT} of {COUNT}; the 20 log-probabilities" in report.levels["text"].note
+    assert report.engine.versions["model"] == "small"
+
+
+def test_how_many_are_shown_can_be_said(golden: GoldenRun, model: Path) -> None:
+    row = rows_of(golden)
+    report = judged(golden, model, lambda prompt, count: llama_cpp(row(prompt), count), query="?logprobs=5")
+    assert report.text is not None
+    assert {position.shown for position in report.text.positions} == {5}
+
+
+SECONDS_A_TOKEN = 2e-3
+
+
+@pytest.mark.parametrize("says_usage", [True, False])
+def test_its_speed_is_measured_by_the_judge_s_clock(golden: GoldenRun, model: Path, says_usage: bool) -> None:
+    """A server that sleeps for each token read that is new to it, and for each one written."""
+    row, seen = rows_of(golden), set[tuple[int, ...]]()
+
+    def handle(request: Handler, body: dict[str, Any]) -> None:
+        prompt, count = body["prompt"], body["max_tokens"]
+        known = max((n for n in range(len(prompt) + 1) if tuple(prompt[:n]) in seen), default=0)
+        seen.update(tuple(prompt[:n]) for n in range(1, len(prompt) + 1))
+        time.sleep(SECONDS_A_TOKEN * (len(prompt) - known + count - 1))
+        said = llama_cpp(row(prompt), 20) if "logprobs" in body else {"choices": [{"text": "t"}]}
+        request.send(json.dumps(said | ({"usage": {"completion_tokens": count}} if says_usage else {})))
+
+    with server(handle) as address:
+        report = judge(golden, load_engine(address, model, golden.checkpoint, COUNT, 20), "small")
+    speed = report.engine.speed
+    assert speed is not None
+    assert (speed.tokens, speed.clock, report.exit_code) == (COUNT, "judge", 0)
+    assert speed.prefill is not None
+    assert speed.prefill <= 1 / SECONDS_A_TOKEN, "no cache may answer"
+    assert (speed.decode is not None) == says_usage
+    if speed.decode is not None:
+        assert speed.decode < 1.2 / SECONDS_A_TOKEN, "the time to read the prompt and to answer is taken off"
+
+
+WRONG: dict[str, tuple[Callable[[Rows], Rows], str]] = {
+    "temperature": (lambda rows: rows * 1.001, "log-probability of token"),
+    "another row": (lambda rows: np.roll(rows, 1, axis=0), "9 of 9 positions"),
+    "one position": (lambda rows: rows + np.eye(COUNT)[:, [4]] * 1e-2, "1 of 9 positions, first 4: log-prob"),
+    "not a number": (lambda rows: np.where(np.eye(COUNT, 259, 2) > 0, np.nan, rows), "non-finite"),
+    "infinity": (lambda rows: np.where(rows == rows.max(), np.inf, rows), "non-finite"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_server_does_not_conform(golden: GoldenRun, model: Path, fault: str) -> None:
+    change, says = WRONG[fault]
+    row = rows_of(golden, change)
+    report = judged(golden, model, lambda prompt, count: llama_cpp(row(prompt), 259))
+    assert report.exit_code == 1
+    assert says in report.levels["text"].note
+
+
+def test_a_likely_token_that_is_left_out_is_missed(golden: GoldenRun, model: Path) -> None:
+    """Each number that it shows is right; the second likeliest is not among them."""
+    row = rows_of(golden)
+
+    def answer(prompt: list[int], count: int) -> Any:
+        said = llama_cpp(row(prompt), count)
+        del said["choices"][0]["logprobs"]["content"][0]["top_logprobs"][1]
+        return said
+
+    report = judged(golden, model, answer)
+    assert report.exit_code == 1
+    assert "is not shown, though" in report.levels["text"].note
+
+
+def test_another_token_than_the_likeliest_is_wrong(golden: GoldenRun, model: Path) -> None:
+    row = rows_of(golden)
+    report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=int(np.argsort(row(p))[-2])))
+    assert report.exit_code == 1
+    assert "writes token" in report.levels["text"].note
+
+
+def test_a_token_outside_the_vocabulary_is_wrong(golden: GoldenRun, model: Path) -> None:
+    row = rows_of(golden)
+    report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=259))
+    assert report.exit_code == 1
+    assert "token 259 is outside the vocabulary" in report.levels["text"].note
+
+
+def test_positions_without_log_probabilities_are_counted(golden: GoldenRun, model: Path) -> None:
+    """llama.cpp shows none where the token is a part of a character."""
+    row = rows_of(golden)
+    nothing = {"choices": [{"text": "", "logprobs": None}]}
+    report = judged(golden, model, lambda p, n: llama_cpp(row(p), n) if len(p) % 2 else nothing)
+    assert (report.exit_code, report.levels["text"].compared, report.levels["text"].not_assessed) == (0, 5, 4)
+    report = judged(golden, model, lambda p, n: nothing)
+    assert (report.exit_code, report.levels["text"].status) == (5, "not assessed")
+
+
+HOSTILE: dict[str, tuple[Any, str, str]] = {
+    "nothing": ("", "engine-output", "no JSON"),
+    "garbage": ("{'choices'", "engine-output", "no JSON"),
+    "binary": (b"\xff\xfe", "engine-output", "no JSON"),
+    "deep": ("[" * 100_000, "engine-output", "no JSON"),
+    "a list": ([], "engine-output", "no choices"),
+    "no choices": ({"choices": []}, "engine-output", "no choices"),
+    "text alone": (
+        {"choices": [{"logprobs": {"tokens": ["a"], "top_logprobs": [{"a": -1}]}}]},
+        "engine-output",
+        "named by their text",
+    ),
+    "no ids": (
+        {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 0, "top_logprobs": []}]}}]},
+        "engine-output",
+        "unknown form",
+    ),
+    "odd ids": (
+        {"choices": [{"logprobs": {"content": [{"id": True, "top_logprobs": []}]}}]},
+        "engine-output",
+        "unknown form",
+    ),
+    "twice": (
+        {"choices": [{"logprobs": {"content": [{"id": 1, "top_logprobs": [{"id": 1, "logprob": -1}] * 2}]}}]},
+        "engine-output",
+        "shown twice",
+    ),
+    "no number": (
+        {"choices": [{"logprobs": {"content": [{"id": 1, "top_logprobs": [{"id": 1, "logprob": "-1"}]}]}}]},
+        "engine-output",
+        "without a number",
+    ),
+    "huge": (" " * (1 << 22), "engine-output-size", "answers too much"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_an_answer_that_is_none_is_not_judged(golden: GoldenRun, model: Path, case: str) -> None:
+    said, kind, says = HOSTILE[case]
+    with pytest.raises(EngineError) as refused:
+        judged(golden, model, lambda prompt, count: said)
+    assert refused.value.kind == kind
+    assert says in str(refused.value)
+
+
+def refused_with(golden: GoldenRun, model: Path, handle: Callable[[Handler, dict[str, Any]], None]) -> EngineError:
+    with server(handle) as address:
+        engine = load_engine(address, model, golden.checkpoint, COUNT, 1)
+        start = time.monotonic()
+        with pytest.raises(EngineError) as refused:
+            judge(golden, engine, "small")
+        assert time.monotonic() - start < 2.5
+    return refused.value
+
+
+def test_a_status_is_said(golden: GoldenRun, model: Path) -> None:
+    error = refused_with(golden, model, lambda r, _: r.send("no \x1b[2J such model", 404))
+    assert error.kind == "engine-http"
+    assert r"status 404: no \x1b[2J such model" in str(error)
+
+
+def test_a_redirect_is_not_followed(golden: GoldenRun, model: Path) -> None:
+    def away(request: Handler, _: dict[str, Any]) -> None:
+        request.send_response(307)
+        request.send_header("Location", "http://127.0.0.1:9/")
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    assert "status 307" in str(refused_with(golden, model, away))
+
+
+def test_a_slow_server_is_late(golden: GoldenRun, model: Path) -> None:
+    assert refused_with(golden, model, lambda *_: time.sleep(3)).kind == "engine-timeout"
+
+
+def drips(in_header: bool) -> Callable[[Handler, dict[str, Any]], None]:
+    """A byte every tenth of a second: no single read is late."""
+
+    def handle(request: Handler, _: dict[str, Any]) -> None:
+        if not in_header:
+            request.send_response(200)
+            request.send_header("Content-Length", "1000")
+            request.end_headers()
+        for _byte in range(30):
+            request.wfile.write(b"H")
+            request.wfile.flush()
+            time.sleep(0.1)
+
+    return handle
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_a_server_that_drips_is_late(golden: GoldenRun, model: Path, in_header: bool) -> None:
+    assert refused_with(golden, model, drips(in_header)).kind == "engine-timeout"
+
+
+def test_an_endless_answer_is_cut(golden: GoldenRun, model: Path) -> None:
+    def handle(request: Handler, _: dict[str, Any]) -> None:
+        request.send_response(200)
+        request.end_headers()
+        for _block in range(1 << 14):
+            request.wfile.write(b" " * (1 << 16))
+
+    assert refused_with(golden, model, handle).kind == "engine-output-size"
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [("-1", "engine-output-size"), ("-5", "engine-output-size"), ("x", "engine-http")]
+)
+def test_a_chunk_of_an_impossible_size_is_cut(golden: GoldenRun, model: Path, size: str, kind: str) -> None:
+    """Python's own ``read`` takes all that comes for a chunk of -1 bytes, and raises ValueError for -5."""
+    sent = [0]
+
+    def handle(request: Handler, _: dict[str, Any]) -> None:
+        request.wfile.write(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n".encode())
+        for _block in range(1 << 12):
+            request.wfile.write(b" " * (1 << 16))
+            sent[0] += 1 << 16
+
+    assert refused_with(golden, model, handle).kind == kind
+    assert sent[0] < 1 << 25
+
+
+def test_what_is_no_http_is_said(golden: GoldenRun, model: Path) -> None:
+    def handle(request: Handler, _: dict[str, Any]) -> None:
+        request.wfile.write(b"\x00\x01 no http\r\n\r\n")
+
+    assert refused_with(golden, model, handle).kind == "engine-http"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:1",
+        "http://",
+        "http:127.0.0.1",
+        "http://127.0.0.1:none",
+        "http://127.0.0.1:99999",
+        "http://user:secret@127.0.0.1:1",
+        "http://127.0.0.1:1?logprobs=0",
+        "http://127.0.0.1:1?logprobs=many",
+        "http://127.0.0.1:1?other=1",
+        "http://127.0.0.1:1?odd",
+        "http://[::1",
+    ],
+)
+def test_a_url_that_is_none_is_refused(golden: GoldenRun, model: Path, url: str) -> None:
+    with pytest.raises(EngineError) as refused:
+        load_engine(url, model, golden.checkpoint, COUNT)
+    assert refused.value.kind == "engine-unknown"
+
+
+def test_nobody_there_is_exit_code_3(model: Path) -> None:
+    with server(lambda *_: None) as address:
+        gone = address
+    words = ["check", "--engine", gone, "--model", str(model), "--tokens", "3", "--json"]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, json.loads(result.stdout)["kind"]) == (3, "engine-http")
+
+
+def test_greedy_alone_passes_and_fails(golden: GoldenRun) -> None:
+    """No log-probabilities: held to what broken ties may exchange, and the note says that none were given."""
+
+    class Greedy:
+        def __init__(self, tokens: list[int]) -> None:
+            self.tokens = tokens
+
+        def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+            return self.tokens[len(tokens) - 1], {}
+
+    right = np.argmax(golden.logits, axis=1).tolist()
+    report = judge(golden, EngineUnderTest(Greedy(right)), "small")
+    assert report.exit_code == 0
+    assert "no log-probabilities were given" in report.levels["text"].note
+    report = judge(golden, EngineUnderTest(Greedy([*right[:-1], int(np.argmin(golden.logits[-1]))])), "small")
+    assert (report.exit_code, report.levels["text"].failed) == (1, 1)
+
+
+def test_two_tokens_as_likely_may_be_exchanged(golden: GoldenRun) -> None:
+    """Their log-probabilities differ by less than float noise."""
+    rows = log_probabilities(golden.logits)
+    order = np.argsort(-rows[0])
+    logits = golden.logits.copy()
+    logits[0, order[1]] = logits[0, order[0]] - np.float32(1e-6)
+    arrays = {**golden.trace.arrays, "logits": logits}
+    twin = GoldenRun(golden.checkpoint, golden.tokens, golden.trace.__class__(arrays=arrays))
+    rows = log_probabilities(logits)
+
+    class Exchanged:
+        def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+            row = rows[len(tokens) - 1]
+            best = np.argsort(-row)[:5].tolist()
+            return int(order[1]) if len(tokens) == 1 else best[0], {i: float(row[i]) for i in best}
+
+    report = judge(twin, EngineUnderTest(Exchanged()), "small")
+    assert report.levels["text"].status == "passed"
+    assert "(1 near ties)" in report.levels["text"].note
+
+
+def breaks_ties(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every code near a tie goes to the other side, and no other."""
+    codes, scale = GOLDEN_ARITHMETIC.quantize(x)
+    others = other_codes(x, scale, codes)
+    return np.where(distance_from_tie(x, scale, codes, others) < 1e-4, others, codes).astype(np.int8), scale
+
+
+class Broken:
+    """Right, its codes at ties being others; ``shift`` moves its log-probabilities, ``shown`` is how many it shows."""
+
+    def __init__(self, golden: GoldenRun, shown: int, shift: float = 0.0) -> None:
+        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=breaks_ties)
+        engine = GoldenRun.of(golden.checkpoint, golden.tokens, arithmetic)
+        assert not np.array_equal(engine.logits, golden.logits), "this input has codes near a tie"
+        self.rows, self.shown = log_probabilities(engine.logits) + shift, shown
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        row = self.rows[len(tokens) - 1]
+        best = np.argsort(-row).tolist()
+        return best[0], {i: float(row[i]) for i in best[: self.shown]}
+
+
+def test_a_broken_tie_is_followed_from_the_likeliest_tokens_alone(golden: GoldenRun) -> None:
+    report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
+    assert report.levels["text"].status == "passed", report.levels["text"].note
+    assert "broken ties followed" in report.levels["text"].note
+
+
+def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
+    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritgold_conformance.comparing.next_tokens.SEARCHABLE", 0)
+    report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
+    assert report.levels["text"].status == "passed", report.levels["text"].note
+    assert "held to the golden model's own spread" in report.levels["text"].note
+    report = judge(golden, EngineUnderTest(Broken(golden, shown=10, shift=5.0)), "small")
+    assert report.levels["text"].failed == COUNT
+
+
+class ModestlyOff:
+    """All is right but the log-probability of one token of each row, the n-th likeliest: off by 0.35."""
+
+    def __init__(self, golden: GoldenRun, n: int) -> None:
+        self.rows, self.n = log_probabilities(golden.logits), n
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        row = self.rows[len(tokens) - 1]
+        best = np.argsort(-row).tolist()[:20]
+        return best[0], {i: float(row[i]) - (0.35 if i == best[self.n] else 0.0) for i in best}
+
+
+def test_a_spread_of_the_unlikely_says_nothing_of_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritgold_conformance.comparing.next_tokens.SEARCHABLE", 0)
+    with embedded_model("seeded") as path:
+        golden = GoldenRun.of(open_checkpoint(path), judging_tokens(12, 259, seed=3))
+    report = judge(golden, EngineUnderTest(ModestlyOff(golden, 19)), "seeded")
+    assert report.levels["text"].status == "passed", "a control: broken ties move it by more"
+    report = judge(golden, EngineUnderTest(ModestlyOff(golden, 0)), "seeded")
+    assert report.levels["text"].failed > 6, report.levels["text"].note
+
+
+def test_tokens_alone_may_be_those_behind_broken_ties(golden: GoldenRun) -> None:
+    assert judge(golden, EngineUnderTest(Broken(golden, shown=0)), "small").levels["text"].status == "passed"
