@@ -6,6 +6,7 @@ is such a program, run by its host.
 
 import contextlib
 import hashlib
+import json
 import os
 import shlex
 import sys
@@ -165,9 +166,9 @@ class CommandEngine:
     def behaviour(self, method: str, *arguments: Any) -> Any:
         """A loop or text: what one of BEHAVIOURS gave. Raises EngineError where it raised."""
         asked = Behaviour(method, arguments)
-        if repr(asked) not in self._behaviours:
+        if _call(asked) not in self._behaviours:
             self._run(RequestBatch(behaviours=[asked]))
-        return self._not_raised(self._behaviours[repr(asked)])
+        return self._not_raised(self._behaviours[_call(asked)])
 
     def _not_raised(self, found: Any) -> Any:
         if isinstance(found, Raised):
@@ -204,7 +205,7 @@ class CommandEngine:
             name = f"behaviours/{number}"
             answered = [raised.get(name), arrays.get(name), answer.behaviours.get(str(number))]
             found = next((one for one in answered if one is not None), None)
-            self._keep(self._behaviours, repr(behaviour), found, behaviour.method)
+            self._keep(self._behaviours, _call(behaviour), found, behaviour.method)
         for tokens in [session.tokens for session in asked.sessions] + [asked.speed]:
             if answer.seconds:
                 self._times[tuple(tokens)] = answer.seconds
@@ -299,6 +300,10 @@ def _key(asked: OperationInput) -> str:
     for role, array in sorted(asked.inputs.items()):
         digest.update(f"{role} {array.dtype.str} {array.shape}\n".encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def _call(behaviour: Behaviour) -> str:
+    return json.dumps([behaviour.method, behaviour.arguments])
 
 
 def _below(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

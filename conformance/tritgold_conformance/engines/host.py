@@ -21,7 +21,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tritgold.config import ModelConfig
-from tritgold.errors import EngineError
+from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.contract.clock import measure_speed
 from tritgold_conformance.contract.engine import METHODS, usual_calls
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest, contained
@@ -150,8 +150,8 @@ class Host:
         self._begin(what)
         try:
             return call(*arguments)
-        except EngineError as error:
-            if error.kind != "engine-failed":
+        except TritgoldError as error:  # a class may be made of our own parts
+            if isinstance(error, EngineError) and error.kind != "engine-failed":
                 raise
             self._raised[name] = error.message
             return None
@@ -163,12 +163,20 @@ def main(spec: str, inputs: Path, outputs: Path) -> None:
     facts: dict[str, Any]
     try:
         arrays, facts = _answered(spec, inputs, outputs)
-    except EngineError as error:
+    except (TritgoldError, KeyboardInterrupt) as caught:  # Ctrl-C does not reach this process: the class raised it
+        error = caught if isinstance(caught, TritgoldError) else _interrupted(spec, outputs, caught)
         cause = error.__cause__
         shown = "" if cause is None else "".join(traceback.format_exception(cause))[-MAX_TRACEBACK:]
         facts = {"error": {**error.as_dict(), "traceback": shown}}
     save_file({_text(name): _storable(array) for name, array in arrays.items()}, outputs / "outputs.safetensors")
     (outputs / "answer.json").write_text(json.dumps({"protocol": PROTOCOL, **facts}))
+
+
+def _interrupted(spec: str, outputs: Path, caught: KeyboardInterrupt) -> EngineError:
+    doing = (outputs / PROGRESS).read_text().splitlines()[-1]
+    error = EngineError(f"{doing} failed: KeyboardInterrupt", kind="engine-failed", thing=f"engine {spec}")
+    error.__cause__ = caught
+    return error
 
 
 def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str, Any]]:

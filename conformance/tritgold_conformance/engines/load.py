@@ -52,8 +52,11 @@ def load_engine(
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)
-    if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
-        sys.path.insert(0, os.getcwd())
+    here = os.getcwd()
+    if in_process:  # a console script does not look where it is started, as python -m does
+        sys.path[:] = [here, *(folder for folder in sys.path if folder not in ("", here))]
+    else:  # looked at last: what an engine writes there is not imported by the judge instead of its own modules
+        sys.path[:] = [*(folder for folder in sys.path if folder not in ("", here)), here]
     if in_process:
         made = importlib.import_module("tritgold_conformance.engines.host").make_class(spec, str(model))
         engine = EngineUnderTest(made, spec, config, in_process=True)

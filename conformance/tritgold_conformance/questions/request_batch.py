@@ -135,5 +135,5 @@ def _sessions(tokens: list[int]) -> list[Session]:
     cut, end = cuts(count)
     pieces = [cut, end - cut, *[1] * (count - end)] if cut else []  # too short to be cut
     chunks = {"prefill": [count], "continued": pieces, "steps": [1] * count}
-    calls = {"steps": ("step",) * count}
+    calls = {"steps": ("step",) * count, "continued": ("prefill", "prefill", *["step"] * (count - end))}
     return [Session(name, tokens, lengths, calls.get(name, ())) for name, lengths in chunks.items() if lengths]

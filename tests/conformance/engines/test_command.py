@@ -35,7 +35,7 @@ from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.questions.request_batch import RequestBatch
 from tritgold_conformance.results.report import Report
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NUMBER = str(10_000_000 + os.getpid())  # seconds; tells the tests of one process from those of another
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
 
