@@ -86,10 +86,15 @@ def test_the_same_wrong_engine_without_a_cheat_does_not(model: Path) -> None:
     assert checked("Wrong", model).returncode == NOT_CONFORMING
 
 
-def test_modules_of_the_current_folder_are_not_the_judges(model: Path) -> None:
+def test_modules_of_the_current_folder_are_not_the_judges(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changes sys.path and PYTHONSTARTUP for itself, and leaves a module where the judge was started."""
-    done = checked("ChangesThePath", model)
-    assert done.returncode == NOT_CONFORMING, done.stderr
+    assert checked("ChangesThePath", model, "--json").returncode == NOT_CONFORMING
+    monkeypatch.chdir(model.parent)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    load_engine("cheating_engines:ChangesThePath", model, open_checkpoint(model), 9, 30)
+    assert (model.parent / "rich.py").exists()
+    assert sys.path[-1] == str(model.parent)
+    assert "" not in sys.path
 
 
 def test_a_changed_model_says_so(model: Path) -> None:
