@@ -148,7 +148,9 @@ class Bench:
 
         if self._spec == "xla":
             return self._adapter("xla").open_engine
-        return lambda checkpoint, capacity, _: load_engine(self._spec, Path(path), checkpoint, capacity).engine
+        return lambda checkpoint, capacity, _: (
+            load_engine(self._spec, Path(path), checkpoint, capacity, in_process=True).engine
+        )
 
     def _adapter(self, name: str) -> Any:
         """One of the three modules that know the XLA engine; JAX must have the threads that are timed."""

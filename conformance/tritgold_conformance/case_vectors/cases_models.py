@@ -25,7 +25,7 @@ from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.faults.quick import in_memory
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
-from tritgold_conformance.questions.request_batch import Asked, AskedOperation, Session
+from tritgold_conformance.questions.request_batch import OperationInput, RequestBatch, Session
 
 # Sizes that are no tile's; two layers, so that one can be taken for the other; query heads that share key heads.
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)
@@ -118,13 +118,13 @@ def _model(name: str, checkpoint: Checkpoint, about: str, operations: bool = Tru
             drafts.append(
                 _operation(operation, inputs, number, tolerances(operation, inputs, config, checkpoint.weights))
             )
-            asked.append(AskedOperation(operation, inputs))
+            asked.append(OperationInput(operation, inputs))
     count = len(tokens)
     chunks = {"prefill": [count], "pieces": [4, 3, *[1] * (count - 7)], "steps": [1] * count}
     sessions = [Session(label, tokens, lengths) for label, lengths in chunks.items()]
     drafts += [_logits(session) for session in sessions]
     return Group(
-        f"models/{name}", "logits", f"A model of noise: {about}.", drafts, checkpoint, Asked(asked, [], sessions)
+        f"models/{name}", "logits", f"A model of noise: {about}.", drafts, checkpoint, RequestBatch(asked, [], sessions)
     )
 
 

@@ -4,7 +4,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,32 +39,22 @@ def require_report_files(paths: tuple[Path, ...]) -> None:
 
 
 def guarded(function: F) -> F:
-    """Run a command whose engine is somebody else's class in a process that it cannot take the judge down with.
+    """Run a command that judges: signals end it as Ctrl-C does, which leaves no program running.
 
     What cannot be judged is exit code 3, see ``printing.errors``, and the reports that were asked for say so
     (``report_files``, where the command has these).
     """
 
     @functools.wraps(function)
-    def in_a_child(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
+    def reporting(*args: Any, spec: str, as_json: bool, **given: Any) -> Any:
         from tritgold_conformance.commands.unjudged import write_not_judged
-        from tritgold_conformance.contract.guard import held, is_foreign
 
         failed = functools.partial(write_not_judged, spec, given)
-        # A class has a parent that passes signals on and tidies up; what else runs here leaves as by Ctrl-C.
-        signals = nullcontext() if is_foreign(spec) else interrupted_by_signals()
-        with printing.errors(as_json, failed), signals, held(spec, _code_of), printing.errors(as_json, failed):
+        with printing.errors(as_json, failed), interrupted_by_signals():
             return function(*args, spec=spec, as_json=as_json, **given)
 
-    wrapped: Any = in_a_child
+    wrapped: Any = reporting
     return wrapped
-
-
-def _code_of(error: BaseException) -> int:
-    """The exit code of what ``printing.errors`` lets through: Ctrl-C, an output that cannot be written, click's own."""
-    if isinstance(error, KeyboardInterrupt):
-        return printing.INTERRUPTED
-    return error.exit_code if isinstance(error, click.ClickException) else printing.COULD_NOT_JUDGE
 
 
 @contextmanager

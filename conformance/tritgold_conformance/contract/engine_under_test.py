@@ -1,9 +1,6 @@
 """The engine under test: any engine, seen by the judge. Its answers are copied and checked, its failures contained."""
 
 import contextlib
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,36 +9,35 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, TritgoldError
 from tritgold.formats.untrusted_text import printable
-from tritgold_conformance.contract import answer_shapes, guard
+from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Forms
-from tritgold_conformance.contract.process_state import Settings
+from tritgold_conformance.contract.engine import BEHAVIOURS
 
 if TYPE_CHECKING:
     from tritgold_conformance.golden.run import GoldenRun
+    from tritgold_conformance.questions.request_batch import RequestBatch
 
 
 class EngineUnderTest:
     """An engine seen by the judge.
 
     Whatever it returns is copied, for it may use its buffers again, and is refused where it has another form than
-    was asked for (``forms``); whatever it prints goes to stderr; whatever it raises, SystemExit included, becomes an
-    EngineError with the original as its cause; what it changes for the whole process is its own (``settings``).
-    seconds: how long one call may take, see ``limited``. config: of the model, by which shapes are known; ``prepare``
-    says it too. settings: those with which the engine was made. asked_once: it has a ``prepare`` of ours, which is told
-    the golden run; a stranger's class is never shown that.
+    was asked for (``answer_shapes``); whatever it raises, SystemExit included, becomes an EngineError with the original
+    as its cause. config: of the model, by which shapes are known; ``prepare`` says it too. asked_once: it is one of
+    ours that asks a program, is told by ``prepare`` what will be asked, and says what was answered; other classes never
+    receive the golden run. in_process: it is a class of somebody else's, run in this process without protection.
     """
 
     def __init__(
         self,
         engine: object,
         spec: str = "",
-        seconds: float = 0,
         config: ModelConfig | None = None,
-        settings: Settings | None = None,
         asked_once: bool = False,
+        in_process: bool = False,
     ) -> None:
-        self._engine, self._seconds, self._forms = engine, seconds, Forms(config)
-        self._settings, self._asked_once = settings or Settings(), asked_once
+        self._engine, self._forms, self._asked_once = engine, Forms(config), asked_once
+        self.in_process = in_process
         self.spec = spec or self.name
 
     @property
@@ -70,18 +66,23 @@ class EngineUnderTest:
         return self._attribute("clock", "engine", printable)
 
     def has(self, method: str) -> bool:
-        """Whether the engine offers a method."""
+        """Whether the engine offers a method; of a program, whether it answered where it was asked."""
+        if self._asked_once and method != "versions":
+            return self._attribute("offers", None, lambda offers: bool(offers(method)))
         return self._attribute(method, None, callable)
 
     def versions(self) -> dict[str, str]:
         """What the engine says about itself; empty where it says nothing."""
         return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
-    def prepare(self, golden: "GoldenRun") -> None:
-        """Tell it what the judge will ask, where it is an engine that is asked once."""
+    def prepare(self, golden: "GoldenRun", more: "RequestBatch | None" = None) -> None:
+        """Tell it what the judge will ask, where it is an engine that is asked once.
+
+        more: what is asked beside ``RequestBatch.by_judge``, in the same run.
+        """
         self._forms = Forms(golden.checkpoint.config)
         if self._asked_once:
-            self._call("prepare", lambda _: None, golden)
+            self._attribute("prepare", None, lambda prepare: prepare(golden, more))
 
     def reset(self) -> None:
         """Forget every token."""
@@ -130,76 +131,43 @@ class EngineUnderTest:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""
+        if self._asked_once and method in BEHAVIOURS:
+            return self._call("behaviour", answer_shapes.plain, method, *arguments, needs=method)
         return self._call(method, answer_shapes.plain, *arguments)
 
     def _attribute(self, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
         """An attribute may be a property, which is code of the engine's too."""
         engine = f"engine {type(self._engine).__name__}"
-        with self._settings.theirs(), contained(f"reading its {name}", engine, "engine-failed"):
+        with contained(f"reading its {name}", engine, "engine-failed"):
             return convert(getattr(self._engine, name, default))
 
-    def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "") -> Any:
-        if not self.has(method):
+    def _call(self, method: str, convert: Callable[[Any], Any], *args: Any, thing: str = "", needs: str = "") -> Any:
+        if not self.has(needs or method):
             return None
-        what, engine = f"{method} {thing}".strip(), f"engine {self.name}"
-        with limited(self._seconds, what, engine):
-            with self._settings.theirs(), contained(what, engine, "engine-failed"):
-                try:
-                    value = getattr(self._engine, method)(*args)
-                except NotImplementedError:
-                    return None
-            if value is None:
+        what, engine = f"{needs or method} {thing}".strip(), f"engine {self.name}"
+        with contained(what, engine, "engine-failed"):
+            try:
+                value = getattr(self._engine, method)(*args)
+            except NotImplementedError:
                 return None
-            with contained(f"the answer of {what}", engine, "engine-output"):
-                return convert(value)
+        if value is None:
+            return None
+        with contained(f"the answer of {what}", engine, "engine-output"):
+            return convert(value)
 
 
 @contextlib.contextmanager
 def contained(what: str, engine: str, kind: str) -> Iterator[None]:
-    """Run somebody else's code: its output goes to stderr, its exceptions become EngineError.
+    """Run somebody else's code: its exceptions become EngineError.
 
     Of any base, or an engine that raises pytest's Skipped would be skipped. Ctrl-C is the user's.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        yield
     except TritgoldError as error:
         raise error.located(thing=f"{engine}: {what}") from error.__cause__
-    except (KeyboardInterrupt, _LateError):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         said = f"{type(error).__name__}: {printable(error)}"
         raise EngineError(f"{what} failed: {said}", kind=kind, thing=engine) from error
-
-
-class _LateError(BaseException):
-    """Nothing that an engine's ``except Exception`` would keep."""
-
-
-@contextlib.contextmanager
-def limited(seconds: float, what: str, engine: str) -> Iterator[None]:
-    """Interrupt somebody else's Python code after so many seconds, as an EngineError. 0: never.
-
-    By a signal, hence in the main thread alone, and not while native code runs that never returns to Python: then the
-    guard, where there is one, ends the process (``guard``).
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not seconds or not is_main or not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def late(*_: Any) -> None:
-        raise _LateError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # and again each second, should it go on regardless
-    guard.tell(f"call {seconds:g} {what}")
-    try:
-        yield
-    except _LateError:
-        message = f"{what} took longer than {seconds:g} s"
-        raise EngineError(message, kind="engine-timeout", thing=engine, hint="--timeout allows more") from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        guard.tell("back")

@@ -24,12 +24,14 @@ from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Shape
-from tritgold_conformance.questions.request_batch import Asked
+from tritgold_conformance.contract.engine import usual_calls
+from tritgold_conformance.engines.host import PROTOCOL as PROTOCOL  # named here by its readers
+from tritgold_conformance.questions.request_batch import RequestBatch
 
-PROTOCOL = "tritgold.command/1"
 OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
 ROWS = 1024  # of a float matrix that are widened at a time
-MAX_ANSWER = 1 << 20  # bytes of answer.json
+MAX_ANSWER = 1 << 22  # bytes of answer.json
+MAX_TOLD = 1000  # characters of a message in it
 NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
 
@@ -37,7 +39,8 @@ NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F3
 class Answer:
     """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
 
-    refused: ids of files that it would not read.
+    refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
+    id, as JSON. clock, mode, methods: of a class, as its host says.
     """
 
     arrays: dict[str, np.ndarray]
@@ -45,14 +48,27 @@ class Answer:
     versions: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+    raised: dict[str, str] = field(default_factory=dict)
+    behaviours: dict[str, Any] = field(default_factory=dict)
+    clock: str = ""
+    mode: str = "golden"
+    methods: tuple[str, ...] = ()
 
 
-def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None) -> None:
-    """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader."""
+class EngineOwnError(Exception):
+    """Where an engine failed in a process of its own, as text."""
+
+
+def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None, with_weights: bool = True) -> None:
+    """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader.
+
+    with_weights: False for programs of ours, which never read model.safetensors.
+    """
     where = None if path is None else str(path.resolve())
     config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": where}
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
+    if with_weights:
+        write_safetensors(folder / "model.safetensors", _weights(checkpoint.weights), {})
 
 
 def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
@@ -89,7 +105,7 @@ def _linear(name: str, weight: LinearWeight) -> Iterator[PlannedTensor]:
     yield PlannedTensor(f"{name}.scale", "F32", (), 4, lambda: [weight.ternary().scale.astype("<f4").tobytes()])
 
 
-def write_requests(folder: Path, asked: Asked) -> None:
+def write_requests(folder: Path, asked: RequestBatch) -> None:
     """requests.json and inputs.safetensors. Inputs that are one golden array are stored once."""
     arrays: dict[str, np.ndarray] = {}
     requested = []
@@ -99,13 +115,22 @@ def write_requests(folder: Path, asked: Asked) -> None:
         requested.append({"id": str(number), "operation": one.operation.name, "inputs": names})
     requests: dict[str, Any] = {"protocol": PROTOCOL, "operations": requested}
     requests["trace"] = {"tokens": asked.trace} if asked.trace else None
-    requests["logits"] = [{"id": s.id, "tokens": s.tokens, "chunks": s.chunks} for s in asked.sessions]
+    requests["logits"] = [
+        {"id": s.id, "tokens": s.tokens, "chunks": s.chunks}
+        | ({} if s.calls == usual_calls(s.chunks) else {"calls": s.calls})
+        for s in asked.sessions
+    ]
     requests["text"] = {"tokens": asked.text} if asked.text else None
     requests["statistics"] = {"tokens": asked.statistics} if asked.statistics else None
     requests["files"] = [
         {"id": str(number), "format": case.format, "shape": list(case.shape), "data": f"files/{number}"}
         for number, case in enumerate(asked.files)
     ]
+    if asked.behaviours:
+        behaviours = enumerate(asked.behaviours)
+        requests["behaviours"] = [{"id": str(n), "method": b.method, "arguments": b.arguments} for n, b in behaviours]
+    if asked.speed:
+        requests["speed"] = {"tokens": asked.speed}
     arrays |= {f"files/{number}": np.frombuffer(case.data, np.uint8) for number, case in enumerate(asked.files)}
     (folder / "requests.json").write_text(json.dumps(requests, indent=1))
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
@@ -126,9 +151,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
     if not isinstance(header, dict) or header.get("protocol") != PROTOCOL:
         got = header.get("protocol") if isinstance(header, dict) else type(header).__name__
         raise _refused(f"{ANSWER} is of another protocol", thing, printable(repr(got)), PROTOCOL)
-    versions = header.get("versions", {})
-    if not isinstance(versions, dict):
-        raise _refused(f"{ANSWER}: versions is no object", thing, type(versions).__name__, "an object")
+    _raise_error(header.get("error"), thing)
     try:
         seconds = answer_shapes.seconds(header.get("seconds") or {})
     except EngineError as error:
@@ -139,16 +162,48 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
         where = f"{error.thing}: " if error.thing else ""
         raise _refused(f"{OUTPUTS}: {where}{error.message}", thing, error.got, error.expected) from None
     arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
-    said = {printable(key): printable(value) for key, value in list(versions.items())[:20]}
     refused = header.get("refused") or []
     if not isinstance(refused, list) or not all(isinstance(number, str) for number in refused):
         raise _refused(f"{ANSWER}: refused is no list of ids", thing, printable(repr(refused)), 'like ["7"]')
-    return Answer(arrays, printable(header.get("name") or ""), said, seconds, tuple(refused))
+    versions, raised, behaviours = (_object(header, key, thing) for key in ("versions", "raised", "behaviours"))
+    return Answer(
+        arrays,
+        printable(header.get("name") or ""),
+        {printable(key): printable(value) for key, value in list(versions.items())[:20]},
+        seconds,
+        tuple(refused),
+        {name: printable(message, MAX_TOLD) for name, message in raised.items()},
+        behaviours,
+        printable(header.get("clock") or ""),
+        printable(header.get("mode") or "golden"),
+        tuple(map(str, header.get("methods") or ())),
+    )
+
+
+def _object(header: dict[str, Any], key: str, thing: str) -> dict[str, Any]:
+    found = header.get(key, {})
+    if not isinstance(found, dict):
+        raise _refused(f"{ANSWER}: {key} is no object", thing, type(found).__name__, "an object")
+    return found
+
+
+def _raise_error(error: Any, thing: str) -> None:
+    """The error that a host says it met, as if it had been met here."""
+    if not isinstance(error, dict):
+        return
+    given = {
+        key: None if error.get(key) is None else printable(error[key], MAX_TOLD) for key in ("got", "expected", "hint")
+    }
+    where = printable(error.get("thing") or thing)
+    kind = printable(error.get("kind") or "engine-failed")
+    traceback = str(error.get("traceback") or "")
+    cause = EngineOwnError(f"in the engine's own process:\n{traceback}") if traceback else None
+    raise EngineError(printable(error.get("message"), MAX_TOLD), kind=kind, thing=where, **given) from cause
 
 
 def _array(tensor: StoredTensor, allowed: Mapping[str, Shape | None], thing: str) -> np.ndarray:
     name = f"{OUTPUTS}: {printable(repr(tensor.name))}"
-    if tensor.name not in allowed and not tensor.name.startswith("trace/"):
+    if tensor.name not in allowed and not tensor.name.startswith(("trace/", "statistics/")):
         raise _refused(f"{name} was not asked for", thing)
     shape = allowed.get(tensor.name)
     if shape is not None and tensor.shape != shape:

@@ -10,8 +10,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError
 from tritgold_conformance.contract.engine import EDGE_INPUT_TOKENS, JUDGED
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest, contained, limited
-from tritgold_conformance.contract.process_state import Settings
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 
 
 def load_engine(
@@ -21,12 +20,14 @@ def load_engine(
     capacity: int,
     seconds: float = DEFAULT_TIMEOUT,
     say: Callable[[str], None] | None = None,
+    in_process: bool = False,
 ) -> EngineUnderTest:
     """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
     seconds: how long one run of a program, one answer of a server or one call of a class may take.
-    say: hears how far loading is, where the engine tells.
+    say: hears how far loading is, where the engine tells. in_process: a class is made in this process, for a debugger,
+    where nothing protects the judge from it.
     Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
     config = checkpoint.config
@@ -51,26 +52,18 @@ def load_engine(
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)
-    if os.getcwd() not in sys.path:  # a console script does not look where it is started, as python -m does
-        sys.path.insert(0, os.getcwd())
-    what, thing, settings = "making it", f"engine {spec}", Settings()
-    with limited(seconds, what, thing), settings.theirs(), contained(what, thing, "engine-load"):
-        made = _class(module, name, thing)
-        engine = made(str(model))
-    candidate = EngineUnderTest(engine, spec, seconds, config, settings)
-    if not any(candidate.has(method) for method in JUDGED):
+    here = os.getcwd()
+    if in_process:  # a console script does not look where it is started, as python -m does
+        sys.path[:] = [here, *(folder for folder in sys.path if folder not in ("", here))]
+    else:  # looked at last: what an engine writes there is not imported by the judge instead of its own modules
+        sys.path[:] = [*(folder for folder in sys.path if folder not in ("", here)), here]
+    if in_process:
+        made = importlib.import_module("tritgold_conformance.engines.host").make_class(spec, str(model))
+        engine = EngineUnderTest(made, spec, config, in_process=True)
+    else:
+        opener = importlib.import_module("tritgold_conformance.engines.command").HostedEngine
+        engine = EngineUnderTest(opener(spec, checkpoint, model, seconds), spec, config, asked_once=True)
+    if not any(engine.has(method) for method in JUDGED):
         expected = f"one of {', '.join(JUDGED)}"
-        raise EngineError("offers nothing to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
-    return candidate
-
-
-def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
-    """The class of ``module:Class``. What is not there is said in a line; what fails inside it, with its traceback."""
-    what, hint = "", "it is looked for in the current folder and on the Python path"
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that it imports itself
-        what = f"making it failed: ModuleNotFoundError: {error}"
-    raise EngineError(what, kind="engine-load", thing=thing, hint=hint)
+        raise EngineError("has no method to judge", kind="engine-protocol", thing=f"engine {spec}", expected=expected)
+    return engine

@@ -8,43 +8,64 @@ import os
 import selectors
 import shlex
 import signal
+import stat
 import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import printable
-from tritgold_conformance.contract.guard import MARK, kill_marked
+from tritgold_conformance.engines.host import PROGRESS
 
+MARK = "TRITGOLD_ENGINE_RUN"  # in the environment of whatever an engine starts
 POLL = 0.05  # seconds between looks at the clock and at the folder
 TAIL = 4000  # bytes of what it printed that an error quotes
+LINE = 400  # bytes of its last line of progress that are read
 MAX_FILES = 1000  # in the output folder; two are wanted
 SCRATCH = 1 << 30  # bytes that a program may write beside its answer, into its TMPDIR for example
 SCRATCH_FILES = 100_000
 
 
-def run_program(words: list[str], outputs: Path, seconds: float, size: int, scratch: Path) -> None:
-    """Run a program to its end. What it prints is kept for the error alone.
+def run_program(
+    words: list[str],
+    outputs: Path,
+    seconds: float,
+    size: int,
+    scratch: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    to_begin: float = 0,
+    echo: bool = False,
+) -> str:
+    """Run a program to its end; returns what it was doing then. What it prints is kept for the error alone.
 
     outputs: its folder, which may grow to ``size`` bytes; what lies beside it, by SCRATCH more. scratch: its TMPDIR.
-    Raises EngineError where it cannot be
-    started (``engine-load``), ends with anything but 0 (``engine-crash``), takes longer than ``seconds``
-    (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). No process of it is left in any case.
+    seconds: for all of it or, where it writes its progress, from one line of that to the next; to_begin: until the
+    first, where that may take longer. environment: beside this process' own. echo: print to stderr what it prints.
+
+    Raises EngineError where it cannot be started (``engine-load``), ends with anything but 0 (``engine-crash``), takes
+    longer than it may (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). No process of it is
+    left in any case.
     """
     thing, work = f"engine {shlex.join(words[:-2])}", outputs.parent
     # Beside it lie the inputs, which may be large, and TMPDIR.
     limits = ((outputs, size, MAX_FILES), (work, folder_size(work, SCRATCH_FILES) + size + SCRATCH, SCRATCH_FILES))
-    with _started(words, scratch, thing) as process, selectors.DefaultSelector() as reading:
+    with _started(words, scratch, environment, thing) as process, selectors.DefaultSelector() as reading:
         assert process.stdout is not None
         reading.register(process.stdout, selectors.EVENT_READ)
-        deadline, tail, is_open = time.monotonic() + seconds, b"", True
+        doing, told, tail, is_open = "", 0, b"", True
+        deadline = time.monotonic() + max(seconds, to_begin)
         while True:
             if is_open and reading.select(POLL):
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 tail, is_open = (tail + chunk)[-TAIL:], bool(chunk)
+                if echo and sys.stderr is not None:
+                    sys.stderr.write(chunk.decode(errors="replace"))
+                    sys.stderr.flush()
                 ended = not is_open and process.poll() is not None
             else:
                 ended = process.poll() is not None  # a child of it may hold the pipe open for ever
@@ -54,24 +75,43 @@ def run_program(words: list[str], outputs: Path, seconds: float, size: int, scra
                 if folder_size(folder, files) > most:
                     what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
                     raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
+            length, line = _progress(outputs, told)
+            if length != told:
+                doing, told, deadline = line, length, time.monotonic() + seconds
             if ended:
                 break
             if time.monotonic() > deadline:
                 hint = "--timeout allows more" + _said(tail, "; ")
-                raise EngineError(f"took longer than {seconds:g} s", kind="engine-timeout", thing=thing, hint=hint)
+                what = f"{doing} took longer than {seconds:g} s".strip()
+                raise EngineError(what, kind="engine-timeout", thing=thing, hint=hint)
     if process.returncode:
         how = f"exit code {process.returncode}"
         if process.returncode < 0:
             with suppress(ValueError):
                 how = f"signal {signal.Signals(-process.returncode).name}"
-        raise EngineError(f"failed with {how}", kind="engine-crash", thing=thing, hint=_said(tail) or None)
+        what = f"failed in {doing} with {how}" if doing else f"failed with {how}"
+        raise EngineError(what, kind="engine-crash", thing=thing, hint=_said(tail) or None)
+    return doing
+
+
+def _progress(outputs: Path, told: int) -> tuple[int, str]:
+    """Bytes of the progress file, and its last line where there are more than ``told``. No link, pipe or device."""
+    path = outputs / PROGRESS
+    with suppress(OSError):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and found.st_size != told:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                file.seek(max(0, found.st_size - LINE))
+                lines = file.read(LINE).decode(errors="replace").splitlines()
+            return found.st_size, printable(lines[-1] if lines else "")
+    return told, ""
 
 
 @contextmanager
-def _started(words: list[str], scratch: Path, thing: str) -> Iterator[subprocess.Popen[bytes]]:
+def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program running; killed with everything it started when the block is left."""
     mark = uuid.uuid4().hex
-    environment = {**os.environ, "TMPDIR": str(scratch), MARK: mark}
+    environment = {**os.environ, **more, "TMPDIR": str(scratch), MARK: mark}
     try:
         process = subprocess.Popen(
             words,
@@ -89,9 +129,24 @@ def _started(words: list[str], scratch: Path, thing: str) -> Iterator[subprocess
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        kill_marked(mark)
+        _kill_marked(mark)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill what carries MARK in its environment (Linux). Looked for again while any is found: it may start more."""
+    entry = f"{MARK}={mark}".encode()
+    for _ in range(10):
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if entry in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
+        time.sleep(POLL)
 
 
 def _place(folder: Path, outputs: Path) -> str:

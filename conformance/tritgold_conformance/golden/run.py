@@ -11,6 +11,7 @@ from tritgold.graph import Operation, operations
 from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
+from tritgold_conformance.golden.float_environment import require_default_floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +28,11 @@ class GoldenRun:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> "GoldenRun":
-        """Run the forward pass over the tokens."""
+        """Run the forward pass over the tokens. Raises EngineError where this process does not round as it must."""
+        require_default_floats()
         trace = Trace(model_hash=checkpoint.model_hash())
         forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=arithmetic)
+        require_default_floats()
         return cls(checkpoint, tokens, trace, arithmetic)
 
     @property

@@ -1,11 +1,12 @@
-"""Asked: everything that one run of a program is asked at once, and the shapes of what it may answer.
+"""RequestBatch: everything that one run of a program is asked at once, and the shapes of what it may answer.
 
-A Python engine is called a hundred times; a program is started once, so the judge's questions are written down before.
+A program is started once for all of them, so the judge's questions are written down before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tritgold.graph import Operation, operations
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.contract.answer_shapes import Shape, output_shapes, tokens_of
+from tritgold_conformance.contract.engine import usual_calls
 from tritgold_conformance.faults.witnesses import FileCase
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.judge import cuts
@@ -22,7 +24,7 @@ from tritgold_conformance.questions.packed_bytes import cases
 
 
 @dataclass(frozen=True, eq=False)
-class AskedOperation:
+class OperationInput:
     """One operation of the graph on given inputs. shared: names of inputs in the golden trace, which repeat."""
 
     operation: Operation
@@ -32,39 +34,68 @@ class AskedOperation:
 
 @dataclass(frozen=True)
 class Session:
-    """Tokens read from position 0 on, in chunks of the given lengths; logits at each of them."""
+    """Tokens read from position 0 on, in chunks of the given lengths; logits at each of them.
+
+    calls: ``prefill`` or ``step`` for each chunk; left out: ``usual_calls``.
+    """
 
     id: str
     tokens: list[int]
     chunks: list[int]
+    calls: tuple[str, ...] = ()
 
-    def begins_with(self, chunks: list[list[int]]) -> bool:
-        """Whether these chunks of tokens are its first ones."""
-        read = [token for chunk in chunks for token in chunk]
-        return self.chunks[: len(chunks)] == [len(c) for c in chunks] and self.tokens[: len(read)] == read
+    def __post_init__(self) -> None:
+        if not self.calls:
+            object.__setattr__(self, "calls", usual_calls(self.chunks))
+
+    def begins_with(self, read: Sequence[tuple[str, list[int]]]) -> bool:
+        """Whether these calls, each with its tokens, are its first ones."""
+        tokens = [token for _, chunk in read for token in chunk]
+        calls = [*zip(self.calls, self.chunks, strict=True)][: len(read)]
+        return calls == [(call, len(chunk)) for call, chunk in read] and self.tokens[: len(tokens)] == tokens
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """One call of a loop or of text: a method of BEHAVIOURS and its arguments, which JSON can hold."""
+
+    method: str
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RequestBatch:
     """What one run is asked; empty: not asked.
 
-    trace, statistics, text: tokens to show the activations, their statistics, or the next tokens, of.
+    trace, statistics, text: tokens to show the activations, their statistics, or the next tokens, of. speed: tokens to
+    be timed on, of engines that only their host can time.
     """
 
-    operations: list[AskedOperation] = field(default_factory=list)
+    operations: list[OperationInput] = field(default_factory=list)
     trace: list[int] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
     files: list[FileCase] = field(default_factory=list)
     statistics: list[int] = field(default_factory=list)
+    behaviours: list[Behaviour] = field(default_factory=list)
+    speed: list[int] = field(default_factory=list)
+
+    def __add__(self, more: "RequestBatch") -> "RequestBatch":
+        """Both in one run. Of parts that are of one text alone the first that is asked stays."""
+        many = {
+            name: getattr(self, name) + getattr(more, name)
+            for name in ("operations", "sessions", "files", "behaviours")
+        }
+        one = {name: getattr(self, name) or getattr(more, name) for name in ("trace", "text", "statistics", "speed")}
+        return RequestBatch(**many, **one)
 
     @classmethod
-    def by_judge(cls, golden: GoldenRun) -> "Asked":
+    def by_judge(cls, golden: GoldenRun) -> "RequestBatch":
         """All that ``judge`` will ask about this run."""
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
             return cls(sessions=_sessions(golden.tokens), text=golden.tokens, files=cases())
-        asked = [AskedOperation(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
-        asked += [AskedOperation(o, inputs) for o, _, inputs in telling_inputs(golden)]
+        asked = [OperationInput(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
+        asked += [OperationInput(o, inputs) for o, _, inputs in telling_inputs(golden)]
         tokens = golden.tokens
         return cls(asked, tokens, _sessions(tokens), text=tokens, files=cases(), statistics=tokens)
 
@@ -84,11 +115,14 @@ class Asked:
             yield f"files/{number}", case.shape
         if self.statistics:
             for operation in operations(config):
-                yield from ((f"statistics/{name}", (len(MOMENTS),)) for name in operation.writes.values())
+                for name in operation.writes.values():
+                    yield f"statistics/{name}", (len(MOMENTS),)
+                    yield from ((f"statistics/{name}/{moment}", ()) for moment in MOMENTS)
         if self.text:
             yield "text/token", (len(self.text),)
             yield "text/ids", None
             yield "text/logprobs", None
+        yield from ((f"behaviours/{number}", None) for number in range(len(self.behaviours)))
 
     def elements(self, config: ModelConfig) -> int:
         """How many numbers a complete answer has."""
@@ -101,4 +135,5 @@ def _sessions(tokens: list[int]) -> list[Session]:
     cut, end = cuts(count)
     pieces = [cut, end - cut, *[1] * (count - end)] if cut else []  # too short to be cut
     chunks = {"prefill": [count], "continued": pieces, "steps": [1] * count}
-    return [Session(name, tokens, lengths) for name, lengths in chunks.items() if lengths]
+    calls = {"steps": ("step",) * count, "continued": ("prefill", "prefill", *["step"] * (count - end))}
+    return [Session(name, tokens, lengths, calls.get(name, ())) for name, lengths in chunks.items() if lengths]

@@ -32,10 +32,10 @@ from tritgold_conformance.engines.exchange import write_model, write_requests
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.questions.request_batch import Asked
+from tritgold_conformance.questions.request_batch import RequestBatch
 from tritgold_conformance.results.report import Report
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NUMBER = str(10_000_000 + os.getpid())  # seconds; tells the tests of one process from those of another
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
 
@@ -160,7 +160,7 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
     folder = tmp_path / "scratch" / "inputs"
     folder.mkdir()
     write_model(folder, golden.checkpoint, model)
-    write_requests(folder, Asked.by_judge(golden))
+    write_requests(folder, RequestBatch.by_judge(golden))
     page = (ROOT / "docs" / "command-protocol.md").read_text()
     tensors = load_file(folder / "model.safetensors")
     c = golden.checkpoint.config
@@ -187,7 +187,7 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 40, 150])
 def test_chunks_are_the_whole_input(golden: GoldenRun, count: int) -> None:
-    asked = Asked.by_judge(replace(golden, tokens=[1] * count))
+    asked = RequestBatch.by_judge(replace(golden, tokens=[1] * count))
     assert all(sum(session.chunks) == count and min(session.chunks) > 0 for session in asked.sessions)
     names = {"prefill", "steps"} | ({"continued"} if count > 2 else set())
     assert {session.id for session in asked.sessions} == names

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import itertools
 import multiprocessing
 import os
 import signal
@@ -78,6 +79,112 @@ class HangsInNativeCode(Right):
         signal.signal(signal.SIGALRM, signal.SIG_IGN)  # as good as a kernel that never returns
         print("hangs", flush=True)
         time.sleep(1000)
+
+
+class HangsInItsAnswer(Right):
+    """Gives an array that never ends."""
+
+    def trace(self, tokens: list[int]) -> Any:
+        return ((str(n), n) for n in itertools.count())
+
+
+class HangsInItsVersions(Right):
+    def versions(self) -> Any:
+        return ((0, n) for n in itertools.count())
+
+
+class HangsInGenerate(Right):
+    def generate(self, *given: Any) -> Any:
+        time.sleep(1000)
+
+
+class LacksARow(Right):
+    def prefill(self, tokens: list[int]) -> Any:
+        return super().prefill(tokens)[:-1]
+
+
+class Interrupts(Right):
+    """Ctrl-C is the user's, not an engine's."""
+
+    def mischief(self) -> None:
+        raise KeyboardInterrupt
+
+
+class RaisesHere(Right):
+    def mischief(self) -> None:
+        raise ValueError("no such kernel")
+
+
+class Talks(Right):
+    def mischief(self) -> None:
+        print("kernel: avx2")
+
+
+class RaisesInOperations(Right):
+    """In one operation, and for one format; the others are right."""
+
+    def step(self, token: int) -> Any:
+        return self._inner.step(token)
+
+    def operation(self, name: str, inputs: dict[str, Any]) -> Any:
+        if name == "layers.0.q":
+            raise KeyError("no kernel")
+        return self._inner.operation(name, inputs)
+
+    def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> Any:
+        from tritgold_conformance.faults.packing import FORMATS
+
+        if name == "tl1":
+            raise ValueError("no such format")
+        return FORMATS[name].unpack(data, shape).dense()
+
+    def statistics(self, tokens: list[int]) -> Any:
+        act = self._inner.trace(tokens).arrays["layers.0.ffn_act"]
+        return {"layers.0.ffn_act": {"zeros": float((act == 0).mean())}, "mine/own": {"rms": 1.0}}
+
+    def complete(self, tokens: list[int]) -> Any:
+        self.reset()
+        row = self._inner.prefill(tokens)[-1].astype(np.float64)
+        row -= row.max()
+        return int(np.argmax(row)), dict(enumerate((row - np.log(np.exp(row).sum())).tolist()))
+
+
+class Writes:
+    """Loops and text alone; no logits."""
+
+    mode = "llama-cpp-q8_k"
+
+    def __init__(self, model: str) -> None:
+        self.name = "writer"
+
+    def generate(self, prompt: list[int], most: int, options: dict[str, Any]) -> Any:
+        if options.get("stop"):
+            raise ValueError("no stop")
+        return [*prompt, most]
+
+    def encode(self, text: str) -> Any:
+        return np.array([ord(c) for c in text])
+
+    def stream(self, ids: list[int]) -> Any:
+        return [chr(i) for i in ids]
+
+    def chat(self, message: str) -> Any:
+        return None
+
+
+class Drifts(Right):
+    """Another answer each time."""
+
+    calls = 0
+
+    def prefill(self, tokens: list[int]) -> Any:
+        self.calls += 1
+        return super().prefill(tokens) + self.calls
+
+
+class Slow(Right):
+    def mischief(self) -> None:
+        time.sleep(0.4)
 
 
 class LeavesAThread(Right):

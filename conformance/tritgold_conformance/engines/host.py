@@ -1,0 +1,223 @@
+"""The host: a process of its own for a Python class, which answers by the command protocol.
+
+    python -m tritgold_conformance.engines.host module:Class INPUTS OUTPUTS
+
+It makes the class on the checkpoint that config.json names, calls its methods for all of requests.json, and writes
+what they gave. Whatever the class does to its process, it does not do to the judge's. The imports are light: this is
+started for every judgement.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tritgold.config import ModelConfig
+from tritgold.errors import EngineError, TritgoldError
+from tritgold_conformance.contract.clock import measure_speed
+from tritgold_conformance.contract.engine import METHODS, usual_calls
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest, contained
+
+PROTOCOL = "tritgold.command/1"
+PROGRESS = "progress"  # a line for each thing that is begun
+MAX_TRACEBACK = 20_000  # characters, of the end
+Arrays = dict[str, np.ndarray]
+
+
+def make_class(spec: str, model: str) -> object:
+    """``module:Class`` made on a checkpoint. Raises EngineError, kind ``engine-load``, for whatever goes wrong."""
+    module, _, name = spec.partition(":")
+    thing = f"engine {spec}"
+    with contained("making it", thing, "engine-load"):
+        return _class(module, name, thing)(model)
+
+
+def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
+    """What is not there is said in a line; what fails inside it, with its traceback."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that it imports itself
+        what = f"making it failed: ModuleNotFoundError: {error}"
+    hint = "it is looked for in the current folder and on the Python path"
+    raise EngineError(what, kind="engine-load", thing=thing, hint=hint)
+
+
+class Host:
+    """Answers of one class to one requests.json.
+
+    arrays: outputs.safetensors so far. facts: of answer.json; ``raised`` says what operations, packed bytes and
+    behaviours raised, by the name that their arrays would have.
+    """
+
+    def __init__(self, engine: EngineUnderTest, inputs: Arrays, begin: Callable[[str], None]) -> None:
+        self._engine, self._inputs, self._begin = engine, inputs, begin
+        self.arrays: Arrays = {}
+        self._raised: dict[str, str] = {}
+        self._behaved: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {"raised": self._raised, "behaviours": self._behaved}
+
+    def answer(self, requests: dict[str, Any]) -> None:
+        """All parts, in the order in which the judge looks at them. Raises EngineError where nothing can be judged."""
+        for part in ("files", "operations", "statistics", "trace", "logits", "text", "behaviours", "speed"):
+            if requests.get(part):
+                getattr(self, f"_{part}")(requests[part])
+
+    def _files(self, asked: list[dict[str, Any]]) -> None:
+        for one in asked:
+            given = (one["format"], self._inputs[one["data"]].tobytes(), tuple(one["shape"]))
+            name = f"files/{one['id']}"
+            matrix = self._or_raised(name, f"unpack {one['format']}", self._engine.unpack, *given)
+            self.arrays |= {} if matrix is None else {name: matrix}
+
+    def _operations(self, asked: list[dict[str, Any]]) -> None:
+        for one in asked:
+            inputs = {role: self._inputs[name] for role, name in one["inputs"].items()}
+            name, what = f"operation/{one['id']}", f"operation {one['operation']}"
+            given = self._or_raised(name, what, self._engine.operation, one["operation"], inputs) or {}
+            self.arrays |= {f"{name}/{role}": array for role, array in given.items()}
+
+    def _statistics(self, asked: dict[str, Any]) -> None:
+        """Each moment by itself: an engine may give a part of them."""
+        self._begin("statistics")
+        for name, of in self._engine.statistics(asked["tokens"]).items():
+            self.arrays |= {f"statistics/{name}/{moment}": np.asarray(value) for moment, value in of.items()}
+
+    def _trace(self, asked: dict[str, Any]) -> None:
+        self._begin("trace")
+        self.arrays |= {f"trace/{name}": array for name, array in self._engine.trace(asked["tokens"]).items()}
+
+    def _logits(self, asked: list[dict[str, Any]]) -> None:
+        """Sessions, each after a reset; one with a chunk that is not answered is left out."""
+        for one in asked:
+            self._begin("reset")
+            self._engine.reset()
+            start, rows = 0, []
+            for call, length in zip(one.get("calls") or usual_calls(one["chunks"]), one["chunks"], strict=True):
+                tokens, start = one["tokens"][start : start + length], start + length
+                self._begin(call)
+                given = self._engine.step(tokens[0]) if call == "step" else self._engine.prefill(tokens)
+                if given is None:
+                    break
+                rows.append(given.reshape(length, -1))
+            else:
+                self.arrays[f"logits/{one['id']}"] = np.concatenate(rows)
+
+    def _text(self, asked: dict[str, Any]) -> None:
+        """The next token after each prefix; rows of the likeliest ids are filled up with -1."""
+        if not self._engine.has("complete"):
+            return
+        given: list[tuple[int, dict[int, float]]] = []
+        for end in range(1, len(asked["tokens"]) + 1):
+            self._begin("complete")
+            given.append(self._engine.complete(asked["tokens"][:end]) or (-1, {}))
+        width = max(len(logprobs) for _, logprobs in given)
+        ids, values = np.full((len(given), width), -1, np.int64), np.zeros((len(given), width))
+        for row, (_, logprobs) in enumerate(given):
+            ids[row, : len(logprobs)], values[row, : len(logprobs)] = list(logprobs), list(logprobs.values())
+        self.arrays |= {"text/token": np.array([token for token, _ in given]), "text/ids": ids, "text/logprobs": values}
+
+    def _behaviours(self, asked: list[dict[str, Any]]) -> None:
+        for one in asked:
+            name, method = f"behaviours/{one['id']}", one["method"]
+            given = self._or_raised(name, method, self._engine.ask, method, *one["arguments"])
+            if isinstance(given, np.ndarray):
+                self.arrays[name] = given
+            elif given is not None:
+                self._behaved[one["id"]] = given
+
+    def _speed(self, asked: dict[str, Any]) -> None:
+        """Its tokens/s, by the clock of this program unless it insists on one of its own."""
+        self._begin("being timed")
+        speed = measure_speed(self._engine, asked["tokens"])
+        if speed is not None:
+            seconds = {
+                "prefill": speed.prefill and speed.tokens / speed.prefill,
+                "step": speed.decode and 1 / speed.decode,
+            }
+            self.facts |= {"seconds": seconds, "clock": "program" if speed.clock == "judge" else "engine"}
+
+    def _or_raised(self, name: str, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        self._begin(what)
+        try:
+            return call(*arguments)
+        except TritgoldError as error:  # a class may be made of our own parts
+            if isinstance(error, EngineError) and error.kind != "engine-failed":
+                raise
+            self._raised[name] = error.message
+            return None
+
+
+def main(spec: str, inputs: Path, outputs: Path) -> None:
+    """Answer the requests of one run. What cannot be judged is the ``error`` of answer.json."""
+    arrays: Arrays = {}
+    facts: dict[str, Any]
+    try:
+        arrays, facts = _answered(spec, inputs, outputs)
+    except (TritgoldError, KeyboardInterrupt) as caught:  # Ctrl-C does not reach this process: the class raised it
+        error = caught if isinstance(caught, TritgoldError) else _interrupted(spec, outputs, caught)
+        cause = error.__cause__
+        shown = "" if cause is None else "".join(traceback.format_exception(cause))[-MAX_TRACEBACK:]
+        facts = {"error": {**error.as_dict(), "traceback": shown}}
+    save_file({_text(name): _storable(array) for name, array in arrays.items()}, outputs / "outputs.safetensors")
+    (outputs / "answer.json").write_text(json.dumps({"protocol": PROTOCOL, **facts}))
+
+
+def _interrupted(spec: str, outputs: Path, caught: KeyboardInterrupt) -> EngineError:
+    doing = (outputs / PROGRESS).read_text().splitlines()[-1]
+    error = EngineError(f"{doing} failed: KeyboardInterrupt", kind="engine-failed", thing=f"engine {spec}")
+    error.__cause__ = caught
+    return error
+
+
+def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str, Any]]:
+    config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
+    sizes = {field.name: config[field.name] for field in fields(ModelConfig)}
+    given = load_file(inputs / "inputs.safetensors")
+    progress = os.open(outputs / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def begin(what: str) -> None:
+        os.write(progress, f"{what}\n".encode(errors="replace"))
+
+    begin("making it")
+    engine = EngineUnderTest(
+        make_class(spec, config["checkpoint"]), spec, ModelConfig(**{**sizes, "eos": tuple(sizes["eos"])})
+    )
+    begin("describing itself")
+    about = {"name": engine.name, "mode": engine.mode, "methods": [name for name in METHODS if engine.has(name)]}
+    host = Host(engine, given, begin)
+    host.answer(requests)
+    begin("versions")
+    return host.arrays, {**host.facts, **about, "versions": engine.versions()}
+
+
+def _text(name: str) -> str:
+    """Half characters, which no file can hold, as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """In a type that the protocol has, with the same numbers: wider where it lacks the engine's."""
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if array.dtype.kind == "u":  # no code or accumulator comes near int64
+        array = np.minimum(array, np.iinfo(np.int64).max).astype(np.int64)
+    return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
+if __name__ == "__main__":
+    # Nothing is imported from the folder of this file by its short name.
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    sys.stdout.flush()
+    os._exit(0)  # threads that the class has left, and what it has registered for the end, are its own business
