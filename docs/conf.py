@@ -15,9 +15,9 @@ from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE / "_make"))
 
-from site_sources import LANGUAGES, linked_sources, without_folders  # noqa: E402  beside this file, which Sphinx alone imports
+from site_sources import LANGUAGES, linked_sources, without_folders  # noqa: E402  only Sphinx imports this file
 
 project = "tritgold"
 author = "the tritgold authors"
@@ -34,7 +34,7 @@ include_patterns = [
     "reference/tritgold/golden/*/README.md",
     *linked_sources(ROOT),
 ]
-exclude_patterns = [".*", "build", "dist", "training", "**/__pycache__", "**/node_modules"]
+exclude_patterns = [".*", "docs/_make/**.md", "build", "dist", "training", "**/__pycache__", "**/node_modules"]
 source_suffix = {".md": "markdown", **dict.fromkeys(LANGUAGES, "source")}
 
 myst_heading_anchors = 4  # the anchors that a code host gives: judging.md#operations

@@ -19,7 +19,7 @@ BY_HAND = {"engines.md", "container-gguf.md", "container-safetensors.md", "conta
 ACTIVATIONS = {"relu2": "squared ReLU", "silu": "SiLU"}
 
 
-format_pages, byte_maps = script("docs/format_pages.py"), script("plots/byte_maps.py")
+format_pages, byte_maps = script("docs/_make/format_pages.py"), script("plots/byte_maps.py")
 
 
 def test_pages_are_what_the_code_says_now() -> None:

@@ -82,6 +82,6 @@ def test_every_command_and_option_of_the_front_page_exists() -> None:
     used = re.findall(r"tritgold ([a-z]+)([^`|\n]*)`", PAGE)
     assert len(used) > 12
     for verb, rest in used:
-        command = main.commands[verb]
+        command = main.get_command(click.Context(main), verb)
         options = {name for each in command.params if isinstance(each, click.Option) for name in each.opts}
         assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= options, f"tritgold {verb}{rest}"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import click
 import command_page
 import decode_pages
 import fault_pages
@@ -13,7 +14,7 @@ from markdown_tables import FOLDER
 from tritgold.decode.diffusion_presets import PRESETS
 from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.sparsity.rules import SPARSITY_RULES
-from tritgold_conformance.cli import main
+from tritgold_conformance.cli import COMMANDS, main
 from tritgold_conformance.faults import FAULTS, fault, graph
 from tritgold_conformance.results.report import json_schema
 
@@ -80,7 +81,9 @@ def test_a_name_written_nowhere_or_twice_is_found(monkeypatch: pytest.MonkeyPatc
 
 def test_every_command_and_option_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     page = command_page.command_page()
-    for name, command in main.commands.items():
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
         assert f"## tritgold {name}\n" in page
         for option in command.params:
             assert all(f"`{word}" in page or f", {word}" in page for word in option.opts if word.startswith("--"))

@@ -18,7 +18,7 @@ from tritgold_conformance.commands.server_config import KEYS
 ROOT = Path(__file__).parents[1]
 
 
-tables = script("docs/measured_tables.py")
+tables = script("docs/_make/measured_tables.py")
 
 
 def page(name: str) -> str:

@@ -3,27 +3,51 @@
 130 after Ctrl-C.
 """
 
+import importlib
 from typing import Any
 
 import click
 
 from tritgold_conformance.commands import printing
-from tritgold_conformance.commands.bench import bench
-from tritgold_conformance.commands.check import check
-from tritgold_conformance.commands.compare import compare
-from tritgold_conformance.commands.convert import convert
-from tritgold_conformance.commands.diagnose import diagnose
-from tritgold_conformance.commands.env import env
-from tritgold_conformance.commands.faults import faults
-from tritgold_conformance.commands.inspect import inspect
-from tritgold_conformance.commands.report import report
-from tritgold_conformance.commands.run import run
-from tritgold_conformance.commands.trace import trace
-from tritgold_conformance.commands.vectors import vectors
+
+# Each is the command of that name in the module of that name in commands/, imported when it is wanted.
+COMMANDS = {
+    "run": "Generate text, greedily unless --temperature is given.",
+    "trace": "Save every activation of one forward pass.",
+    "compare": "Name the first divergence between two traces.",
+    "check": "Judge an engine against the golden model.",
+    "diagnose": "Name the fault of an engine.",
+    "report": "Make other reports of the JSON report of a check.",
+    "faults": "List the known faults of engines.",
+    "vectors": "Write conformance cases as data, and judge answers to them.",
+    "inspect": "Show what a checkpoint holds, and which layout its bytes have.",
+    "convert": "Convert SOURCE to DESTINATION, losing nothing.",
+    "bench": "Time an engine that passes the judge.",
+    "env": "Print versions, machine and settings.",
+}
 
 
 class _Group(click.Group):
-    """click's own handling of closed output and of Ctrl-C exits with 1, which is a verdict here."""
+    """Imports a command when it is wanted: one command need not wait for the imports of the others.
+
+    And click's own handling of closed output and of Ctrl-C exits with 1, which is a verdict here.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, without importing anything."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """None for a name that is not in COMMANDS."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module = importlib.import_module(f"tritgold_conformance.commands.{cmd_name}")
+            self.add_command(getattr(module, cmd_name))
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in --help, from COMMANDS alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""
@@ -59,7 +83,3 @@ def main() -> None:
     Exit codes: 0 yes, 1 no, 2 wrong usage, 3 could not judge (input that cannot be read, output that cannot be
     written), 4 ambiguous, 5 nothing was checked, 130 interrupted.
     """
-
-
-for command in (run, trace, compare, check, diagnose, report, faults, vectors, inspect, convert, bench, env):
-    main.add_command(command)

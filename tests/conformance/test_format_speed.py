@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from measure import conversion_speed, format_speed
+from measure.format_speed import COLUMNS, IN_GGUF, LAYOUTS, ROWS, Row
 
 from tritgold.formats.packings import PACKINGS, packing
-from tritgold_conformance import conversion_speed, format_speed
-from tritgold_conformance.format_speed import COLUMNS, IN_GGUF, LAYOUTS, ROWS, Row
 
 
 def test_every_packing_is_measured_on_a_matrix_that_it_can_hold() -> None:

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measure import golden_outputs
+from measure.model_card import CARD, model_card
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.decode.autoregressive import greedy
 from tritgold.golden import MODELS, TRAINED, embedded_model, trained_model
 from tritgold.tokenizer import Tokenizer
-from tritgold_conformance import golden_outputs
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.model_card import CARD, model_card
 
 REPEATED = 3  # of a card's ten openings, the one whose block diffusion is repeated at every threshold
 

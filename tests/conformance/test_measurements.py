@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from measure import diffusion_thresholds, kv_error, report, sparsity_cosine, text
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import trained_model
 from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.model import forward
 from tritgold.sparsity.rules import SPARSITY_RULES
-from tritgold_conformance.measurements import diffusion_thresholds, kv_error, report, sparsity_cosine, text
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
 

@@ -46,6 +46,14 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> Non
     assert not [n for n in names(wheel) if "/tests/" in n or n.endswith((".pyc", ".part"))]
 
 
+def test_the_tools_of_the_makers_are_not_in_the_wheel(wheel: Path) -> None:
+    tools = {path.name for path in (ROOT / "docs/_make").rglob("*.py")} - {"__init__.py", "diagnosis.py", "report.py"}
+    assert {"page_blocks.py", "kv_error.py", "model_card.py", "format_speed.py"} <= tools
+    modules = {Path(name).name for name in names(wheel)}
+    assert not tools & modules - {"text.py"}
+    assert not [name for name in names(wheel) if "measure" in name or "_make" in name]
+
+
 def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
     held = names(wheel)
     for package in ("tritgold", "tritgold_xla", "tritgold_conformance"):

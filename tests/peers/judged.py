@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from float16_attention import with_flash, without_flash
+from measure.report import rounded, show
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
@@ -39,7 +40,6 @@ from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.measurements.report import rounded, show
 from tritgold_conformance.results.report import Report
 
 HERE = Path(__file__).parent

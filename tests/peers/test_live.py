@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from judging import assert_agrees, judge
+from measure.golden_outputs import FILE
 from peer_trace import Peer
 from safetensors.numpy import load_file
 
@@ -20,7 +21,6 @@ from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.golden import TRAINED, trained_model
 from tritgold_conformance.comparing.logits import judge_logits
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.golden_outputs import FILE
 
 HERE = Path(__file__).parent
 FIXTURES = HERE / "fixtures"

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measure import diagnosis
+from measure.journal import Journal
 
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.noise import KINDS
-from tritgold_conformance.measurements import diagnosis
-from tritgold_conformance.measurements.journal import Journal
 
 DATA = Path(__file__).parents[3] / "docs" / "data"
 MODELS = ("kjv-ar", "kjv-dlm", "seeded", "llama", "untied")

@@ -1,6 +1,6 @@
 """Sparsity rules: how much is left out, as measured, and how far that turns what is computed.
 
-``python -m tritgold_conformance.measurements.sparsity_cosine > docs/data/sparsity-cosine.json``: some minutes.
+``python -m measure.sparsity_cosine > docs/data/sparsity-cosine.json``: some minutes.
 
 ``activations``: standard normal rows, before and after a rule; ``expected`` is the closed form of dropping what is
 smallest, where the rule does that. ``attention``: the outputs of full attention over 512 keys of Gaussian scores.
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from measure import text
+from measure.report import cosine, mean, rounded, show
 from tritgold.kv_cache.random_matrices import gaussian
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.model import forward
@@ -23,8 +25,6 @@ from tritgold.sparsity.activation import ActivationRule
 from tritgold.sparsity.attention import AttentionRule
 from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold.sparsity.rules import sparsity_rule
-from tritgold_conformance.measurements import text
-from tritgold_conformance.measurements.report import cosine, mean, rounded, show
 
 SCHEMA = "tritgold.sparsity_cosine/1"
 ROWS, WIDTH, KEYS, TOKENS = 16, 4096, 512, 128

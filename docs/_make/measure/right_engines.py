@@ -1,6 +1,6 @@
 """Right engines, live, that must not be accused: XLA at several thread counts, transformers in float32.
 
-``python -m tritgold_conformance.measurements.right_engines --engine xla --threads 2 --runs 20 --out
+``python -m measure.right_engines --engine xla --threads 2 --runs 20 --out
 docs/data/right-engines.json``, once for each engine and thread count: XLA reads its threads when it starts. Each run is
 another input; every level that the engine gives is diagnosed by itself. Rows of earlier commands stay in the report.
 transformers runs by the Python that TRITGOLD_PEERS_PYTHON names, with the threads that it chooses: one.
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from measure.report import lines
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.golden import trained_model
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
@@ -20,7 +21,6 @@ from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
 from tritgold_conformance.diagnosis.evidence import collect
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.measurements.report import lines
 
 SCHEMA = "tritgold.right_engines/1"
 LEVELS = ("operations", "trace", "statistics", "logits")

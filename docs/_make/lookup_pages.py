@@ -1,8 +1,8 @@
 """The pages that are looked up, made of the code: faults, modes, decode presets, KV schemes, sparsity rules, commands.
 
-``python docs/lookup_pages.py`` (``make lookup``) writes them; a test makes them again and compares. They are kept in
-the repository, not made while the site is built: so pages written by hand can link to them on a code host too, and a
-change of the code shows in a review as a change of the page. docs/format_pages.py does the same for the formats.
+``python docs/_make/lookup_pages.py`` (``make lookup``) writes them; a test makes them again and compares. They are kept
+in the repository, not made while the site is built: so pages written by hand can link to them on a code host too, and a
+change of the code shows in a review as a change of the page. docs/_make/format_pages.py does the same for the formats.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """How fast the packings pack and unpack, beside a plain loop, one table read a byte, and gguf.
 
-    python -m tritgold_conformance.format_speed [--json FILE]
+    PYTHONPATH=docs/_make python -m measure.format_speed [--json FILE]
 
 One matrix of the shape of a 2B model's largest, 2560 x 6912 trits, or of a few rows more or less where a format wants
 it; medians of a few runs in processor time, for everything here runs on one thread. A benchmark and no test: how fast

@@ -1,8 +1,8 @@
 """The pages of docs/formats that say what the code says: one a packing, and the table that compares them.
 
-``python docs/format_pages.py`` writes them; ``make formats`` the pictures too. A page is the docstrings of its class
-and module, and figures found by packing matrices; a test makes them again and compares. What no code knows, who reads
-what and which mistakes are made, stands in docs/formats/engines.md, written by hand.
+``python docs/_make/format_pages.py`` writes them; ``make formats`` the pictures too. A page is the docstrings of its
+class and module, and figures found by packing matrices; a test makes them again and compares. What no code knows (who
+reads what, which mistakes are made) stands in docs/formats/engines.md, written by hand.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from tritgold.formats.packings import PACKINGS, packing
 from tritgold.formats.packings.byte_map import EXAMPLES, byte_map
 from tritgold.formats.packings.packing_base import Packing
 
-FOLDER = Path(__file__).parent / "formats"
+FOLDER = Path(__file__).parents[1] / "formats"
 INDEX = "README.md"
 
 SHAPE = (640, 2560)  # k_proj of BitNet b1.58 2B-4T: every format can hold it
@@ -28,7 +28,7 @@ TILES = {"tl1": {"BM": 160, "BK": 64, "bm": 32}, "tl2": {"BM": 160, "BK": 96}}
 FLOATS = {name: (packing(name), (2, 16)) for name in ("f32", "f16", "bf16")}
 SHOWN = EXAMPLES | FLOATS  # a line of the comparison each
 
-MADE = "<!-- Made by docs/format_pages.py (make formats): a change by hand is lost, and fails a test before. -->"
+MADE = "<!-- Made by docs/_make/format_pages.py (make formats): a change by hand is lost, and fails a test before. -->"
 
 OPENING = """\
 A ternary weight is a **trit**, -1, 0 or +1, times a **scale** that it shares with its tensor or block. The trits of a

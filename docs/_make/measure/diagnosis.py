@@ -1,6 +1,6 @@
 """Diagnosis over the whole library: how often each fault is named, from what an engine shows.
 
-``python -m tritgold_conformance.measurements.diagnosis --model kjv-ar --out docs/data/diagnosis-kjv-ar.json``
+``python -m measure.diagnosis --model kjv-ar --out docs/data/diagnosis-kjv-ar.json``
 
 Goes on where it stopped: rows stand in ``OUT.rows`` until all are there. An engine is the golden model with a fault and
 float32 noise of its own (``faults.noise``), so that no answer is equal to the last bit and ties break. ``matrix``: for
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from measure.journal import Journal
+from measure.report import lines, rounded, show
 from tritgold.counter_random import random_bits
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
@@ -30,8 +32,6 @@ from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.faults.witnesses import MODELS
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.measurements.journal import Journal
-from tritgold_conformance.measurements.report import lines, rounded, show
 from tritgold_conformance.results.diagnosis import Diagnosis
 
 SCHEMA = "tritgold.diagnosis_matrix/2"

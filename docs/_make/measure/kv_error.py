@@ -1,6 +1,6 @@
 """KV-cache schemes: the error of attention against bits a value, by context length, and what it does to ``kjv-ar``.
 
-``python -m tritgold_conformance.measurements.kv_error > docs/data/kv-error.json``: some minutes.
+``python -m measure.kv_error > docs/data/kv-error.json``: some minutes.
 
 ``attention``: one query over standard normal keys and values (``tritgold.kv_cache.attention_error``), plain and with
 one channel of every key 30 times as large, as some channels of real keys are. ``model``: kjv-ar reads a text token by
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from measure import text
+from measure.report import mean, rounded, show
 from tritgold.kv_cache.attention_error import attention_errors
 from tritgold.kv_cache.base import KvScheme
 from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
 from tritgold.portable_math import exp, pairwise_sum
-from tritgold_conformance.measurements import text
-from tritgold_conformance.measurements.report import mean, rounded, show
 
 SCHEMA = "tritgold.kv_error/1"
 HEADS, HEAD_DIM = 8, 128

@@ -1,6 +1,6 @@
 """Block diffusion on ``kjv-dlm`` over thresholds: what passes are saved, and what becomes of the text.
 
-``python -m tritgold_conformance.measurements.diffusion_thresholds > docs/data/diffusion-thresholds.json``: half an
+``python -m measure.diffusion_thresholds > docs/data/diffusion-thresholds.json``: half an
 hour.
 
 Ten openings, 32 tokens each, every preset, and the causal ones without their limit of ten passes a block as well,
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from measure import text
+from measure.report import rounded, show
 from tritgold.checkpoint import Checkpoint
 from tritgold.decode.autoregressive import greedy, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
@@ -23,8 +25,6 @@ from tritgold.decode.diffusion_options import Diffusion
 from tritgold.decode.diffusion_presets import PRESETS, preset
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.unmasking import Thresholds
-from tritgold_conformance.measurements import text
-from tritgold_conformance.measurements.report import rounded, show
 
 SCHEMA = "tritgold.diffusion_thresholds/1"
 TOKENS = 32

@@ -1,4 +1,4 @@
-"""What is wrong with the built site: ``python docs/site_checks.py FOLDER`` (``make docs``) prints it, exit code 1.
+"""Faults of the built site: ``python docs/_make/site_checks.py FOLDER`` prints it, exit code 1 (``make docs``).
 
 Links and anchors that lead nowhere, pictures without a text for those who cannot see them, pictures that are not there,
 and anything that a page would load from the network. Links to the network are followed by nobody, so they may be there.

@@ -1,6 +1,6 @@
 """The model cards of the trained models: README.md beside each, rendered from what training and golden model recorded.
 
-``python -m tritgold_conformance.model_card`` writes them anew; no figure in them is typed by hand.
+``python -m measure.model_card`` writes them anew; no figure in them is typed by hand.
 """
 
 import hashlib
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from measure.golden_outputs import DIFFUSED, FILE
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.golden import TRAINED, trained_model
 from tritgold.weights import LINEARS
-from tritgold_conformance.golden_outputs import DIFFUSED, FILE
 
 CARD = "README.md"
 KINDS = {

@@ -18,7 +18,7 @@ from tritgold_conformance.faults import FAULTS, packing
 from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Level
 from tritgold_conformance.faults.witnesses import MODELS as WITNESSES
 
-CASES = FOLDER.parent / "tests" / "conformance" / "test_bug_cases.py"
+CASES = FOLDER.parent / "tests" / "conformance" / "judging" / "test_bug_cases.py"
 PACKAGE = packing.__name__.rpartition(".")[0]
 CHANGE = [field.name for field in fields(Fault)].index("change")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent
-MADE = "<!-- Made by docs/lookup_pages.py (make lookup): a change by hand is lost, and fails a test before. -->"
+FOLDER = Path(__file__).parents[1]
+MADE = "<!-- Made by docs/_make/lookup_pages.py (make lookup): a change by hand is lost, and fails a test before. -->"
 
 
 def data(name: str) -> dict[str, Any]:

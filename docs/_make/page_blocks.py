@@ -1,6 +1,6 @@
 """Runs what the pages show: every fenced block that is Python or a command, in the order of the page.
 
-    python docs/page_blocks.py docs/traces.md README.md      says what differs; the tests run all pages
+    python docs/_make/page_blocks.py docs/traces.md README.md      says what differs; the tests run all pages
 
 What a block is depends on its language:
 
@@ -47,7 +47,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RUNS = {"python", "console", "sh"}
 SHOWN = {"text", "json", "yaml", "toml", "c", "ini", "xml", "html", "markdown"}
 COMMAND = re.compile(r"^(\$|tritgold|python3?|pytest|make|pip|cc|\./\w+) .*", re.MULTILINE)

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 
+from measure.golden_outputs import FILE, OPENINGS
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.golden import trained_model
 from tritgold.model import forward
 from tritgold.portable_math import exp, log, pairwise_sum
 from tritgold.tokenizer import Tokenizer
-from tritgold_conformance.golden_outputs import FILE, OPENINGS
 
 
 def opened(name: str) -> Checkpoint:

@@ -1,6 +1,6 @@
 """What it takes to convert a model of real size, HF -> I2_S -> TQ2_0 -> HF: time, memory, and the same bytes.
 
-    python -m tritgold_conformance.conversion_speed FOLDER [--shape 2b-4t] [--json FILE]
+    PYTHONPATH=docs/_make python -m measure.conversion_speed FOLDER [--shape 2b-4t] [--json FILE]
 
 FOLDER is made for it, needs 5 GB and can be removed afterwards. Every step is the command a user types, in a process of
 its own; its peak memory is what the kernel counted for it, mapped pages of files included.

@@ -1,6 +1,6 @@
 """The tables of the pages that were measured (PAGES): put there from docs/data.
 
-``python docs/measured_tables.py`` writes them between the marks ``<!-- table NAME -->`` and ``<!-- end -->``;
+``python docs/_make/measured_tables.py`` writes them between the marks ``<!-- table NAME -->`` and ``<!-- end -->``;
 ``make measurements`` measures first. A test compares, so that no figure in a page is typed by hand.
 """
 

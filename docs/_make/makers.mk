@@ -1,0 +1,95 @@
+# What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
+
+.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis forms plots broken-engine golden
+
+PEERS := .venv-peers
+NUMPY1 := .venv-numpy1
+MEASURE := PYTHONPATH=docs/_make $(BIN)/python -m measure
+
+fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
+	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)
+
+stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
+	$(BIN)/pytest tests/stability
+
+peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, llama.cpp and pytritium, run live in an environment of their own
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
+
+judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on the embedded models: docs/peers-judged.md anew
+	mkdir -p build
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python PYTHONPATH=docs/_make $(BIN)/python tests/peers/judged.py > build/peers-judged.json
+	mv build/peers-judged.json docs/data/peers-judged.json
+	$(BIN)/python docs/_make/measured_tables.py
+
+fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers anew
+	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
+	PYTHONPATH=tests/peers:tests/reference/helpers $(BIN)/python tests/peers/light_cases.py $(PEERS)/bin/python
+
+models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
+	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
+	$(BIN)/python -m tritgold_xla.training "$(TEXT)" training
+	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
+	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
+	$(MAKE) golden
+
+formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
+	$(BIN)/python docs/_make/format_pages.py
+	$(BIN)/python plots byte_maps
+
+lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) anew
+	$(BIN)/python docs/_make/lookup_pages.py
+
+measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots anew (half an hour)
+	$(MEASURE).kv_error > docs/data/kv-error.json
+	$(MEASURE).sparsity_cosine > docs/data/sparsity-cosine.json
+	$(MEASURE).diffusion_thresholds > docs/data/diffusion-thresholds.json
+	$(MAKE) plots
+
+RIGHT := $(MEASURE).right_engines --out docs/data/right-engines.json
+
+diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/diagnosis.md (an hour; goes on where it stopped)
+	$(MEASURE).diagnosis --model kjv-ar --pairs 100 --noise-runs 60 --out docs/data/diagnosis-kjv-ar.json
+	$(MEASURE).diagnosis --model kjv-dlm --pairs 20 --noise-runs 70 --out docs/data/diagnosis-kjv-dlm.json
+	$(MEASURE).diagnosis --model seeded --pairs 100 --noise-runs 500 --out docs/data/diagnosis-seeded.json
+	$(MEASURE).diagnosis --model llama --pairs 20 --noise-runs 300 --out docs/data/diagnosis-llama.json
+	$(MEASURE).diagnosis --model untied --pairs 20 --noise-runs 70 --out docs/data/diagnosis-untied.json
+	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
+	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
+	$(MAKE) plots
+
+forms: $(VENV)/.dev ## the forms of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
+	mkdir -p build
+	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.forms > build/xla-forms.json
+	mv build/xla-forms.json docs/data/xla-forms.json
+	$(MAKE) plots
+
+plots: $(VENV)/.dev ## the figures and tables of docs/ anew, from the reports in docs/data
+	$(BIN)/python plots
+	$(BIN)/python docs/_make/measured_tables.py
+
+broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engine.c with one mistake, judged
+	mkdir -p build
+	sed 's/h \* kv_heads \/ heads/h % kv_heads/' docs/examples/engine.c > build/engine.c
+	$(CC) -O2 -std=c99 -o build/engine build/engine.c -lm
+	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
+	$(BIN)/python plots checked
+
+golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
+	$(MEASURE).golden_outputs
+	$(MEASURE).model_card
+	$(BIN)/python plots training_curves activations
+
+# NumPy 1.26 has wheels up to Python 3.12, so it needs an interpreter of its own.
+$(NUMPY1)/.ready: pyproject.toml
+	@python="$(call find_python,3.12 3.11)"; \
+	if test -n "$$python"; then \
+		"$$python" -m venv $(NUMPY1) && $(NUMPY1)/bin/pip install --quiet --editable . 'numpy<2' threadpoolctl && touch $@; \
+	else echo "no Python 3.11 or 3.12 here: the digests are not proved with NumPy 1.26 (that test is skipped)"; fi
+
+# torch for Linux is a build of several gigabytes with CUDA, unless a CPU build is at hand; hence the separate place.
+# Python 3.11 first: it is the version for which such a build is most often at hand.
+$(PEERS)/.ready: tests/peers/requirements.txt
+	@test -n "$(call find_python,3.11 3.12 3.13)" || { echo "the peers need Python 3.11 to 3.13" >&2; exit 1; }
+	"$(call find_python,3.11 3.12 3.13)" -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --requirement tests/peers/requirements.txt
+	touch $@
