@@ -1,81 +1,98 @@
-"""The YAML configuration of a block-diffusion server, read as that server reads it, but strictly: the door to PyYAML.
+"""The YAML configuration of a block-diffusion server, read as that server reads it, but strictly.
 
 The schema is that of WrinkleFree's ``dlm_server`` (``ServerConfig`` in dlm_server.rs, January 2026). Every key is
 optional. There an unknown key is passed over, an unknown decode_mode is greedy, and a threshold may be anything; here
-they are errors. So is a key given twice, of which YAML says that it may not be and PyYAML takes the last.
+they are errors. So is a key given twice, which YAML forbids and of which PyYAML takes the last.
 """
 
 import json
 import os
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-import yaml
+import msgspec
+from msgspec import Meta, Struct
 
 from tritgold.decode.diffusion_presets import PRESETS
 from tritgold.errors import ConfigError
-from tritgold.formats.untrusted_text import first_repeated, printable
+from tritgold.formats.untrusted_text import printable
 from tritgold.golden import MODELS
+from tritgold_conformance.commands.strict_yaml import load_mapping
 
 MODEL_PATH = "MODEL_PATH"  # the environment variable of that server
-LARGEST = 1 << 20  # bytes; such a file has a few hundred
 # decode_mode, in any case, -> what --decode calls it. The server knows greedy, iterative, adaptive and the short forms.
 MODES = {"greedy": "greedy", "iterative": "iterative", "iter": "iterative", "adaptive": "adaptive", "adapt": "adaptive"}
 MODES |= {name: name for name in (*PRESETS, "ar")}
+_MODE = Meta(pattern=rf"(?i)\A({'|'.join(MODES)})\Z", title=", ".join(MODES), description=", ".join(MODES))
+_MOST = (1 << 31) - 1
+
+# Titles are what an error says is expected.
+_Text = Annotated[str, Meta(min_length=1, title="text")]
+_Switch = Annotated[bool, Meta(title="true or false")]
+_Positive = Annotated[int, Meta(ge=1, le=_MOST, title=f"an integer, 1 to {_MOST}")]
+_Port = Annotated[int, Meta(ge=0, le=65535, title="an integer, 0 to 65535")]
+_Share = Annotated[float, Meta(gt=0, lt=1, title="a number above 0 and below 1")]
+_Token = Annotated[Annotated[int, Meta(ge=0, le=_MOST)] | None, Meta(title=f"an integer, 0 to {_MOST}, or null")]
 
 
-@dataclass(frozen=True)
-class Key:
-    """One key. default: the server's. usable: whether a value is. used: by ``tritgold run``, which serves nobody."""
+class _Dlm(Struct):
+    block_size: Annotated[_Positive, Meta(description="as the model was trained")] = 32
+    threshold: Annotated[_Share, Meta(description="confidence that decides a token; greedy has none")] = 0.7
+    small_block_size: Annotated[_Positive, Meta(description="divides block_size; for modes with sub-blocks")] = 8
+    mask_token_id: Annotated[_Token, Meta(description="null: the model's own; another than that is refused")] = None
+    max_iterations_per_block: Annotated[_Positive, Meta(description="passes; for iterative and adaptive")] = 10
+    decode_mode: Annotated[str, _MODE] = "greedy"
+
+
+class _Scheduler(Struct):
+    max_sequences: _Positive = 16
+    enable_radix_cache: _Switch = True
+    radix_cache_max_tokens: _Positive = 100_000
+
+
+class _Benchmark(Struct):
+    enabled: _Switch = False
+    iterations: _Positive = 50
+    max_tokens: _Positive = 64
+    prompt: _Text = "What is the meaning of life?"
+
+
+class _Server(Struct):
+    model_path: Annotated[
+        _Text, Meta(description=f"folder, file or embedded model; else {MODEL_PATH}, else kjv-dlm")
+    ] = "kjv-dlm"
+    host: _Text = "0.0.0.0"
+    port: _Port = 30000
+    dlm: _Dlm = msgspec.field(default_factory=_Dlm)
+    scheduler: _Scheduler = msgspec.field(default_factory=_Scheduler)
+    benchmark: _Benchmark = msgspec.field(default_factory=_Benchmark)
+
+
+_SECTIONS: dict[str, type[Struct]] = {"dlm": _Dlm, "scheduler": _Scheduler, "benchmark": _Benchmark}
+
+
+class Key(NamedTuple):
+    """One key. default: the server's. used: by ``tritgold run``, which does not serve."""
 
     default: Any
     expected: str
-    usable: Callable[[Any], bool]
     note: str
-    used: bool = True
+    used: bool
 
 
-def _integer(least: int, most: int = (1 << 31) - 1) -> dict[str, Any]:
-    return {"expected": f"an integer, {least} to {most}", "usable": lambda v: type(v) is int and least <= v <= most}
+def _keys(schema: type[Struct], section: str = "") -> Iterator[tuple[str, Key]]:
+    for field in msgspec.structs.fields(schema):
+        if field.name in _SECTIONS:
+            yield from _keys(_SECTIONS[field.name], f"{field.name}.")
+            continue
+        expected = next(meta.title for meta in field.type.__metadata__ if meta.title)
+        note = next((meta.description for meta in field.type.__metadata__ if meta.description), None)
+        yield f"{section}{field.name}", Key(field.default, expected, note or "serving", note is not None)
 
 
-_TEXT: dict[str, Any] = {"expected": "text", "usable": lambda v: isinstance(v, str) and v != ""}
-_SWITCH: dict[str, Any] = {"expected": "true or false", "usable": lambda v: isinstance(v, bool)}
-_SERVING: dict[str, Any] = {"note": "serving", "used": False}
-KEYS: dict[str, Key] = {
-    "model_path": Key("kjv-dlm", **_TEXT, note=f"folder, file or embedded model; else {MODEL_PATH}, else kjv-dlm"),
-    "host": Key("0.0.0.0", **_TEXT, **_SERVING),
-    "port": Key(30000, **_integer(0, 65535), **_SERVING),
-    "dlm.block_size": Key(32, **_integer(1), note="as the model was trained"),
-    "dlm.threshold": Key(
-        0.7,
-        "a number above 0 and below 1",
-        lambda v: type(v) in (int, float) and 0 < v < 1,
-        note="confidence that decides a token; greedy has none",
-    ),
-    "dlm.small_block_size": Key(8, **_integer(1), note="divides block_size; for modes with sub-blocks"),
-    "dlm.mask_token_id": Key(
-        None,
-        f"an integer, 0 to {(1 << 31) - 1}, or null",
-        lambda v: v is None or (type(v) is int and 0 <= v < 1 << 31),
-        note="null: the model's own; another than that is refused",
-    ),
-    "dlm.max_iterations_per_block": Key(10, **_integer(1), note="passes; for iterative and adaptive"),
-    "dlm.decode_mode": Key(
-        "greedy", ", ".join(MODES), lambda v: isinstance(v, str) and v.lower() in MODES, note=", ".join(MODES)
-    ),
-    "scheduler.max_sequences": Key(16, **_integer(1), **_SERVING),
-    "scheduler.enable_radix_cache": Key(True, **_SWITCH, **_SERVING),
-    "scheduler.radix_cache_max_tokens": Key(100_000, **_integer(1), **_SERVING),
-    "benchmark.enabled": Key(False, **_SWITCH, **_SERVING),
-    "benchmark.iterations": Key(50, **_integer(1), **_SERVING),
-    "benchmark.max_tokens": Key(64, **_integer(1), **_SERVING),
-    "benchmark.prompt": Key("What is the meaning of life?", **_TEXT, **_SERVING),
-}
-SECTIONS = ("dlm", "scheduler", "benchmark")
+KEYS = dict(_keys(_Server))  # by dotted key
 
 
 @dataclass(frozen=True)
@@ -121,23 +138,39 @@ class ServerConfig:
 def load(path: Path) -> ServerConfig:
     """The configuration in a file.
 
-    Raises ConfigError: ``config-file`` for a file that cannot be read, is no YAML or is no mapping;
+    Raises ConfigError: ``config-file`` for a file that cannot be read, is not YAML or not a mapping;
     ``config-duplicate`` for a key given twice, ``config-unknown-key``, and ``config-value`` for a value of a wrong type
     or out of range, block_size and small_block_size together included.
     """
-    given: dict[str, Any] = {}
-    for key, value in _flat(_mapping(path), path):
-        wanted = KEYS[key]
-        if not wanted.usable(value):
-            raise _unusable(path, key, value, wanted.expected)
-        given[key] = value
-    config = ServerConfig(path, given)
+    config = ServerConfig(path, dict(_checked(load_mapping(path), _Server, path)))
     block, small = config["dlm.block_size"], config["dlm.small_block_size"]
     if block % small:
-        defaults = [key for key in ("dlm.block_size", "dlm.small_block_size") if key not in given]
+        defaults = [key for key in ("dlm.block_size", "dlm.small_block_size") if key not in config.given]
         said = "".join(f" ({key.partition('.')[2]}: the server's default)" for key in defaults)
         raise _unusable(path, "dlm.small_block_size", small, f"a divisor of block_size = {block}{said}")
     return config
+
+
+def _checked(
+    found: Mapping[Any, Any], schema: type[Struct], path: Path, section: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Values by dotted key, held to the schema key by key: an error of msgspec names its key in prose alone."""
+    types = {field.name: field.type for field in msgspec.structs.fields(schema)}
+    for name, value in found.items():
+        key = f"{section}{name}" if section else name
+        if name not in types:
+            known = ", ".join(f"{section}{one}" for one in types)
+            raise ConfigError("no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=known)
+        if name in _SECTIONS:
+            if not isinstance(value, dict | None):
+                raise _unusable(path, key, value, "a mapping")
+            yield from _checked(value or {}, _SECTIONS[name], path, f"{name}.")
+            continue
+        try:
+            msgspec.convert(value, types[name])
+        except msgspec.ValidationError:
+            raise _unusable(path, key, value, KEYS[key].expected) from None
+        yield key, value
 
 
 def example() -> str:
@@ -153,98 +186,6 @@ def example() -> str:
         setting = f"{'  ' if section else ''}{name}: {json.dumps(wanted.default)}"
         lines.append(f"{setting:<44}# {wanted.note}")
     return "\n".join(lines) + "\n"
-
-
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-
-
-class _UniqueLoader(yaml.SafeLoader):
-    """``safe_load`` that refuses a key given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if (twice := first_repeated(names)) is not None:
-            line = node.start_mark.line + 1
-            raise ConfigError(
-                "a key is given twice",
-                kind="config-duplicate",
-                got=printable(twice),
-                hint=f"in the mapping at line {line}",
-            )
-        return super().construct_mapping(node, deep)
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """1:30 is the text that it is in YAML 1.2, as that server reads it, and no number of base 60.
-
-        And what cannot be made of a node is an error with a line, where PyYAML has bare ones of every kind.
-        """
-        if node.tag in _NUMBERS and ":" in node.value:
-            return node.value
-        try:
-            return super().construct_object(node, deep)
-        except (AttributeError, IndexError, KeyError, OverflowError, ValueError):
-            why = f"no {node.tag.rpartition(':')[2]} that can be read"
-            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from None
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """No merge keys: that server has none, and a few dozen of them, nested, would fill the memory."""
-        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-            raise ConfigError("no such key", kind="config-unknown-key", got="'<<'", hint="write the keys out")
-
-
-def _mapping(path: Path) -> dict[Any, Any]:
-    """The file as YAML; an empty one is an empty mapping."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for; /dev/stdin is one, or a file like any
-            raise _unreadable(path, "no regular file")
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise _unreadable(path, f"more than {LARGEST} bytes")
-        found = yaml.load(data.decode("utf-8"), Loader=_UniqueLoader)
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from None
-    except UnicodeDecodeError:
-        raise _unreadable(path, "no UTF-8") from None
-    except RecursionError:
-        raise _unreadable(path, "nested too deeply") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a path with a zero byte
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        problem = str(getattr(error, "problem", None) or error).removeprefix("found ")  # as ours begins
-        raise _unreadable(path, printable(problem) + where) from None
-    except ConfigError as error:
-        raise error.located(file=path) from None
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise _unreadable(path, f"a {type(found).__name__} instead of a mapping")
-    return found
-
-
-def _flat(found: dict[Any, Any], path: Path) -> Iterator[tuple[str, Any]]:
-    """Values by dotted key, every key known. A section without anything is null in YAML, and nothing here."""
-    tops = tuple(dict.fromkeys(key.split(".")[0] for key in KEYS))
-    for name, value in found.items():
-        if name not in tops:
-            raise _unknown(path, name, tops)
-        if name not in SECTIONS:
-            yield name, value
-            continue
-        if value is not None and not isinstance(value, dict):
-            raise _unusable(path, name, value, "a mapping")
-        for inner, inner_value in (value or {}).items():
-            if f"{name}.{inner}" not in KEYS:
-                raise _unknown(path, f"{name}.{inner}", [key for key in KEYS if key.startswith(f"{name}.")])
-            yield f"{name}.{inner}", inner_value
-
-
-def _unreadable(path: Path, why: str) -> ConfigError:
-    return ConfigError("is no readable YAML configuration", kind="config-file", file=path, got=why)
-
-
-def _unknown(path: Path, key: Any, known: Any) -> ConfigError:
-    return ConfigError("no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=", ".join(known))
 
 
 def _unusable(path: Path, key: str, value: Any, expected: str) -> ConfigError:
