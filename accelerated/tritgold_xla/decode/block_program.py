@@ -50,9 +50,9 @@ class DecodedBlock(NamedTuple):
     """What a program returns.
 
     ids, committed_until: as in ``Block``, afterwards. order: int32 [block], the pass that decided each token, -1 for
-    none. end: after the text's last position, if ended. following: the next block's first token (block attention). decided:
-    int32 [block + 2], tokens of each pass; passes, commits: how many. finite: whether all activations were, and no
-    logit in question +inf or NaN.
+    none. end: after the text's last position, if ended. following: the next block's first token (block attention).
+    decided: int32 [block + 2], tokens of each pass; passes, commits: how many. finite: whether all activations were,
+    and no logit in question +inf or NaN.
     """
 
     cache: KvCache

@@ -22,9 +22,9 @@ class Span(NamedTuple):
 class BlockReads:
     """What the cache holds of one sequence's current block.
 
-    start, stop: of the block, as far as it can be read. canvas: index behind everything that can be. committed_until: below it,
-    keys and values are those of the final tokens, or taken for it (causal). opened: a pass over the whole block was
-    made. steps: passes by sub-block.
+    start, stop: of the block, as far as it can be read. canvas: index behind everything that can be. committed_until:
+    below it, keys and values are those of the final tokens, or taken for it (causal). opened: a pass over the whole
+    block was made. steps: passes by sub-block.
     """
 
     def __init__(self, options: Diffusion, sizes: Sizes) -> None:
