@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked_once import judge
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.decode.autoregressive import greedy
@@ -13,7 +14,6 @@ from tritgold.tokenizer import Tokenizer
 from tritgold_conformance import golden_outputs
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.model_card import CARD, model_card
 
 REPEATED = 3  # of a card's ten openings, the one whose block diffusion is repeated at every threshold

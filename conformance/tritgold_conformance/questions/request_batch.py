@@ -16,9 +16,9 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.contract.answer_shapes import Shape, output_shapes, tokens_of
 from tritgold_conformance.faults.witnesses import FileCase
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import cuts
-from tritgold_conformance.questions.edge_inputs import telling_inputs
+from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.packed_bytes import cases
+from tritgold_conformance.questions.sessions import cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Asked:
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
             return cls(sessions=_sessions(golden.tokens), text=golden.tokens, files=cases())
         asked = [AskedOperation(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
-        asked += [AskedOperation(o, inputs) for o, _, inputs in telling_inputs(golden)]
+        asked += [AskedOperation(o, inputs) for o, _, inputs in edge_inputs(golden)]
         tokens = golden.tokens
         return cls(asked, tokens, _sessions(tokens), text=tokens, files=cases(), statistics=tokens)
 
