@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tritgold_conformance.commands import printing
+from tritgold_conformance.commands.ask import ask
 from tritgold_conformance.commands.bench import bench
 from tritgold_conformance.commands.check import check
 from tritgold_conformance.commands.compare import compare
@@ -16,6 +17,7 @@ from tritgold_conformance.commands.diagnose import diagnose
 from tritgold_conformance.commands.env import env
 from tritgold_conformance.commands.faults import faults
 from tritgold_conformance.commands.inspect import inspect
+from tritgold_conformance.commands.judge import judge
 from tritgold_conformance.commands.report import report
 from tritgold_conformance.commands.run import run
 from tritgold_conformance.commands.trace import trace
@@ -61,5 +63,20 @@ def main() -> None:
     """
 
 
-for command in (run, trace, compare, check, diagnose, report, faults, vectors, inspect, convert, bench, env):
+for command in (
+    run,
+    trace,
+    compare,
+    check,
+    ask,
+    judge,
+    diagnose,
+    report,
+    faults,
+    vectors,
+    inspect,
+    convert,
+    bench,
+    env,
+):
     main.add_command(command)
