@@ -123,8 +123,10 @@ def _logits(engine: EngineUnderTest, tokens: list[int], on_progress: OnProgress)
         on_progress("logits of a prompt in pieces")
         engine.reset()
         pieces = [engine.prefill(tokens[:cut]), engine.prefill(tokens[cut:end])]
-        rest = [engine.step(t) for t in tokens[end:]] if steps else [engine.prefill(tokens[end:])][: len(tokens) - end]
-        paths["continued"] = [*pieces, *rest]
+        rest = tokens[end:]
+        if rest and not steps:
+            pieces.append(engine.prefill(rest))
+        paths["continued"] = [*pieces, *(engine.step(token) for token in rest if steps)]
     if steps:
         on_progress("logits token by token")
         engine.reset()

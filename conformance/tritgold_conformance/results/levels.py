@@ -18,3 +18,5 @@ LEVELS = {
     "stream": "pieces of text of growing ids",
 }
 BY_OUTPUT = ("operations", "edge_cases", "trace")  # levels that have a case for each output
+# Levels that a full judgement need not have: an engine may be a forward pass alone.
+WHERE_OFFERED = ("packed_bytes", "generate", "serve", "diffuse", "encode", "chat", "stream")

@@ -42,7 +42,7 @@ def test_it_is_green_only_where_every_level_passed(reports: dict[str, Report], l
 
 def test_text_counts_where_there_are_no_logits(reports: dict[str, Report]) -> None:
     before = reports["nothing"]
-    levels = {**before.levels, "text": msgspec.structs.replace(before.levels["next_tokens"], status="passed")}
+    levels = {**before.levels, "next_tokens": msgspec.structs.replace(before.levels["next_tokens"], status="passed")}
     report = msgspec.structs.replace(before, levels=levels, verdict="conforms")
     assert says(report) == ("conforms 1/8 levels · golden/1", BLUE)
 
