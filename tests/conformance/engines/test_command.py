@@ -81,7 +81,8 @@ def statuses(report: Report) -> dict[str, str]:
 
 def test_a_program_that_is_right_conforms_on_every_level(golden: GoldenRun, model: Path) -> None:
     report = judged(golden, model, "right")
-    assert set(statuses(report).values()) == {"passed"}
+    behaviours = {"generate", "serve", "diffuse", "encode", "chat", "stream"}  # of which the program gives none
+    assert {name for name, status in statuses(report).items() if status != "passed"} == behaviours
     assert report.exit_code == 0
     assert {c.outcome for c in report.operations} == {"equal"}
     assert (report.engine.name, report.engine.versions) == ("program", {"program": "1"})
