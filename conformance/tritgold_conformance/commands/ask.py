@@ -1,5 +1,6 @@
 """tritgold ask: everything that an engine answers, written to a folder that ``tritgold judge`` reads."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -60,3 +61,4 @@ def ask(
         write_evidence(folder, evidence, options)
     if as_json:
         printing.print_json({"schema": "tritgold.asked/1", "engine": evidence.name, "folder": str(folder)})
+    sys.exit(0)  # in a guarded process a return is not an answer
