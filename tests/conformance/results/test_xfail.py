@@ -52,7 +52,7 @@ def test_a_file_is_read_with_lines_and_reasons(tmp_path: Path) -> None:
     [
         ("logit", "line 1: is no entry: found \"'logit'\""),
         ("\nlogits:", "line 2: is no entry"),
-        ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of files, operations, vectors"),
+        ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of packed_bytes, operations, edge_cases"),
         ("logits\nlogits # again", "line 2: logits stands on line 1 already"),
     ],
 )
