@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis forms plots broken-engine golden
+.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1

@@ -7,9 +7,9 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.rendering.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.rendering.escaping import command_text, escaped, name, number
 from tritgold_conformance.rendering.figures import logits_charts, speed_chart, statistics_charts
-from tritgold_conformance.rendering.terminal import LEVEL_WORDS
 from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode
 from tritgold_conformance.results.cases import Case, by_rule, cases, command, failures
+from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Report, Side, Status
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
@@ -104,7 +104,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequenc
 def _levels(report: Report) -> str:
     rows = []
     for key, level in report.levels.items():
-        what = f'<strong>{escaped(key)}</strong><br><span class="sub">{escaped(LEVEL_WORDS.get(key, ""))}</span>'
+        what = f'<strong>{escaped(key)}</strong><br><span class="sub">{escaped(LEVELS.get(key, ""))}</span>'
         status = f'<span class="status {_CLASSES[level.status]}">{MARKS[level.status]} {level.status}</span>'
         counts = [str(level.compared), str(level.failed), str(level.not_assessed)]
         rows.append([what, status, *counts, f'<div class="w">{escaped(level.note)}</div>'])
