@@ -18,7 +18,7 @@ from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError, FormatError, WeightsError
 from tritgold.formats.container import Container
 from tritgold.formats.gguf_config import read_gguf_config
-from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_split import open_gguf
 from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
@@ -127,7 +127,7 @@ def _open_folder(
 
 
 def _open_gguf(path: Path, layouts: Layouts, quantize: bool) -> Checkpoint:
-    file = GgufFile(path, layouts.q2_0_block)
+    file = open_gguf(path, layouts.q2_0_block)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise WeightsError("is missing", kind="missing-tensor", file=path, thing="tensor 'token_embd.weight'")
