@@ -79,7 +79,7 @@ class TernaryTensor:
                 kind="block-scales",
                 got=f"{scales.size} scales from {scales[0]} to {scales[-1]}",
                 expected="one scale",
-                hint="was the file quantised from ordinary weights? Ternarise by absmean first",
+                hint="take a model with one scale a tensor; absmean would change weights that are ternary already",
             )
         return TernaryTensor(self.trits, np.asarray(scales[0] if scales.size else self.scale[0, 0]))
 
