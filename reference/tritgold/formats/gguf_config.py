@@ -20,6 +20,7 @@ import numpy as np
 
 from tritgold.config import Activation, ModelConfig
 from tritgold.errors import ConfigError
+from tritgold.formats.special_tokens import inside
 from tritgold.formats.untrusted_text import is_one_of, printable
 
 
@@ -119,7 +120,7 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         "tied_head": tied_head,
         "scale_rule": "multiply",
     }
-    fields |= _tokens(path, metadata)
+    fields |= _tokens(path, metadata, embedding_rows)
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
@@ -132,8 +133,8 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         raise error.located(file=path) from None
 
 
-def _tokens(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """bos, eos, mask and block; whether the ids lie in the vocabulary is for ModelConfig to say."""
+def _tokens(path: Path, metadata: dict[str, Any], vocab: int) -> dict[str, Any]:
+    """bos, eos, mask and block; bos and eos outside the vocabulary are left out, as from every container."""
 
     def take(key: str) -> int | None:
         value = metadata.get(key)
@@ -147,14 +148,15 @@ def _tokens(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(listed, np.ndarray) or listed.dtype.kind not in "iu":
             _refuse(path, ALL_EOS_KEY, "has the wrong type", repr(listed), "an array of integers")
         eos = listed.tolist()
-    block = take(BLOCK_KEY)
+    else:
+        eos = list(dict.fromkeys(eos))  # published files repeat one id under two keys; a list of ours stays as it is
+    bos, block = take(BOS_KEY), take(BLOCK_KEY)
     mask = take(MASK_KEY)
     if block is not None and mask is None:
         _refuse(path, MASK_KEY, f"is missing beside {BLOCK_KEY}", None, "a token id")
     return {
-        "bos": take(BOS_KEY),
-        # Published files repeat one id under two keys; a list of ours is taken as it is.
-        "eos": tuple(eos if listed is not None else dict.fromkeys(eos)),
+        "bos": next(iter(inside(path, BOS_KEY, [] if bos is None else [bos], vocab)), None),
+        "eos": inside(path, EOS_KEYS[0] if listed is None else ALL_EOS_KEY, eos, vocab),
         "block": block,
         "mask": None if block is None else mask,
     }

@@ -8,7 +8,7 @@ import pytest
 from refusals import frugal, refusal
 
 from tritgold.config import ModelConfig
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 
 ABSENT = object()
@@ -142,17 +142,14 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "rope_theta", {f"{P}rope.freq_base": float("nan")}),
     ("config-value", "rope.freq_base", {f"{P}rope.freq_base": 500000}),
     ("config-value", "norm_eps", {f"{P}attention.layer_norm_rms_epsilon": 0.0}),
-    ("config-value", "bos", {"tokenizer.ggml.bos_token_id": 259}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": "256"}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": 256.0}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": True}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": np.array([1])}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": ["1"]}),
     ("config-value", "eot_token_id", {f"{T}eot_token_id": 1.5}),
-    ("config-value", "eos", {f"{T}eom_token_id": 259}),
     ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": [1, 2]}),
     ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": np.array([1.0])}),
-    ("config-value", "eos", {"tritgold.eos_token_ids": np.array([-1])}),
     ("config-value", "mask_token_id", {"tritgold.block_size": 8}),
     ("config-value", "tritgold.block_size", {"tritgold.block_size": "8", f"{T}mask_token_id": 3}),
     ("config-value", "block", {"tritgold.block_size": 0, f"{T}mask_token_id": 3}),
@@ -173,3 +170,20 @@ def test_hostile_text_is_printed_harmlessly(text: str) -> None:
     for changes in ({text: 1}, {"general.architecture": text}, {P + "hidden_activation": text}, {P + text: 1},
                     {P + "block_count": text}, {P + "rope.scaling.type": text}):  # fmt: skip
         error_of(changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bos", "eos"),
+    [
+        ({f"{T}bos_token_id": 259}, None, ()),
+        ({f"{T}eos_token_id": 5, f"{T}eom_token_id": 259}, None, (5,)),
+        ({"tritgold.eos_token_ids": np.array([-1, 4])}, None, (4,)),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_left_out_with_a_warning(
+    changes: dict[str, Any], bos: int | None, eos: tuple[int, ...]
+) -> None:
+    """As from config.json, so that one model read from two containers stops at the same ids."""
+    with pytest.warns(TritgoldWarning, match="lies outside the vocabulary of 259"):
+        model = read(changes)
+    assert (model.bos, model.eos) == (bos, eos)
