@@ -121,8 +121,9 @@ class GgufFile:
 
     def _alignment(self) -> int:
         value = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-        if type(value) is not int or value < 1 or value & (value - 1):
-            self._refuse("is no power of two", "alignment", "key 'general.alignment'", repr(value), "32, say")
+        if type(value) is not int or value < 1 or (value % 8 and value & (value - 1)):
+            expected = "a multiple of 8, as 32"
+            self._refuse("is not a multiple of 8", "alignment", "key 'general.alignment'", repr(value), expected)
         return value
 
     def _info(self) -> _Info:

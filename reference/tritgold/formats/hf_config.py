@@ -39,7 +39,6 @@ NEUTRAL = {
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "pretraining_tp": (1, None),
-    "rope_scaling": (None,),
     "sliding_window": (None,),
     "use_sliding_window": (False, None),
     "partial_rotary_factor": (1, 1.0, None),
@@ -162,6 +161,10 @@ def parse_hf_config(
     if (fields["block"] is None) is not (fields["mask"] is None):
         names = ("bd_size", "mask_token_id") if fields["block"] is None else ("mask_token_id", "bd_size")
         keys.refuse(f"is missing beside {names[1]}", "config-missing", names[0])
+    _neutral_rope_scaling(keys)
+    if keys.left.get("use_sliding_window") is False:  # transformers reads neither of the two then
+        keys.left.pop("sliding_window", None)
+        keys.left.pop("max_window_layers", None)
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:
@@ -233,6 +236,26 @@ def _rope_theta(keys: _Keys) -> float:
     if top not in (None, theta):
         keys.refuse("contradicts rope_parameters", "config-contradiction", "rope_theta", top, theta)
     return _float(theta)
+
+
+def _neutral_rope_scaling(keys: _Keys) -> None:
+    """``rope_scaling`` that scales nothing: null, type ``default``, or linear by a factor of 1."""
+    section = keys.left.pop("rope_scaling", None)
+    kinds = {"default": {"factor": (1, 1.0, None)}, "linear": {"factor": (1, 1.0)}}
+    if section is None:
+        return
+    names = [section.get(key) for key in ("rope_type", "type") if key in section] if isinstance(section, dict) else []
+    name = names[0] if names and all(other == names[0] for other in names) else None
+    rest = {k: v for k, v in section.items() if k not in ("rope_type", "type")} if name else {}
+    if not isinstance(name, str) or name not in kinds or not _neutral_rest(rest, kinds[name]):
+        hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
+        keys.refuse("is not supported", "config-unsupported", "rope_scaling", repr(section), "None", hint)
+
+
+def _neutral_rest(rest: dict[str, Any], factor: dict[str, tuple[Any, ...]]) -> bool:
+    rules = {**factor, "attention_factor": (1, 1.0, None), "attn_factor": (1, 1.0, None)}
+    needed = "factor" in rest or None in factor["factor"]
+    return needed and all(key in rules and is_one_of(value, rules[key]) for key, value in rest.items())
 
 
 def _float(number: int | float) -> float:
