@@ -86,14 +86,14 @@ class TernaryTensor:
 
 @runtime_checkable
 class DenseMatrix(Protocol):
-    """A matrix [rows, columns] stored as f32, f16 or bf16 and read as float32, some rows at a time."""
+    """A matrix [rows, columns] stored as f32, f16, bf16 or ggml blocks and read as float32, some rows at a time."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns)."""
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """float32 [len(index), columns]; widening is exact."""
+        """float32 [len(index), columns]; widening is exact, blocks follow ggml's formulas."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ import numpy as np
 
 from tritgold.errors import WeightsError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.dense_blocks import DENSE_BLOCKS
 from tritgold.formats.names import candidates
 from tritgold.formats.untrusted_text import printable
 
@@ -18,6 +19,7 @@ _IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
 _EXPONENTS = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 _PIECE = 1 << 22
+_ROWS = 256
 
 
 class TensorBox:
@@ -58,10 +60,11 @@ class TensorBox:
         return self._left.pop(tensor.name.removesuffix(".weight") + suffix, None)
 
     def matrix(self, name: str, shape: tuple[int, ...]) -> StoredTensor | None:
-        """A float tensor of exactly this shape, finite."""
+        """A float tensor of exactly this shape, finite; a matrix may lie in blocks (``DENSE_BLOCKS``)."""
         tensor = self.take(name, shape)
-        if tensor is not None and tensor.dtype not in FLOAT_BYTES:
-            self.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected {' or '.join(FLOAT_BYTES)}")
+        known = (*FLOAT_BYTES, *DENSE_BLOCKS) if len(shape) == 2 else tuple(FLOAT_BYTES)
+        if tensor is not None and tensor.dtype not in known:
+            self.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected {' or '.join(known)}")
             return None
         if tensor is not None and not _is_finite(tensor):
             self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN: {_place_of_non_finite(tensor)}")
@@ -137,6 +140,9 @@ def _place_of_non_finite(tensor: StoredTensor) -> str:
 
 def _is_finite(tensor: StoredTensor) -> bool:
     """Whether no exponent is all ones, looked at in the words as they lie, some megabytes at a time."""
+    if tensor.dtype in DENSE_BLOCKS:
+        pieces = range(0, tensor.shape[0], _ROWS)
+        return all(bool(np.isfinite(tensor.rows(slice(row, row + _ROWS))).all()) for row in pieces)
     dtype, exponent = _EXPONENTS[tensor.dtype]
     words = np.ascontiguousarray(tensor.data).reshape(-1).view(dtype)
     for at in range(0, words.size, _PIECE):
