@@ -241,7 +241,10 @@ def _rope_theta(keys: _Keys) -> float:
 def _neutral_rope_scaling(keys: _Keys) -> None:
     """``rope_scaling`` that scales nothing: null, type ``default``, or linear by a factor of 1."""
     section = keys.left.pop("rope_scaling", None)
-    kinds = {"default": {"factor": (1, 1.0, None)}, "linear": {"factor": (1, 1.0)}}
+    kinds: dict[str, dict[str, tuple[Any, ...]]] = {
+        "default": {"factor": (1, 1.0, None)},
+        "linear": {"factor": (1, 1.0)},
+    }
     if section is None:
         return
     names = [section.get(key) for key in ("rope_type", "type") if key in section] if isinstance(section, dict) else []

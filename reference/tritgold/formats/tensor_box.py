@@ -125,7 +125,7 @@ def _difference(copy: StoredTensor, matrix: StoredTensor) -> str | None:
                 gap = np.where(differs, np.abs(first.astype(np.float64) - second), -1.0)
             gap = np.where(np.isnan(gap), np.inf, gap)
             if (most := float(gap.max())) > largest:
-                at, column = divmod(int(gap.argmax()), copy.shape[1])
+                at, column = divmod(int(np.argmax(gap)), copy.shape[1])
                 largest, place = most, (row + at, column)
     return f"{count} values, by at most {largest:.6g} at [{place[0]}, {place[1]}]" if count else None
 
