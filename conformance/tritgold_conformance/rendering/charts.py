@@ -8,10 +8,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from markupsafe import Markup
+
 from tritgold_conformance.rendering.escaping import escaped, name, number
 
 _MOST = 1e300  # of a scale
 _POINTS = 200  # of a series; beyond it the line stands alone
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its caption. legend: a sign and what it says, each."""
+
+    svg: Markup
+    title: str
+    says: str
+    legend: Sequence[tuple[Markup, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -42,16 +54,16 @@ class Series:
     marked: Sequence[int] = field(default_factory=tuple)
 
 
-def svg(width: float, height: float, title: str, description: str, inside: str) -> str:
-    """The frame: an image with a label."""
+def svg(width: float, height: float, title: str, description: str, inside: str) -> Markup:
+    """The frame: an image with a label. inside: markup already."""
     label = escaped(f"{title}. {description}")
-    return (
+    return Markup(
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
         f' height="{height:.0f}" role="img" aria-label="{label}"><title>{escaped(title)}</title>{inside}</svg>'
     )
 
 
-def heat_map(rows: Sequence[Row], columns: Sequence[str], axis: str, title: str, description: str) -> str:
+def heat_map(rows: Sequence[Row], columns: Sequence[str], axis: str, title: str, description: str) -> Markup:
     """Rows downwards, columns to the right, under them the name of what they count."""
     left = 14 + 6.3 * max((len(name(row.label)) for row in rows), default=0)
     wide = max(13.0, min(34.0, 560 / max(len(columns), 1)))
@@ -95,7 +107,7 @@ def lines(
     size: tuple[float, float] = (620, 240),
     floor: float | None = None,
     limit: float | None = None,
-) -> str:
+) -> Markup:
     """Values over whole numbers. floor: a logarithmic scale from there on, what is smaller drawn on it.
 
     limit: a dashed line. Without a floor the scale is linear and holds zero.
@@ -132,8 +144,8 @@ def _to(i: int, at: dict[int, float], x: float, scale: "_Scale") -> str:
     return f"{'L' if i - 1 in at else 'M'}{x:.1f} {scale.y(at[i]):.1f}" if i in at else ""
 
 
-def bars(rows: Sequence[tuple[str, float, str]], title: str, description: str) -> str:
-    """Horizontal bars: label, value, class; the value stands behind each."""
+def bars(rows: Sequence[tuple[str, float, str]], title: str, description: str) -> Markup:
+    """Horizontal bars: label, value, class; the value is written after each."""
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     left = 14 + 6.3 * max((len(name(label)) for label, _, _ in rows), default=0)
     parts = []
@@ -145,16 +157,9 @@ def bars(rows: Sequence[tuple[str, float, str]], title: str, description: str) -
     return svg(left + 380, 26 * len(rows) + 4, title, description, "".join(parts))
 
 
-def figure(chart: str, title: str, says: str, legend: str = "") -> str:
-    """A chart with its caption, in a box of its own that scrolls."""
-    caption = f"<figcaption><strong>{escaped(title)}.</strong> {escaped(says)}</figcaption>"
-    box = f'<div class="scroll" tabindex="0" role="group" aria-label="{escaped(title)}">{chart}</div>'
-    return f"<figure>{caption}{legend}{box}</figure>"
-
-
-def legend_mark(shape: str, kind: str) -> str:
-    """The sign of a series, for the legend beside a chart; says nothing by itself."""
-    return (
+def legend_mark(shape: str, kind: str) -> Markup:
+    """The sign of a series, for a legend; hidden from screen readers, for the label beside it says what it is."""
+    return Markup(
         f'<svg class="key" viewBox="0 0 22 12" width="22" height="12" aria-hidden="true"><g class="{kind}">'
         f'<path class="line" d="M0 6H22"/>{_point(shape, 11, 6)}</g></svg>'
     )

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.free_running import NOISE
-from tritgold_conformance.rendering.charts import Cell, Row, figure, heat_map
-from tritgold_conformance.rendering.escaping import escaped, number
+from tritgold_conformance.rendering.charts import Cell, Figure, Row, heat_map
+from tritgold_conformance.rendering.escaping import number
 from tritgold_conformance.results.cases import Case, cases
 from tritgold_conformance.results.report import FreeRun, Report
 
@@ -22,12 +24,12 @@ OF_TOKEN = {
 _MARKS = {"k4": "✗", "k5": "✗", "k6": "✗", "k7": "!", "kn": "·"}
 
 
-def operations_map(report: Report) -> str:
+def operations_map(report: Report) -> Figure | None:
     """Each operation on golden inputs, layer by layer: its error as a share of what is allowed."""
     of = {case.name: case for case in cases(report) if case.level == "operations" and case.name}
     compared = {c.name: c for c in report.operations}
     if not compared.keys() & of.keys():
-        return ""
+        return None
 
     def cell(name: str) -> Cell | None:
         return None if name not in of else _of_operation(of[name], compared.get(name))
@@ -36,7 +38,7 @@ def operations_map(report: Report) -> str:
     title = "Error of each operation on golden inputs, by layer"
     failing = sum(case.failing for case in of.values())
     says = f"{len(of)} outputs, {failing} fail. The worst element's error over what is allowed for it."
-    return figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_ALLOWED))
+    return Figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_ALLOWED))
 
 
 def _of_operation(case: Case, c: Comparison | None) -> Cell:
@@ -54,11 +56,11 @@ def _of_operation(case: Case, c: Comparison | None) -> Cell:
     return Cell(kind, "≈" if case.status == "known failures" else "✗", tip)
 
 
-def layer_map(report: Report) -> str:
+def layer_map(report: Report) -> Figure | None:
     """The engine's own activations: the worst error of each output, layer by layer."""
     errors = {} if report.free_run is None else _judged(report.free_run)
     if report.free_run is None or not errors:
-        return ""
+        return None
 
     def cell(name: str) -> Cell | None:
         return _of_error(name, errors[name]) if name in errors else None
@@ -66,15 +68,15 @@ def layer_map(report: Report) -> str:
     rows, layers = _by_layer(list(errors), cell)
     title = "Error of the engine's own activations, by layer"
     says = f"The largest difference over the token's largest golden value. {_divergence(report.free_run)}"
-    return figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_TOKEN))
+    return Figure(heat_map(rows, layers, "layer", title, says), title, says, _swatches(OF_TOKEN))
 
 
-def position_map(report: Report) -> str:
+def position_map(report: Report) -> Figure | None:
     """The same, position by position: the worst output of each layer."""
     run = report.free_run
     errors = {} if run is None else _judged(run)
     if run is None or not errors:
-        return ""
+        return None
     groups: dict[str, list[str]] = {}
     for name in errors:
         groups.setdefault(layer_of(name) or name, []).append(name)
@@ -87,7 +89,7 @@ def position_map(report: Report) -> str:
     several = ", each column the worst of several positions" if len(positions) > 1 and positions[1] > 1 else ""
     says = f"The worst output of each layer{several}. {_divergence(run)}"
     chart = heat_map(rows, [str(p) for p in positions], "position", title, says)
-    return figure(chart, title, says, _swatches(OF_TOKEN))
+    return Figure(chart, title, says, _swatches(OF_TOKEN))
 
 
 def _divergence(run: FreeRun) -> str:
@@ -146,9 +148,6 @@ def _by_layer(names: list[str], cell: Callable[[str], Cell | None]) -> tuple[lis
     return list(rows.values()), layers or [""]
 
 
-def _swatches(kinds: dict[str, str]) -> str:
-    items = ""
-    for kind, says in kinds.items():
-        sign = f'<span class="swatch {kind}" aria-hidden="true">{_MARKS.get(kind, "")}</span>'
-        items += f"<li>{sign}{escaped(says)}</li>"
-    return f'<ul class="legend">{items}</ul>'
+def _swatches(kinds: dict[str, str]) -> list[tuple[Markup, str]]:
+    swatch = Markup('<span class="swatch {}" aria-hidden="true">{}</span>')
+    return [(swatch.format(kind, _MARKS.get(kind, "")), says) for kind, says in kinds.items()]

@@ -1,9 +1,9 @@
-"""Text of strangers, made fit for a report: nothing in it is obeyed by a terminal, a browser or a parser of XML."""
+"""Untrusted text made fit for a report: no terminal, browser or XML parser obeys anything in it."""
 
-import html
 import math
 import re
 
+from markupsafe import Markup, escape
 from rich.markup import escape as without_markup
 
 from tritgold.formats.untrusted_text import printable
@@ -41,13 +41,13 @@ def command_text(text: str) -> str:
     return clean(text, COMMAND)
 
 
-def escaped(text: object, most: int = _TEXT) -> str:
+def escaped(text: object, most: int = _TEXT) -> Markup:
     """For HTML and SVG, in text and in quoted attributes."""
-    return html.escape(clean(text, most))
+    return escape(clean(text, most))
 
 
 def markdown(text: object) -> str:
-    r"""For a cell or a line of Markdown, GitHub's too: no markup, no link, no mention of anybody.
+    r"""For a cell or a line of Markdown, GitHub's too: no markup, no link, no mention.
 
     >>> markdown("a|b <b>*c*</b> @all #1")
     'a\\|b &lt;b&gt;\\*c\\*&lt;/b&gt; &#64;all &#35;1'

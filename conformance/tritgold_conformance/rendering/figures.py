@@ -1,11 +1,11 @@
-"""Charts of a report: activation statistics, logits, tokens a second. HTML each, or empty without data."""
+"""Charts of a report: activation statistics, logits, tokens a second; none without data."""
 
 import math
 
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
-from tritgold_conformance.rendering.charts import Series, bars, figure, legend_mark, lines
+from tritgold_conformance.rendering.charts import Figure, Series, bars, legend_mark, lines
 from tritgold_conformance.rendering.error_maps import layer_of
-from tritgold_conformance.rendering.escaping import escaped, number
+from tritgold_conformance.rendering.escaping import number
 from tritgold_conformance.rendering.wording import speeds
 from tritgold_conformance.results.report import Report
 
@@ -16,25 +16,23 @@ _WORDS = {
 }  # fmt: skip
 _MOMENTS = ("rms", "std", "max", "min", "mean")  # the first that the engine gives is drawn
 _PATHS = {"prefill": ("golden", "circle"), "continued": ("engine", "cross"), "steps": ("third", "triangle")}
+# The legend of all statistics.
+SIDES = ((legend_mark("circle", "golden"), "golden"), (legend_mark("cross", "engine"), "engine"))
 _SMALLEST_KL, _SMALLEST_ERROR = 1e-16, 1e-9
 
 
-def statistics_charts(report: Report) -> str:
+def statistics_charts(report: Report) -> list[Figure]:
     """Root mean squares and zeros, layer by layer, of both sides: _STATISTICS, or what else the engine gives."""
     numbered = {name: layer for name in report.statistics if (layer := layer_of(name)).isdecimal() and len(layer) < 7}
     layers = sorted({int(layer) for layer in numbered.values()})
     kinds = list(dict.fromkeys(name.split(".", 2)[2] for name in numbered))
     shown = [what for what in _STATISTICS if what in kinds] or kinds[: len(_STATISTICS)]
-    charts = [next((c for m in _MOMENTS if (c := _pair(report, layers, what, m))), "") for what in shown]
-    drawn = [chart for chart in [*charts, _pair(report, layers, "ffn_act", "zeros")] if chart]
-    if not drawn:
-        return ""
-    legend = _legend([("circle", "golden", "golden"), ("cross", "engine", "engine")])
-    return f'{legend}<div class="grid2">{"".join(drawn)}</div>'
+    charts = [next((c for m in _MOMENTS if (c := _pair(report, layers, what, m))), None) for what in shown]
+    return [chart for chart in [*charts, _pair(report, layers, "ffn_act", "zeros")] if chart]
 
 
-def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
-    """A chart of one moment of one kind of array; empty where the engine gives it in no layer."""
+def _pair(report: Report, layers: list[int], what: str, moment: str) -> Figure | None:
+    """A chart of one moment of one kind of array; None where the engine gives it in no layer."""
     found = {layer: report.statistics.get(f"layers.{layer}.{what}", {}) for layer in layers}
     xs = [layer for layer, pair in found.items() if {"golden", "engine"} <= pair.keys()]
     golden, engine = ([getattr(found[x][side], moment) for x in xs] for side in ("golden", "engine"))
@@ -42,7 +40,7 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
     # Zeros of what is not finite are known: without them they were not given.
     lost = [x for x in absent if moment != "zeros" and found[x]["engine"].finite < 1]
     if not lost and len(absent) == len(xs):
-        return ""
+        return None
     series = [Series("golden", golden, "golden", "circle"), Series("engine", engine, "engine", "cross", lost)]
     positive = [v for v in (*golden, *engine) if v is not None and v > 0]
     spread = bool(positive) and moment in ("rms", "std") and max(positive) > 30 * min(positive)
@@ -56,10 +54,10 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> str:
         says = f"Engine and golden are at most {percent}% apart." if far else "Equal."
     if lost:
         says += " ✗: the engine's is not finite."
-    return figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says, "")
+    return Figure(lines(series, xs, "layer", title, says, (330, 190), floor), title, says)
 
 
-def logits_charts(report: Report) -> str:
+def logits_charts(report: Report) -> list[Figure]:
     """Divergence and error of the logits at each position, for each way to get them."""
     series_kl, series_error = [], []
     xs = list(range(max((len(v.positions) for v in report.logits), default=0)))
@@ -75,21 +73,21 @@ def logits_charts(report: Report) -> str:
         counts = f"{len(failing)} of {len(verdict.positions)} positions fail" if verdict.positions else verdict.problem
         said.append(f"{verdict.path}: {counts}")
     if not xs:
-        return ""
-    legend = _legend([(s.shape, s.kind, s.label) for s in series_kl])
+        return []
+    legend = [(legend_mark(s.shape, s.kind), s.label) for s in series_kl]
     title = "KL divergence of the next token, golden from engine, by position"
     says = f"In nats. {'; '.join(said)}."
-    first = figure(lines(series_kl, xs, "position", title, says, floor=_SMALLEST_KL), title, says, legend)
+    first = Figure(lines(series_kl, xs, "position", title, says, floor=_SMALLEST_KL), title, says, legend)
     spread = next((v.allowed for v in report.logits if v.allowed is not None), None)
     limit = LOGIT_NOISE if spread is None else None
     title = "Error of the logits by position"
     says = "The largest difference over the position's largest logit, broken ties followed. "
     says += f"Dashed: {number(LOGIT_NOISE)} is allowed." if limit else f"Held to the golden spread, {number(spread)}."
     second = lines(series_error, xs, "position", title, says, floor=_SMALLEST_ERROR, limit=limit)
-    return first + figure(second, title, says, legend)
+    return [first, Figure(second, title, says, legend)]
 
 
-def speed_chart(report: Report) -> str:
+def speed_chart(report: Report) -> Figure | None:
     """Tokens a second of both sides, timed in one process."""
     rows = []
     for side, (name, speed) in zip(("engine", "golden"), speeds(report), strict=False):
@@ -98,12 +96,7 @@ def speed_chart(report: Report) -> str:
             if rate is not None:
                 rows.append((f"{what}, {name}", rate, side))
     if not rows:
-        return ""
+        return None
     title = "Tokens a second"
     says = f"Prefill of {speeds(report)[0][1].tokens} tokens and single steps, medians, both timed in one process."
-    return figure(bars(sorted(rows, key=lambda row: row[0].startswith("decode")), title, says), title, says, "")
-
-
-def _legend(series: list[tuple[str, str, str]]) -> str:
-    items = (f"<li>{legend_mark(shape, kind)}{escaped(label)}</li>" for shape, kind, label in series)
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    return Figure(bars(sorted(rows, key=lambda row: row[0].startswith("decode")), title, says), title, says)

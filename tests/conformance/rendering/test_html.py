@@ -120,7 +120,7 @@ def test_a_failing_engine_has_its_failures_and_commands(reports: dict[str, Repor
     assert "operations: ffn_act (layers 0-1)" in page
     ids = ",".join(map(str, report.tokens))
     for layer in range(2):
-        asked = f"&#x27;my_module:My Engine&#x27; --model seeded --only layers.{layer}.ffn_act --ids {ids}"
+        asked = f"&#39;my_module:My Engine&#39; --model seeded --only layers.{layer}.ffn_act --ids {ids}"
         assert asked in page, "the longest word stays the last"
     assert page.count('<g class="k6">') + page.count('<g class="k5">') >= 2
     assert "Not measured: only an engine that conforms is timed" in page
@@ -143,7 +143,7 @@ def test_nothing_is_no_pass(reports: dict[str, Report]) -> None:
 
 def test_what_is_not_finite_is_marked_and_never_drawn(reports: dict[str, Report]) -> None:
     page = to_html(reports["not finite"])
-    assert "the engine&#x27;s is not finite" in page
+    assert "the engine&#39;s is not finite" in page
     assert "not finite, or another shape" in page
     assert not re.search(r' (d|x|y|cx|cy|width|height)="[^"]*(nan|inf)', page)
 
@@ -155,7 +155,7 @@ def test_statistics_alone_are_drawn_too(reports: dict[str, Report]) -> None:
     for what in ("Root mean square of attn_mix", "Root mean square of ffn_act", "Share of zeros of ffn_act"):
         assert what in section
     assert "Engine and golden are at most" in section
-    assert section.count("the engine&#x27;s is not finite") == 2, (
+    assert section.count("the engine&#39;s is not finite") == 2, (
         "caption and label of one; what was not given is no failure"
     )
     pair = reports["statistics"].statistics["layers.0.attn_mix"]
