@@ -1,9 +1,10 @@
 """XlaEngine: a model on XLA-CPU with its KV cache, behind the few methods that a judge or a decoder calls."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,25 +15,46 @@ from tritgold.errors import ContextError, EngineError
 from tritgold.graph import operations, trace_names
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
-from tritgold_xla import kv_cache, model
-from tritgold_xla.block_program import Block, Filled, fill
-from tritgold_xla.buckets import CHUNKS, bucket, chunks, pad, whole_blocks
-from tritgold_xla.checks import check_block, check_capacity, check_memory, check_room, check_sequences, non_finite
-from tritgold_xla.choice import Choices, library_dots
-from tritgold_xla.diffusion_options import BlockProgram
-from tritgold_xla.flags import MODE, cpu_device, threads
-from tritgold_xla.formulations import FORMULATIONS
-from tritgold_xla.head import Screen
-from tritgold_xla.kv_cache import KvCache, cache_bytes
-from tritgold_xla.kv_schemes import kv_scheme
-from tritgold_xla.model import Ending, Options
+from tritgold_xla import model
+from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.kv_cache.base import KvCache, cache_bytes
+from tritgold_xla.kv_cache.kv_scheme import kv_scheme
+from tritgold_xla.layers.lm_head import CoarseHead
+from tritgold_xla.model import LogitsFor, Options
 from tritgold_xla.operations import Model, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.runtime.checks import (
+    check_block,
+    check_capacity,
+    check_memory,
+    check_room,
+    check_sequences,
+    non_finite,
+)
+from tritgold_xla.runtime.chunks import CHUNKS, bucket, chunks, pad, whole_blocks
+from tritgold_xla.runtime.flags import MODE, cpu_device, threads
 from tritgold_xla.shapes import crop, token_axis
-from tritgold_xla.tuning import measured_here
+from tritgold_xla.ternary_matmul.choose import Choices, library_dots
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.tune import measured_here
 
 # A trace holds every layer's softmax weights over the whole cache: a quarter of the largest chunk bounds that.
 _TRACED_CHUNK = CHUNKS[-2]
+
+
+class ExtendedCache(Protocol):
+    """What a program returns that has written to the cache; finite: bool []."""
+
+    @property
+    def cache(self) -> KvCache:
+        """The cache that was given, extended."""
+
+    @property
+    def finite(self) -> Any:
+        """Whether every activation was finite."""
+
+
+_Extended = TypeVar("_Extended", bound=ExtendedCache)
 
 
 class XlaEngine:
@@ -40,8 +62,8 @@ class XlaEngine:
 
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
-    formulation: one of ``formulations`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
-    a file that ``tuning.tune`` has made, whose choices for this machine are used; else the rule in ``choice``.
+    formulation: one of ``kernels`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
+    a file that ``tune.tune`` has made, whose choices for this machine are used; else the rule in ``choose``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
     how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
@@ -78,10 +100,10 @@ class XlaEngine:
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
         self._screens = self._screening_pays() if screen is None else screen
-        self._screen: Screen | None = None  # made when it is first asked for
+        self._screen: CoarseHead | None = None  # made when it is first asked for
         self.screened = self.unscreened = 0
 
-    def beside(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
+    def fork(self, sequences: int, capacity: int | None = None) -> "XlaEngine":
         """Another engine on the same weights, with a cache of its own for so many sequences.
 
         capacity: positions of each; at most this engine's, which is the default. Raises ContextError for more
@@ -151,7 +173,7 @@ class XlaEngine:
     def greedy(self, tokens: Sequence[int]) -> int:
         """Append the tokens. Returns the most likely next one: that of the largest logit, of equal ones the lowest id.
 
-        One thread screens the head with a byte a weight (``head.greedy``), made at the first call; ``screened`` and
+        One thread screens the head with a byte a weight (``lm_head.greedy``), made at the first call; ``screened`` and
         ``unscreened`` count where that sufficed and where it did not.
         """
         if not self._screens:
@@ -168,15 +190,20 @@ class XlaEngine:
         kernels = self._parameters.head.dtype == jnp.bfloat16 and library_dots()
         return not (kernels and threads() > 1)
 
-    def run_block(self, block: Block, program: BlockProgram) -> Filled:
-        """Fill a block of masks behind what the cache holds; ``block_diffusion`` says how a text is made of them."""
-        options = self._options._replace(block=None if program.causal else program.block)
-        static = {"config": self.config, "options": options, "program": program}
-        filled = fill(self._parameters, self._cache, block, **static)
-        self._cache = filled.cache
-        if not filled.finite:
-            raise non_finite(f"the block at position {int(block.start)}")
-        return filled
+    def run_on_cache(
+        self, compiled: Callable[..., _Extended], inputs: object, block: int | None, thing: str, **static: object
+    ) -> _Extended:
+        """Run a compiled program over parameters, cache and ``inputs``; the engine keeps the cache that it returns.
+
+        block: as in ``read``. static: further static arguments. The length stays: the caller says what of the cache
+        counts. Raises NonFiniteError naming ``thing`` where the result is not finite.
+        """
+        options = self._options._replace(block=block)
+        result = compiled(self._parameters, self._cache, inputs, config=self.config, options=options, **static)
+        self._cache = result.cache
+        if not result.finite:
+            raise non_finite(thing)
+        return result
 
     def trace(self, tokens: Sequence[int]) -> Trace:
         """Every activation of a pass over the tokens from position 0, named and shaped as the golden model's.
@@ -207,7 +234,7 @@ class XlaEngine:
         return kv_cache.new_cache(self.config, self.capacity, self._device, self._options.scheme, sequences)
 
     def _append(
-        self, tokens: Sequence[int], ending: Ending, last: Ending, block: int | None = None, sequence: int = 0
+        self, tokens: Sequence[int], ending: LogitsFor, last: LogitsFor, block: int | None = None, sequence: int = 0
     ) -> list[np.ndarray]:
         """The results of the chunks; last: the ending of the last of them. All or nothing."""
         if not 0 <= sequence < self.sequences:
@@ -232,7 +259,7 @@ class XlaEngine:
         ids: np.ndarray,
         cache: KvCache,
         at: tuple[int, int],
-        ending: Ending,
+        ending: LogitsFor,
         traced: bool = False,
         block: int | None = None,
     ) -> model.Chunk:
@@ -245,7 +272,7 @@ class XlaEngine:
         parameters = self._parameters._replace(screen=self._screen if ending == "greedy" else None)
         return model.forward(parameters, cache, padded, *place, **static)
 
-    def _refuse_non_finite(self, chunk: model.Chunk, count: int, ending: Ending) -> None:
+    def _refuse_non_finite(self, chunk: model.Chunk, count: int, ending: LogitsFor) -> None:
         wrong = np.argwhere(~np.asarray(chunk.finite))
         if wrong.size:
             layer, site = wrong[0]

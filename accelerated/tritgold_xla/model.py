@@ -10,19 +10,24 @@ import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
-from tritgold_xla import attention, head, kv_cache, layers
-from tritgold_xla.bit_linear import bit_linears, quantize
-from tritgold_xla.choice import Choices
-from tritgold_xla.flags import jit
-from tritgold_xla.kv_cache import KvCache
+from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.kv_cache.base import KvCache
+from tritgold_xla.layers import attention, lm_head
+from tritgold_xla.layers.embedding import embed
+from tritgold_xla.layers.feed_forward import add, gated_activation
+from tritgold_xla.layers.rms_norm import rms_norm
+from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import LayerParameters, Parameters
+from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul.bit_linear import bit_linears, quantize
+from tritgold_xla.ternary_matmul.choose import Choices
 
 # Where a layer quantises its activations, in execution order; the columns of ``Chunk.finite``.
 QUANTIZED = ("attn_in", "o_in", "ffn_in", "down_in")
 
 Arrays = dict[str, jax.Array]
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
-Ending = Literal["all", "last", "greedy", "none"]
+LogitsFor = Literal["all", "last", "greedy", "none"]
 
 
 class Options(NamedTuple):
@@ -56,7 +61,7 @@ class Chunk(NamedTuple):
     inner: Arrays
 
 
-class _Place(NamedTuple):
+class ChunkPosition(NamedTuple):
     """Where the chunk stands: its sequence, the position of each token, tokens that are no padding, positions filled.
 
     ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
@@ -81,7 +86,7 @@ def _forward(
     *,
     config: ModelConfig,
     options: Options,
-    ending: Ending,
+    ending: LogitsFor,
     traced: bool = False,
 ) -> Chunk:
     """Run a padded chunk behind the first ``start`` positions of a sequence; or, batched, the next token of each.
@@ -121,7 +126,7 @@ def hidden_states(
         ends = jnp.minimum(positions + 1, length)
     else:
         ends = jnp.minimum((positions // options.block + 1) * options.block, length)
-    place = _Place(sequence, positions, count, length, ends, sin, cos)
+    place = ChunkPosition(sequence, positions, count, length, ends, sin, cos)
 
     def step(
         carry: tuple[jax.Array, KvCache], index: jax.Array
@@ -131,31 +136,31 @@ def hidden_states(
         x, cache, finite, arrays = _layer(config, options, place, index, weights, x, cache, traced)
         return (x, cache), (finite, arrays)
 
-    embedded = layers.embed(tokens, parameters.embedding)
+    embedded = embed(tokens, parameters.embedding)
     indices = lax.iota(jnp.int32, config.layers)
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
-    x = layers.rms_norm(x, parameters.final_norm, config.norm_eps)
+    x = rms_norm(x, parameters.final_norm, config.norm_eps)
     outer = {"embedding": embedded, "final_norm": x} if traced else {}
     return x, cache, finite, outer, inner
 
 
-def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: Ending) -> jax.Array:
+def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor) -> jax.Array:
     if ending == "all":
-        return head.logits(x, parameters.head)
+        return lm_head.logits(x, parameters.head)
     if ending == "none":
         return jnp.zeros((0,), jnp.float32)
     last = lax.dynamic_slice_in_dim(x, count - 1, 1)
     if ending == "last":
-        return head.logits(last, parameters.head)[0]
+        return lm_head.logits(last, parameters.head)[0]
     assert parameters.screen is not None
-    token, screened = head.greedy(last[0], parameters.head, parameters.screen)
+    token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen)
     return jnp.stack([token, screened.astype(jnp.int32)])
 
 
 def _layer(
     config: ModelConfig,
     options: Options,
-    place: _Place,
+    place: ChunkPosition,
     index: jax.Array,
     weights: LayerParameters,
     x: jax.Array,
@@ -173,7 +178,7 @@ def _layer(
         return array
 
     def norm(name: str, x: jax.Array) -> jax.Array:
-        return record(name, layers.rms_norm(x, gains[name], c.norm_eps))
+        return record(name, rms_norm(x, gains[name], c.norm_eps))
 
     def linears(source: str, x: jax.Array, *names: str) -> list[jax.Array]:
         """Quantise x once, then run each linear on the same codes."""
@@ -191,8 +196,8 @@ def _layer(
 
     n = norm("attn_norm", x)
     q, k, v = linears("attn_in", n, "q", "k", "v")
-    q = record("q_rope", layers.rotate(q.reshape(tokens, c.heads, c.head_dim), place.sin, place.cos))
-    k = record("k_rope", layers.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
+    q = record("q_rope", rotate(q.reshape(tokens, c.heads, c.head_dim), place.sin, place.cos))
+    k = record("k_rope", rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
     v = v.reshape(tokens, c.kv_heads, c.head_dim)
     if options.batched:
         cache = kv_cache.append_each(cache, options.scheme, index, place.positions, k, v)
@@ -211,13 +216,13 @@ def _layer(
     if c.sub_norms:
         a = norm("attn_sub_norm", a)
     (o,) = linears("o_in", a, "o")
-    x = record("attn_residual", layers.add(x, o))
+    x = record("attn_residual", add(x, o))
 
     n = norm("ffn_norm", x)
     gate, up = linears("ffn_in", n, "gate", "up")
-    f = record("ffn_act", layers.gated_activation(gate, up, c.activation))
+    f = record("ffn_act", gated_activation(gate, up, c.activation))
     if c.sub_norms:
         f = norm("ffn_sub_norm", f)
     (down,) = linears("down_in", f, "down")
-    x = record("ffn_residual", layers.add(x, down))
+    x = record("ffn_residual", add(x, down))
     return x, cache, jnp.stack(finite), arrays

@@ -14,28 +14,33 @@ from jax import lax
 from tritgold.config import ModelConfig, ScaleRule, check_tokens
 from tritgold.errors import EngineError
 from tritgold.graph import Kind, Operation
-from tritgold_xla import attention, head, kv_cache, layers
-from tritgold_xla.bit_linear import PackedLinear, bit_linears, quantize
-from tritgold_xla.buckets import bucket, pad
-from tritgold_xla.checks import non_finite
-from tritgold_xla.choice import Choices
-from tritgold_xla.flags import jit
+from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.layers import attention, lm_head
+from tritgold_xla.layers.embedding import embed
+from tritgold_xla.layers.feed_forward import add, gated_activation
+from tritgold_xla.layers.rms_norm import rms_norm
+from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import Parameters
+from tritgold_xla.runtime.checks import non_finite
+from tritgold_xla.runtime.chunks import bucket, pad
+from tritgold_xla.runtime.flags import jit
 from tritgold_xla.shapes import TOKENS, crop, token_axis, traced_type
+from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears, quantize
+from tritgold_xla.ternary_matmul.choose import Choices
 
 Arrays = dict[str, np.ndarray]
 Results = tuple[jax.Array, ...]
 
 _select = jit(lambda stack, layer: jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack))
-_embed = jit(layers.embed)
-_rms_norm = jit(layers.rms_norm, static=("eps",))
+_embed = jit(embed)
+_rms_norm = jit(rms_norm, static=("eps",))
 _quantize = jit(quantize)
-_rotate = jit(layers.rotate)
+_rotate = jit(rotate)
 _softmax_weights = jit(attention.softmax_weights)
 _mix_values = jit(attention.mix_values)
-_gated_activation = jit(layers.gated_activation, static=("activation",))
-_add = jit(layers.add)
-_logits = jit(head.logits)
+_gated_activation = jit(gated_activation, static=("activation",))
+_add = jit(add)
+_logits = jit(lm_head.logits)
 
 
 def _one_linear(

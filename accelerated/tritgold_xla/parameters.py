@@ -12,13 +12,13 @@ from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
-from tritgold_xla import planes
-from tritgold_xla.absmean import absmean
-from tritgold_xla.bit_linear import PackedLinear
-from tritgold_xla.flags import jit
-from tritgold_xla.formulations import Planes
-from tritgold_xla.head import Screen, bfloat16_bits, make_screen, screen_columns
-from tritgold_xla.layers import rotation_table
+from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
+from tritgold_xla.layers.rotary import rotation_table
+from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul import planes
+from tritgold_xla.ternary_matmul.absmean import absmean
+from tritgold_xla.ternary_matmul.bit_linear import PackedLinear
+from tritgold_xla.ternary_matmul.kernels import Planes
 
 _screen = jit(make_screen)
 _SLICE = 1 << 20  # numbers of a dense matrix that are float32 at a time
@@ -54,7 +54,7 @@ class Parameters(NamedTuple):
     head: jax.Array
     sin: jax.Array
     cos: jax.Array
-    screen: Screen | None = None
+    screen: CoarseHead | None = None
 
 
 def load_parameters(
@@ -100,7 +100,7 @@ def parameter_bytes(config: ModelConfig) -> int:
     return linears + 2 * rows * (1 if config.tied_head else 2)
 
 
-def screen_of(head: jax.Array, device: jax.Device) -> Screen:
+def screen_of(head: jax.Array, device: jax.Device) -> CoarseHead:
     """The coarse copy of the head, made a slice of rows at a time."""
     vocab, hidden = head.shape
     kinds = (((screen_columns(hidden), vocab), np.int8), *(((vocab,), np.float32),) * 3)
@@ -110,7 +110,7 @@ def screen_of(head: jax.Array, device: jax.Device) -> Screen:
         part = _screen(np.asarray(head[first : first + step]).astype(np.float32))
         for whole, rows in zip(made, part, strict=True):
             whole[..., first : first + step] = np.asarray(rows)
-    return Screen(*(jax.device_put(array, device) for array in made))
+    return CoarseHead(*(jax.device_put(array, device) for array in made))
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -16,6 +16,8 @@ COMMANDS = {
     "trace": "Save every activation of one forward pass.",
     "compare": "Name the first divergence between two traces.",
     "check": "Judge an engine against the golden model.",
+    "ask": "Write what an engine answers to a folder, to be judged anywhere.",
+    "judge": "Judge the answers in a folder of tritgold ask.",
     "diagnose": "Name the fault of an engine.",
     "report": "Make other reports of the JSON report of a check.",
     "faults": "List the known faults of engines.",

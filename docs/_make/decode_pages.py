@@ -32,12 +32,12 @@ Known = list[tuple[ArithmeticMode, str, str]]  # each mode, the file that define
 
 def modes() -> Known:
     """All of them. Imports JAX, which the mode of the JAX engine stands beside."""
-    from tritgold_xla.flags import MODE
+    from tritgold_xla.runtime.flags import MODE
 
     here = "reference/tritgold/modes.py"
     return [
         (GOLDEN, here, "the golden model; an engine is judged by it unless `--mode` says otherwise"),
-        (MODE, "accelerated/tritgold_xla/flags.py", "the JAX engine, which is judged by `golden`"),
+        (MODE, "accelerated/tritgold_xla/runtime/flags.py", "the JAX engine, which is judged by `golden`"),
         (LLAMA_CPP_Q8_K, here, "`--engine llama.cpp`, and any engine with `--mode llama-cpp-q8_k`"),
     ]
 

@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis forms plots broken-engine golden
+.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -57,9 +57,9 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
 	$(MAKE) plots
 
-forms: $(VENV)/.dev ## the forms of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
+studies: $(VENV)/.dev ## the studies of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
 	mkdir -p build
-	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.forms > build/xla-forms.json
+	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.studies > build/xla-forms.json
 	mv build/xla-forms.json docs/data/xla-forms.json
 	$(MAKE) plots
 

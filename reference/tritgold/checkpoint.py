@@ -18,7 +18,7 @@ from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError, FormatError, WeightsError
 from tritgold.formats.container import Container
 from tritgold.formats.gguf_config import read_gguf_config
-from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_split import open_gguf
 from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
@@ -91,7 +91,8 @@ def open_checkpoint(
     """Open a Hugging Face folder, a GGUF file or an SGLBITNT file.
 
     linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
-    config.json to pass over although tritgold does not know them. layouts: what the file does not say about its
+    config.json or of GGUF metadata (whole names) to pass over although tritgold does not know them.
+    layouts: what the file does not say about its
     bytes. quantize: make float weights ternary by absmean where nothing says that they are masters.
 
     Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
@@ -111,7 +112,7 @@ def open_checkpoint(
         raise FormatError("is weights without a configuration", kind="no-config", file=path, hint=hint)
     if is_sglbitnt(path):
         return _open_sglbitnt(path, ignore_keys, layouts)
-    return _open_gguf(path, layouts, quantize)
+    return _open_gguf(path, ignore_keys, layouts, quantize)
 
 
 def _open_folder(
@@ -126,8 +127,8 @@ def _open_folder(
     return Checkpoint(path, read.model, weights, container)
 
 
-def _open_gguf(path: Path, layouts: Layouts, quantize: bool) -> Checkpoint:
-    file = GgufFile(path, layouts.q2_0_block)
+def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool) -> Checkpoint:
+    file = open_gguf(path, layouts.q2_0_block)
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise WeightsError("is missing", kind="missing-tensor", file=path, thing="tensor 'token_embd.weight'")
@@ -138,7 +139,7 @@ def _open_gguf(path: Path, layouts: Layouts, quantize: bool) -> Checkpoint:
             raise FormatError(what, kind="unknown-type", file=path, hint=hint)
     layouts = said_by(file.metadata, layouts, path)
     tied = "output.weight" not in file.tensors
-    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied)
+    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys)
     reader = gguf_reader(config, file.architecture, layouts, quantize)
     weights = _assemble(TensorBox(path, file.tensors, GGUF), config, reader)
     return Checkpoint(path, config, weights, file)

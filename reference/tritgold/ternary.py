@@ -79,21 +79,21 @@ class TernaryTensor:
                 kind="block-scales",
                 got=f"{scales.size} scales from {scales[0]} to {scales[-1]}",
                 expected="one scale",
-                hint="was the file quantised from ordinary weights? Ternarise by absmean first",
+                hint="take a model with one scale a tensor; absmean would change weights that are ternary already",
             )
         return TernaryTensor(self.trits, np.asarray(scales[0] if scales.size else self.scale[0, 0]))
 
 
 @runtime_checkable
 class DenseMatrix(Protocol):
-    """A matrix [rows, columns] stored as f32, f16 or bf16 and read as float32, some rows at a time."""
+    """A matrix [rows, columns] stored as f32, f16, bf16 or ggml blocks and read as float32, some rows at a time."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(rows, columns)."""
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """float32 [len(index), columns]; widening is exact."""
+        """float32 [len(index), columns]; widening is exact, blocks follow ggml's formulas."""
 
 
 @runtime_checkable

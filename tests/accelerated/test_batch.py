@@ -15,7 +15,7 @@ PROMPTS = ([1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11, 12, 13], [14, 15])
 def engines():
     weights = make_weights(LLAMA)
     alone = XlaEngine(LLAMA, weights, capacity=40)
-    return alone, alone.beside(sequences=len(PROMPTS))
+    return alone, alone.fork(sequences=len(PROMPTS))
 
 
 def test_a_batch_is_its_sequences_alone(engines):
@@ -55,14 +55,14 @@ def test_an_engine_beside_another_shares_its_weights_and_nothing_else(engines):
     assert (alone.length, batch.length, batch._lengths[1]) == (3, 0, 9)
     assert alone.step(9).shape == (LLAMA.vocab,)
     assert alone._parameters is batch._parameters
-    assert alone.beside(2, capacity=7).capacity == 7
+    assert alone.fork(2, capacity=7).capacity == 7
 
 
 @pytest.mark.parametrize("capacity", [41, 0, -1, True, 7.0])
 def test_an_engine_beside_another_has_no_more_positions(engines, capacity):
     # RoPE's rows are shared, and there are none behind the first engine's capacity.
     with pytest.raises(ContextError, match=rf"found {capacity}, expected 1 to 40, .*engine.*\[capacity\]"):
-        engines[0].beside(2, capacity=capacity)
+        engines[0].fork(2, capacity=capacity)
 
 
 def test_refusals(engines):

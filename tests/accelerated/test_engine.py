@@ -17,8 +17,8 @@ from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden import embedded_model
 from tritgold.model import forward
 from tritgold_xla import XlaEngine, model
-from tritgold_xla.flags import MODE
 from tritgold_xla.model import forward as forward_programs
+from tritgold_xla.runtime.flags import MODE
 
 
 def test_versions_and_provenance(cases):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from engine_cases import LLAMA, make_weights
 
-import tritgold_xla.engine
+import tritgold_xla.decode.block_diffusion as decoder
 from tritgold_xla import XlaEngine, model
-from tritgold_xla.block_diffusion import block_diffusion
-from tritgold_xla.diffusion_options import BlockOptions
-from tritgold_xla.kv_schemes import SCHEMES
+from tritgold_xla.decode.block_diffusion import block_diffusion
+from tritgold_xla.decode.diffusion_options import BlockOptions
+from tritgold_xla.kv_cache.kv_scheme import SCHEMES
 
 SEQUENCES, CAPACITY = 16, 120
 
@@ -88,7 +88,7 @@ def used(monkeypatch):
         return run
 
     monkeypatch.setattr(model, "forward", measuring(model.forward))
-    monkeypatch.setattr(tritgold_xla.engine, "fill", measuring(tritgold_xla.engine.fill))
+    monkeypatch.setattr(decoder, "fill", measuring(decoder.fill))
     return found
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asked_once import judge
 from measure import golden_outputs
 from measure.model_card import CARD, model_card
 
@@ -14,7 +15,6 @@ from tritgold.golden import MODELS, TRAINED, embedded_model, trained_model
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import judge
 
 REPEATED = 3  # of a card's ten openings, the one whose block diffusion is repeated at every threshold
 

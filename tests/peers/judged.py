@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asked_once import judge
 from float16_attention import with_flash, without_flash
 from measure.report import rounded, show
 
@@ -39,7 +40,6 @@ from tritgold_conformance.engines.peers import PYTHON, with_plain_vocabulary
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.results.report import Report
 
 HERE = Path(__file__).parent

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked_once import judge as report_on
 from judging import Judged, assert_agrees, judge
 from peer_trace import Peer
 
@@ -16,7 +17,6 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold_conformance.comparing.free_running import NOISE
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.judging.judge import judge as report_on
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir())

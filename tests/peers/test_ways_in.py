@@ -124,8 +124,9 @@ def test_a_wrong_transformers_does_not_conform(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "rope_theta": 5e5, "rope_parameters": None}))
+    from asked_once import judge
+
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-    from tritgold_conformance.judging.judge import judge
 
     golden = GoldenRun.of(checkpoint, judging_tokens(8, 2048, 1))
     report = judge(golden, load_engine("transformers", folder, checkpoint, 8), "m")

@@ -73,7 +73,7 @@ def test_with_one_scale() -> None:
     assert TernaryTensor(TRITS, scales([2, 2], [7, 2])).with_one_scale().scale == 2
     error = refusal(TernaryTensor(TRITS, scales([2, 2], [2, 7])).with_one_scale)
     assert error.kind == "block-scales"
-    assert "absmean" in str(error)
+    assert "absmean would change" in str(error)  # never advised: it gives another model
     negative = refusal(TernaryTensor(TRITS, scales([2, 2], [2, -2])).with_one_scale)
     assert negative.kind == "block-scales"
 

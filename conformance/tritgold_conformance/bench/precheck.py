@@ -25,7 +25,7 @@ from tritgold_conformance.comparing.logits import LOGIT_NOISE
 from tritgold_conformance.comparing.tie_sensitivity import measured_spread
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.judging.judge import judge
+from tritgold_conformance.judging.check import check
 
 TOKENS, STEPS = 8, 8
 LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie; of one logit 8 x
@@ -104,7 +104,7 @@ class Judge:
 
     def _all_levels(self) -> tuple[bool, str]:
         engine = self._open(self._exact)
-        report = judge(self._golden, EngineUnderTest(engine), self._name, with_speed=False)
+        report, _ = check(self._golden, EngineUnderTest(engine), self._name, timed=False)
         if report.verdict != "conforms":
             first = report.first_divergence
             return False, report.verdict + ("" if first is None else f": {first.name}, {first.what}")

@@ -88,7 +88,7 @@ def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed, sequences
     lengths = [longest, *(PROMPTS[n % len(PROMPTS)] for n in range(sequences - 1))]
     prompts = [judging_tokens(length, vocab, seed=50 + n) for n, length in enumerate(lengths)]
     following = [judging_tokens(STEPS, vocab, seed=500 + n) for n in range(sequences)]
-    together = engine.beside(sequences, capacity=longest + STEPS)
+    together = engine.fork(sequences, capacity=longest + STEPS)
     for place, prompt in enumerate(prompts):
         together.read(prompt, sequence=place)
     found = np.stack([np.asarray(together.step_all([each[n] for each in following])) for n in range(STEPS)], axis=1)

@@ -63,8 +63,6 @@ def check(
     Exit code 0: it conforms, or fails as its xfail file says and nowhere else. 1: it does not; the first divergence in
     execution order is named. 3: it could not be judged. 5: nothing was checked.
     """
-    from tritgold.errors import EngineError
-    from tritgold.formats.untrusted_text import printable
     from tritgold_conformance.results import report
 
     if schema:
@@ -72,7 +70,7 @@ def check(
         return
     from tritgold_conformance.engines.load import load_engine
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
-    from tritgold_conformance.judging.judge import judge, judge_alone
+    from tritgold_conformance.judging import check as judging
     from tritgold_conformance.rendering import writers
     from tritgold_conformance.results.xfail import read_xfail, with_xfail
 
@@ -96,19 +94,16 @@ def check(
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         if only:
-            sys.exit(_show_alone(judge_alone(golden, engine, only), only, as_json))
+            sys.exit(_show_alone(judging.check_operation(golden, engine, only), only, as_json))
         name = model_input.model_name(model)
-        verdict = judge(golden, engine, name, speed, options, say)
+        verdict, evidence = judging.check(golden, engine, name, speed, options, say)
         if known is not None:
             verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
         if ask and verdict.verdict == "does not conform" and not verdict.matches:
             from tritgold_conformance.diagnosis.diagnose import diagnose
             from tritgold_conformance.results.diagnosis import failing
 
-            try:
-                verdict.diagnosis = failing(diagnose(golden, engine, name, unseen=False, say=say))
-            except EngineError as error:  # it is asked for more than was judged: the verdict stands
-                click.echo(f"no diagnosis: {printable(error, 500)}", err=True)
+            verdict.diagnosis = failing(diagnose(golden, evidence, name, unseen=False, say=say))
     # Printed first: a disk that is full takes no verdict away.
     if as_json:
         click.echo(report.to_json(verdict).decode())

@@ -49,13 +49,13 @@ def convert(
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
-    """Convert SOURCE to DESTINATION, losing nothing.
+    """Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.
 
     The written file is opened again, and trits, scales, gains, embedding, configuration and tokenizer are compared
     with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source. --tile and
     --tile-ini are the result's with --to tl1 and tl2 (--from-tile then the source's), and the source's otherwise.
 
-    Exit code 0: converted and proved equal. 3: refused; nothing was written.
+    Exit code 0: converted, and proved to hold what was asked. 3: refused; nothing was written.
     """
     from tritgold.convert import Options
     from tritgold.convert import convert as run
@@ -128,6 +128,8 @@ def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]
         "other_type": done.other_type,
         "rounded_scales": done.rounded_scales,
         "codes_read_as_zero": done.read_as_zero,
+        "quantised": done.quantised,
+        "lost": done.lost(),
         "proved": True,
     }
 
@@ -136,14 +138,13 @@ def _print(facts: dict[str, Any]) -> None:
     from tritgold.formats.untrusted_text import printable
 
     architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
-    what = f"{facts['to']}{architecture}, opened again and proved equal to {facts['source']}"
+    proof = "written as asked, not lossless: from" if facts["lost"] else "proved equal to"
+    what = f"{facts['to']}{architecture}, opened again and {proof} {facts['source']}"
     click.echo(f"{facts['destination']}: {what}")
     for dtype, row in facts["types"].items():
         click.echo(f"  {dtype:<8}{row['tensors']:>6} tensors {row['bytes']:>16,} bytes")
     click.echo(f"  {facts['linears']} linear weights of {facts['bits_per_weight']:.4f} bits a trit, scales included")
-    if facts["rounded_scales"]:
-        click.echo(f"  {facts['rounded_scales']} scales rounded to float16, as asked")
-    if facts["codes_read_as_zero"]:
-        click.echo(f"  {facts['codes_read_as_zero']} codes that are no trit read as 0, as asked")
+    for text in facts["lost"]:
+        click.echo(f"  {text}")
     for name, dtype in facts["other_type"].items():
         click.echo(f"  kept as {dtype}: {printable(name)}")

@@ -50,7 +50,8 @@ def diagnose(
     Exit code 0: there is nothing to explain. 1: there is, or tritgold check says so. 3: it could not be judged.
     5: nothing was checked.
     """
-    from tritgold_conformance.diagnosis.diagnose import diagnose as ask
+    from tritgold_conformance.diagnosis.diagnose import diagnose as search
+    from tritgold_conformance.engines.ask import ask
     from tritgold_conformance.engines.load import load_engine
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judging.judge import judge
@@ -62,10 +63,10 @@ def diagnose(
         engine = load_engine(spec, path, checkpoint, len(tokens), timeout or DEFAULT_TIMEOUT, say)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
-        engine.prepare(golden)  # a program is then run once, and not for every question
         name = model_input.model_name(model)
-        found = ask(golden, engine, name, level, unseen=unseen, say=say)
-        if found.clean and judge(golden, engine, name, with_speed=False, say=say).verdict == "does not conform":
+        evidence = ask(engine, golden, say)
+        found = search(golden, evidence, name, level, unseen=unseen, say=say)
+        if found.clean and judge(golden, evidence, name, on_progress=say).verdict == "does not conform":
             found = failing(found)
     if as_json:
         click.echo(to_json(found).decode())

@@ -4,21 +4,20 @@ Tokens are the weakest sight of a model; of a decode loop and of a tokenizer the
 """
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.diagnosis.evidence import Evidence
 from tritgold_conformance.diagnosis.search import MOST, Found
+from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.judging.behaviours import difference, first_difference
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, same
 from tritgold_conformance.results.diagnosis import Divergence, Named
 
 Asked = tuple[Question, Answer]
+_LEVELS = {"unpack": "packed_bytes"}  # by method; the others are levels themselves
 
 
-def search_answers(evidence: Evidence, found: Found, library: list[Fault]) -> None:
+def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
     """Explain every answer that is wrong, level by level, behind the faults that are found already."""
     for level in ("files", "generated", "text"):
         asked = [(q, theirs) for q, theirs in evidence.answers if q.level == level]
@@ -57,7 +56,7 @@ def _best(
     named = Named(
         fault=fault.name,
         summary=fault.summary,
-        level=wrong[0][0].level,
+        level=_LEVELS.get(wrong[0][0].method, wrong[0][0].method),
         at=wrong[0][0].label,
         distance=fewest / len(asked),
         golden=len(wrong) / len(asked),
@@ -70,27 +69,9 @@ def _best(
 def _divergence(subject: Subject, asked: Asked) -> Divergence:
     question, theirs = asked
     ours = answer_of(subject, question)
-    position = _first(ours, theirs)
-    what = f"{_shown(theirs, position)}, expected {_shown(ours, position)}"
+    position, what = first_difference(ours, theirs), difference(ours, theirs)
     return Divergence(
-        name=question.label, level=question.level, operation=question.method, layer=None,
+        name=question.label, level=_LEVELS.get(question.method, question.method), operation=question.method, layer=None,
         position=position, channel=None,
         comparison=Comparison(question.label, "fails", compared=1, what=what), what=what,
     )  # fmt: skip
-
-
-def _first(ours: Any, theirs: Any) -> int | None:
-    """Index of the first element that differs; None where one is no sequence."""
-    if isinstance(ours, str | None) or isinstance(theirs, str | None):
-        return None
-    a, b = np.asarray(ours).reshape(-1), np.asarray(theirs).reshape(-1)
-    shared = min(a.size, b.size)
-    differing = np.flatnonzero(a[:shared] != b[:shared])
-    return int(differing[0]) if differing.size else shared
-
-
-def _shown(answer: Any, position: int | None) -> str:
-    if position is None:
-        return str(answer) if isinstance(answer, str) else "an answer"
-    flat = np.asarray(answer).reshape(-1)
-    return repr(flat[position].item()) if position < flat.size else "the end"

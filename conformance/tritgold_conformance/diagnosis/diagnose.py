@@ -10,18 +10,18 @@ from tritgold_conformance.comparing.compare import Comparison, refused
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.comparing.statistics_bounds import FACTOR, FLOOR
 from tritgold_conformance.comparing.ties import first_off
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.behaviours import search_answers
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.divergence import divergence
-from tritgold_conformance.diagnosis.evidence import Evidence, collect
 from tritgold_conformance.diagnosis.per_operation import Local
 from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, summary
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
+from tritgold_conformance.diagnosis.view import View, view
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.text_and_bytes import answer_of, same
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named, Ranked, Verdict
 
@@ -33,26 +33,26 @@ FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 
 def diagnose(
     golden: GoldenRun,
-    engine: EngineUnderTest,
+    evidence: Evidence,
     model: str,
     level: str | None = None,
     faults: Iterable[Fault] | None = None,
     unseen: bool = True,
     say: Say = lambda _: None,
 ) -> Diagnosis:
-    """Ask an engine for what it has and diagnose it.
+    """Diagnose what an engine answered. A pure function: the engine is asked by ``engines.ask``.
 
-    level: the surest to be used (``operations``, ``trace``, ``statistics``, ``logits``); None: whatever it gives.
+    level: the surest to be used (``operations``, ``trace``, ``statistics``, ``logits``); None: whatever there is.
     unseen: say which faults this run could not have shown; costs a pass for each fault.
     """
-    evidence = collect(golden, engine, say)
+    seen = view(golden, evidence)
     if level is not None:
-        evidence = evidence.limited(level)
-    return diagnose_evidence(evidence, engine.name, model, faults, unseen, say)
+        seen = seen.limited(level)
+    return diagnose_view(seen, evidence.name, model, faults, unseen, say)
 
 
-def diagnose_evidence(
-    evidence: Evidence,
+def diagnose_view(
+    evidence: View,
     engine: str,
     model: str,
     faults: Iterable[Fault] | None = None,
@@ -60,7 +60,7 @@ def diagnose_evidence(
     say: Say = lambda _: None,
     predictions: Predictions | None = None,
 ) -> Diagnosis:
-    """The same from what was collected before. faults: the library, or another one. predictions: of other engines on
+    """The same from a view. faults: the library, or another one. predictions: of other engines on
     the same model and input, to be gone on with.
     """
     predictions = predictions or Predictions(evidence.golden)
@@ -96,7 +96,7 @@ def diagnose_evidence(
     )
 
 
-def _raised(evidence: Evidence, found: Found) -> None:
+def _raised(evidence: View, found: Found) -> None:
     """The first operation that raised: no known fault does, and what it would have shown has not been seen."""
     if not evidence.raised:
         return
@@ -104,12 +104,12 @@ def _raised(evidence: Evidence, found: Found) -> None:
     plain, _, label = name.partition(" [")
     comparison = refused(name, evidence.golden.trace[plain], message)
     nothing = np.zeros(0)
-    here = divergence("vectors" if label else "operations", found.subject, comparison, nothing, nothing, None)
+    here = divergence("edge_cases" if label else "operations", found.subject, comparison, nothing, nothing, None)
     found.first = found.first or here
     found.unexplained.append(here)
 
 
-def _verdict(evidence: Evidence, found: Found) -> Verdict:
+def _verdict(evidence: View, found: Found) -> Verdict:
     if found.unexplained:
         return "named in part" if found.faults else "none of the known faults"
     if not evidence.levels:
@@ -119,7 +119,7 @@ def _verdict(evidence: Evidence, found: Found) -> Verdict:
     return "nothing found" if found.within else "nothing to explain"
 
 
-def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
+def _whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
     """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
@@ -135,7 +135,7 @@ def _whole_runs(evidence: Evidence, found: Found, library: list[Fault], predicti
                 return
 
 
-def _is_traced(evidence: Evidence, path: str) -> bool:
+def _is_traced(evidence: View, path: str) -> bool:
     """Whether a path's logits are those of the whole trace, whose every operation is explained."""
     if path not in PATHS or not evidence.whole_trace():
         return False
@@ -146,7 +146,7 @@ def _is_traced(evidence: Evidence, path: str) -> bool:
 class _Level:
     """One kind of whole run."""
 
-    def __init__(self, evidence: Evidence, level: str, predictions: Predictions) -> None:
+    def __init__(self, evidence: View, level: str, predictions: Predictions) -> None:
         self.evidence, self.level, self.predictions = evidence, level, predictions
         self.measure: Measure = predictions.measure(evidence, level)
         self.prefill: Measure = predictions.measure(evidence, "logits")

@@ -14,18 +14,19 @@ from tritgold.layers.arithmetic import Array
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable, refused
 from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolerances
 from tritgold_conformance.diagnosis.distance import distance
-from tritgold_conformance.diagnosis.evidence import Evidence
 from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
+from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.questions.edge_inputs import telling_inputs, telling_tolerances
+from tritgold_conformance.judging.edge_cases import edge_tolerances
+from tritgold_conformance.questions.edge_inputs import edge_inputs
 
 # How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
 # a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
 MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
 ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
 CLOSER = 0.1  # and it must be so much nearer than what it is to explain
-Label = tuple[str, str]  # source, trace name with its vector's label
+Label = tuple[str, str]  # source, trace name with its edge case's label
 # Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
 Allowed = dict[str, dict[str, Tolerance]]
 
@@ -59,7 +60,7 @@ class Match:
 class Local:
     """The evidence of one engine at the levels that are judged operation by operation."""
 
-    def __init__(self, evidence: Evidence, base: Subject, allowed: Allowed | None = None) -> None:
+    def __init__(self, evidence: View, base: Subject, allowed: Allowed | None = None) -> None:
         """base: the golden model. allowed: tolerances of other engines on the same input, to be gone on with."""
         self.evidence, self.replay, self.base = evidence, Replay(evidence, base), base
         self._allowed: Allowed = {} if allowed is None else allowed
@@ -103,7 +104,7 @@ class Local:
             self.golden_values[label] = value
             hidden = tolerance is None
             codes = name.partition(" [")[0].endswith(".codes")
-            exact = source == "vectors" or name.partition(" [")[0].endswith(".acc")
+            exact = source == "edge_cases" or name.partition(" [")[0].endswith(".acc")
             match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
             self.rules[label] = Rule(tolerance, match)
             self.comparisons[label] = (
@@ -265,14 +266,14 @@ def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
 
 
 def _allowed(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
-    """Tolerances of every output on golden inputs, or on telling ones, by trace name with its vector's label."""
+    """Tolerances of every output on golden inputs, or on edge cases, by trace name with its edge case's label."""
     found: dict[str, Tolerance] = {}
     if source == "operations":
         for operation, inputs in golden.operations():
             given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
             found |= {name: given[role] for role, name in operation.writes.items()}
     else:
-        for operation, label, inputs in telling_inputs(golden):
-            given = telling_tolerances(golden, operation, inputs)
+        for operation, label, inputs in edge_inputs(golden):
+            given = edge_tolerances(golden, operation, inputs)
             found |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
     return found

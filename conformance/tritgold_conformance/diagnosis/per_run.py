@@ -15,13 +15,13 @@ from tritgold_conformance.comparing.activation_statistics import moments, moment
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
 from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
 from tritgold_conformance.diagnosis.distance import geometric, relative
-from tritgold_conformance.diagnosis.evidence import Evidence
 from tritgold_conformance.diagnosis.per_operation import Allowed
+from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import cuts
+from tritgold_conformance.questions.sessions import cuts
 
 PATHS = ("logits", "continued", "steps")
 # Of a candidate: not finite, or faults that do not fit together, sums by blocks where another's are whole.
@@ -113,7 +113,7 @@ class Predictions:
         arithmetic = self.base.arithmetic
         return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
 
-    def measure(self, evidence: Evidence, level: str) -> Measure:
+    def measure(self, evidence: View, level: str) -> Measure:
         """How far a subject is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
 
         Infinite where one of the two gives nothing or something else.

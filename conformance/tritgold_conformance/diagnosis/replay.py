@@ -16,16 +16,16 @@ from tritgold.graph import Operation, operations
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Array
 from tritgold.model import forward
-from tritgold_conformance.diagnosis.evidence import Evidence
+from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
-from tritgold_conformance.questions.edge_inputs import telling_inputs
+from tritgold_conformance.questions.edge_inputs import edge_inputs
 
 # (label, the subject's value) -> whether to go on.
 See = Callable[[str, Array], bool]
-SOURCES = ("operations", "vectors", "trace")
-Asked = tuple[Operation, str, Mapping[str, Array]]  # what a vector's label is, the inputs by role
+SOURCES = ("operations", "edge_cases", "trace")
+Asked = tuple[Operation, str, Mapping[str, Array]]  # what a edge case's label is, the inputs by role
 
 
 class _EnoughSeenError(Exception):
@@ -39,7 +39,7 @@ class Replay:
     base: the golden model. It runs first at each source; what it says is kept.
     """
 
-    evidence: Evidence
+    evidence: View
     base: Subject
     _kept: dict[str, dict[str, Array]] = field(default_factory=dict)
 
@@ -69,15 +69,15 @@ class Replay:
             return  # the engine's arrays do not fit what the subject would do with them
 
     def _asked(self, source: str) -> Iterator[Asked]:
-        if source == "vectors":
-            for operation, label, inputs in telling_inputs(self.evidence.golden):
+        if source == "edge_cases":
+            for operation, label, inputs in edge_inputs(self.evidence.golden):
                 yield operation, f" [{label}]", inputs
         else:
             for operation, inputs in self.evidence.golden.operations():
                 yield operation, "", inputs
 
     def _alone(self, source: str, subject: Subject, see: See) -> None:
-        """Each operation on the golden inputs, or on telling ones."""
+        """Each operation on the golden inputs, or on edge cases."""
         engine, theirs = FaultyEngine(subject, capacity=1), getattr(self.evidence, source)
         for operation, label, inputs in self._asked(source):
             names = {role: name + label for role, name in operation.writes.items() if name + label in theirs}

@@ -63,7 +63,7 @@ def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None
 @cache
 def _keep_programs() -> None:
     """In XDG_CACHE_HOME/tritgold/xla; not where TRITGOLD_CACHE is 0. A folder that cannot be written is said once."""
-    from tritgold_xla.flags import cache_folder, keep_programs
+    from tritgold_xla.runtime.flags import cache_folder, keep_programs
 
     if os.environ.get("TRITGOLD_CACHE") == "0":
         return
@@ -76,7 +76,7 @@ def _keep_programs() -> None:
 
 def tuning_file() -> Path | None:
     """The file of ``tuned``, where there is one."""
-    from tritgold_xla.tuning import default_file
+    from tritgold_xla.ternary_matmul.tune import default_file
 
     try:
         file = default_file()
@@ -90,7 +90,7 @@ def tuned(out: int, in_: int) -> list[dict[str, Any]]:
 
     One answer for each number of tokens: ``tokens``, ``formulation``, and ``seconds`` of one product by formulation.
     """
-    from tritgold_xla.tuning import tune
+    from tritgold_xla.ternary_matmul.tune import tune
 
     found = tune([(out, in_)])
     return [{"tokens": one.tokens, "formulation": one.formulation, "seconds": one.seconds} for one in found]
@@ -98,7 +98,7 @@ def tuned(out: int, in_: int) -> list[dict[str, Any]]:
 
 def start_with(threads: int) -> None:
     """Raises EngineError ``flags-late`` where JAX has started with another number of threads."""
-    from tritgold_xla.flags import start_with as start
+    from tritgold_xla.runtime.flags import start_with as start
 
     start(threads)
 
@@ -152,8 +152,8 @@ def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str,
     With ``passes`` the model need not be one of block diffusion: its last id stands for the mask, each pass decides a
     token, and what is left after the last is filled.
     """
-    from tritgold_xla.block_diffusion import block_diffusion
-    from tritgold_xla.diffusion_options import BlockOptions, preset
+    from tritgold_xla.decode.block_diffusion import block_diffusion
+    from tritgold_xla.decode.diffusion_options import BlockOptions, preset
 
     if "passes" in case:
         mask = engine.config.vocab - 1

@@ -1,6 +1,6 @@
 """The ternary products of the XLA engine, side by side: what the benchmark's rows gemv and gemm time.
 
-The one place that knows how ``tritgold_xla.formulations`` is called.
+The one place that knows how ``tritgold_xla.ternary_matmul.kernels`` is called.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tritgold_xla.flags import jit
-from tritgold_xla.formulations import FORMULATIONS, Planes
-from tritgold_xla.planes import pack
+from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+from tritgold_xla.ternary_matmul.planes import pack
 
 
 class Product(NamedTuple):

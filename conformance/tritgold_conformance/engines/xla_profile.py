@@ -14,10 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tritgold_xla import attention, head, kv_cache, layers
-from tritgold_xla.bit_linear import apply_scales, quantize
-from tritgold_xla.flags import jit
-from tritgold_xla.formulations import FORMULATIONS
+from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.layers import attention, lm_head
+from tritgold_xla.layers.feed_forward import add, gated_activation
+from tritgold_xla.layers.rms_norm import rms_norm
+from tritgold_xla.layers.rotary import rotate
+from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul.bit_linear import apply_scales, quantize
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
@@ -60,19 +64,19 @@ def _float_operations(engine: "XlaEngine", context: int) -> list[Part]:
     found = []
     for name, width in c.norm_widths().items():
         gains = p.layers.gains[name]
-        found.append(_part(name, c.layers, lambda x, gain: layers.rms_norm(x, gain, c.norm_eps), _row(width), gains))
+        found.append(_part(name, c.layers, lambda x, gain: rms_norm(x, gain, c.norm_eps), _row(width), gains))
     sin, cos = p.sin[context][None], p.cos[context][None]
     turned, both = _row(c.q_width + c.kv_width).reshape(1, -1, c.head_dim), _row(c.inter)
 
     def activated(x: jax.Array, _: Any) -> jax.Array:
-        return layers.gated_activation(x, both, c.activation) * jnp.float32(0.5)
+        return gated_activation(x, both, c.activation) * jnp.float32(0.5)
 
     added = jnp.zeros((2 * c.layers, 1, c.hidden), jnp.float32)
-    found.append(_part("rope", c.layers, lambda x, _: layers.rotate(x, sin, cos), turned, None))
+    found.append(_part("rope", c.layers, lambda x, _: rotate(x, sin, cos), turned, None))
     found.append(_part("activation", c.layers, activated, both, None))
-    found.append(_part("residual", 2 * c.layers, layers.add, _row(c.hidden), added)._replace(moved=0))
+    found.append(_part("residual", 2 * c.layers, add, _row(c.hidden), added)._replace(moved=0))
     final = p.final_norm[None]
-    found.append(_part("final_norm", 1, lambda x, g: layers.rms_norm(x, g, c.norm_eps), _row(c.hidden), final))
+    found.append(_part("final_norm", 1, lambda x, g: rms_norm(x, g, c.norm_eps), _row(c.hidden), final))
     return found
 
 
@@ -141,7 +145,7 @@ def _attention(engine: "XlaEngine", context: int) -> list[Part]:
 
 
 def _head(engine: "XlaEngine") -> Part:
-    program, x, rows = jit(head.logits), _row(engine.config.hidden), engine._parameters.head
+    program, x, rows = jit(lm_head.logits), _row(engine.config.hidden), engine._parameters.head
     return Part("head", 1, rows.nbytes, lambda: _waited(program(x, rows)))
 
 

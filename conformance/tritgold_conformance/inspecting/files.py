@@ -15,6 +15,7 @@ from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import StoredTensor, holes
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
@@ -59,7 +60,7 @@ class Linear:
 
 def require_written(path: Path) -> None:
     """Refuse a file with a hole (FormatError ``sparse``): a download cut short, whose missing bytes read as zeros."""
-    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else shard_paths(path):
         try:
             found = holes(file)
         except OSError as error:
@@ -87,12 +88,13 @@ def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
         dialect = {None: "", "optional": ", scales where there are any", "always": ", a scale field in every tensor"}
         return sgl, f"SGLBITNT version 1{dialect[sgl.dialect]}"
     try:
-        file = GgufFile(path, q2_0_block)
+        file = open_gguf(path, q2_0_block)
     except FormatError as error:
         if error.kind != "type-42":
             raise
-        file = GgufFile(path, 192 - q2_0_block)
-    return file, f"GGUF version {file.version}, architecture {printable(file.architecture) or 'not given'}"
+        file = open_gguf(path, 192 - q2_0_block)
+    shards = f" in {count} shards" if (count := len({t.file for t in file.tensors.values()})) > 1 else ""
+    return file, f"GGUF version {file.version}{shards}, architecture {printable(file.architecture) or 'not given'}"
 
 
 def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Configuration:
@@ -102,7 +104,7 @@ def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys:
         match file:
             case GgufFile():
                 embedding, tied = file.tensors.get("token_embd.weight"), "output.weight" not in file.tensors
-                model = read_gguf_config(path, file.metadata, embedding.shape[0], tied) if embedding else None
+                model = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys) if embedding else None
                 return model, True
             case SglbitntFile():
                 return read_sglbitnt_config(path, file.config, ignore_keys), True

@@ -11,36 +11,14 @@ import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.graph import Operation, operations
-from tritgold_conformance.comparing.compare import Comparison, Exact, Tolerance
-from tritgold_conformance.comparing.tolerance import tolerances
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.teacher_forced import judge_operation
 
 
-def judge_vectors(golden: GoldenRun, engine: EngineUnderTest) -> Iterator[Comparison | str]:
-    """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
-    reference = ReferenceEngine(golden.checkpoint, capacity=1)
-    for operation, label, inputs in telling_inputs(golden):
-        expected = reference.operation(operation.name, inputs)
-        allowed = telling_tolerances(golden, operation, inputs)
-        yield from judge_operation(engine, operation, inputs, expected, allowed, f" [{label}]")
-
-
-def telling_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
+def edge_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
     """(operation, what the input is, inputs by role), in execution order."""
     for operation in operations(golden.checkpoint.config):
         for label, inputs in _inputs(operation, golden):
             yield operation, label, inputs
-
-
-def telling_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
-    """Output role -> tolerance; the codes are exact, because x * s is."""
-    allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
-    if operation.kind == "quantize":
-        allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
-    return allowed
 
 
 def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

@@ -18,9 +18,9 @@ from tritgold_conformance.contract.answer_shapes import Shape, output_shapes, to
 from tritgold_conformance.contract.engine import usual_calls
 from tritgold_conformance.faults.witnesses import FileCase
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import cuts
-from tritgold_conformance.questions.edge_inputs import telling_inputs
+from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.packed_bytes import cases
+from tritgold_conformance.questions.sessions import cuts
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class RequestBatch:
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
             return cls(sessions=_sessions(golden.tokens), text=golden.tokens, files=cases())
         asked = [OperationInput(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
-        asked += [OperationInput(o, inputs) for o, _, inputs in telling_inputs(golden)]
+        asked += [OperationInput(o, inputs) for o, _, inputs in edge_inputs(golden)]
         tokens = golden.tokens
         return cls(asked, tokens, _sessions(tokens), text=tokens, files=cases(), statistics=tokens)
 

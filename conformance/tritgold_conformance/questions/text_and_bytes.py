@@ -77,11 +77,15 @@ def stable(golden: Subject, question: Question, right: Answer) -> bool:
 
 def questions(golden: Subject, prompt: list[int]) -> list[Question]:
     """Those for a model, around a prompt of its own; block diffusion where the model has a mask."""
-    asked = [Question(f"{c.format}: {c.why}", "files", "unpack", (c.format, c.data, c.shape)) for c in file_cases()]
-    asked += [*_generated(golden, prompt), *_served(prompt), *_texts()]
+    asked = [*unpack_questions(), *_generated(golden, prompt), *_served(prompt), *_texts()]
     if golden.config.mask is not None and golden.config.block is not None:
         asked += _diffused(golden, prompt, golden.config.mask, golden.config.block)
     return asked
+
+
+def unpack_questions() -> list[Question]:
+    """The packed bytes that faults are known for, the first of ``packed_bytes.cases``."""
+    return [Question(f"{c.format}: {c.why}", "files", "unpack", (c.format, c.data, c.shape)) for c in file_cases()]
 
 
 def _generated(golden: Subject, prompt: list[int]) -> Iterator[Question]:

@@ -14,9 +14,9 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.rendering.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.rendering.escaping import COMMAND, clean, escaped, name, number
 from tritgold_conformance.rendering.figures import SIDES, logits_charts, speed_chart, statistics_charts
-from tritgold_conformance.rendering.terminal import LEVEL_WORDS
 from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode
 from tritgold_conformance.results.cases import by_rule, cases, command, failures
+from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Report, Side, Status
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
@@ -51,7 +51,7 @@ def _template() -> Template:
         "most": _MOST,
         "classes": _CLASSES,
         "marks": MARKS,
-        "level_words": LEVEL_WORDS,
+        "level_words": LEVELS,
         "moments": MOMENTS,
         "sides": SIDES,
         "command_of": command,

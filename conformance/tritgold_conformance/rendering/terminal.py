@@ -12,20 +12,10 @@ from tritgold_conformance.contract.clock import RUNS
 from tritgold_conformance.rendering import diagnosis
 from tritgold_conformance.rendering.escaping import COMMAND, terminal
 from tritgold_conformance.rendering.wording import other_mode, verdict_words
+from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Problem, Report, Side, Xfail
 
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
-LEVEL_WORDS = {
-    "files": "packed bytes, read",
-    "operations": "each operation on golden inputs",
-    "vectors": "operations on telling inputs",
-    "statistics": "activation statistics",
-    "trace": "activations, free-running",
-    "logits": "logits of one prefill",
-    "continued": "logits of a prompt in pieces",
-    "steps": "logits token by token",
-    "text": "next token, likeliest tokens",
-}
 _VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
 CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
@@ -100,7 +90,7 @@ def _levels(report: Report) -> Table:
     for name, level in report.levels.items():
         counts = (str(level.compared), str(level.failed), str(level.not_assessed))
         status = Text(level.status, style=_STYLES[level.status])
-        table.add_row(LEVEL_WORDS[name], status, *counts, terminal(level.note))
+        table.add_row(LEVELS[name], status, *counts, terminal(level.note))
     return table
 
 

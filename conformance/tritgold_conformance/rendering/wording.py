@@ -7,10 +7,11 @@ from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.rendering.escaping import clean, number
 from tritgold_conformance.results.cases import Case
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
+from tritgold_conformance.results.levels import WHERE_OFFERED
 from tritgold_conformance.results.report import Level, Report, Status
 
 # Levels of which another one says more.
-WEAKER = {"text": "logits", "statistics": "trace"}
+WEAKER = {"next_tokens": "logits", "statistics": "trace"}
 # A sign beside each word: a report is read in grey, too.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
 
@@ -18,14 +19,14 @@ MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": 
 def counted(report: Report) -> dict[str, Level]:
     """The levels that a full judgement has: those of WEAKER only where they were assessed, or the better one was not.
 
-    ``files`` is about a reader of packed bytes, and counts where the engine has one to be asked.
+    Those of WHERE_OFFERED count where the engine has a reader of packed bytes, a decode loop, a tokenizer to be asked.
     """
 
     def assessed(key: str) -> bool:
         return key in report.levels and report.levels[key].status != "not assessed"
 
     left_out = {key for key, better in WEAKER.items() if not assessed(key) and assessed(better)}
-    left_out |= {"files"} if not assessed("files") else set()
+    left_out |= {key for key in WHERE_OFFERED if not assessed(key)}
     return {key: level for key, level in report.levels.items() if key not in left_out}
 
 

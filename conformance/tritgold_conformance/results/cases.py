@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.results.levels import BY_OUTPUT
 from tritgold_conformance.results.patterns import matches
 from tritgold_conformance.results.report import Level, Report, Status
 
@@ -39,7 +40,7 @@ class Case:
 def cases(report: Report) -> list[Case]:
     """Every case, level by level, those of a level in execution order and behind them what was not assessed.
 
-    Operations, vectors and the trace have one for each output; logits, continued, steps and text are one each.
+    Levels of BY_OUTPUT have one for each output; the others are one each.
     """
     return [_known(case, report) for name, level in report.levels.items() for case in _of_level(name, level, report)]
 
@@ -87,7 +88,7 @@ def _ranges(numbers: list[str]) -> str:
 
 
 def _of_level(name: str, level: Level, report: Report) -> Iterator[Case]:
-    if name in ("operations", "vectors", "trace"):
+    if name in BY_OUTPUT:
         yield from _outputs(name, report)
         yield from (Case(name, absent, "not assessed", _why_absent(name, absent, report)) for absent in level.absent)
         if not level.compared and not level.absent:
@@ -99,7 +100,7 @@ def _of_level(name: str, level: Level, report: Report) -> Iterator[Case]:
 
 def _outputs(level: str, report: Report) -> Iterator[Case]:
     if level != "trace":
-        judged = [c for c in report.operations if c.name.endswith("]") == (level == "vectors")]
+        judged = [c for c in report.operations if c.name.endswith("]") == (level == "edge_cases")]
     elif report.free_run is not None:
         wrong = report.free_run.divergence
         passed = (Comparison(name, "within", 0) for name in report.free_run.compared)

@@ -1,7 +1,7 @@
 """Report: the verdict as data. Every number in it was measured in this run; what was not measured is null.
 
 The structures are msgspec's, so the JSON schema is made from them (``tritgold check --schema``) and cannot drift.
-Version 2 has more than version 1: free_run, diagnosis, xfail, repeat, the absent and known of a level, and one verdict.
+Version 3 renames levels (files, vectors, text are packed_bytes, edge_cases, next_tokens) and has those of behaviours.
 """
 
 from pathlib import Path
@@ -20,9 +20,9 @@ from tritgold_conformance.comparing.next_tokens import TextVerdict
 from tritgold_conformance.comparing.ties import BrokenTie
 from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.results.diagnosis import Diagnosis
+from tritgold_conformance.results.levels import LEVELS
 
-SCHEMA = "tritgold.report/2"
-LEVELS = ("files", "operations", "vectors", "statistics", "trace", "logits", "continued", "steps", "text")
+SCHEMA = "tritgold.report/3"
 Status = Literal["passed", "failed", "known failures", "not assessed"]
 Verdict = Literal["conforms", "known failures only", "does not conform", "nothing was checked", "could not be judged"]
 EXIT_CODES: dict[Verdict, int] = {
@@ -117,9 +117,7 @@ class Problem(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
-    levels: ``files`` (packed bytes), ``operations`` (on golden inputs), ``vectors`` (on telling inputs), ``statistics``
-    (of activations) and ``trace`` (free-running), ``logits`` (one prefill), ``continued`` (a prompt in pieces, then
-    steps), ``steps`` (token by token), ``text`` (next tokens).
+    levels: by the names of ``results.levels.LEVELS``, from the surest to the widest.
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
     repeat: the command that makes this report again; reproduce: the one that shows the first divergence.
@@ -193,6 +191,13 @@ def not_judged(problem: Problem, engine: str, model: str, mode: str | None, toke
     )
 
 
+def with_speeds(report: Report, engine: Speed | None, reference: Speed | None) -> Report:
+    """The report with tokens/s of its two sides."""
+    sides = {"engine": (report.engine, engine), "reference": (report.reference, reference)}
+    timed = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
+    return msgspec.structs.replace(report, **timed)
+
+
 def to_json(report: Report) -> bytes:
     """The report as one JSON object."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
@@ -218,7 +223,7 @@ def read_report(path: Path) -> Report:
 
 def _whole(report: Report) -> Report:
     """The same report. Raises ValueError for a part that is not there although its place is."""
-    if tuple(report.levels) != LEVELS:
+    if tuple(report.levels) != tuple(LEVELS):
         raise ValueError(f"its levels are {', '.join(report.levels)}")
     if (report.problem is not None) != (report.verdict == "could not be judged"):
         raise ValueError(f"its verdict is {report.verdict}, and its problem says otherwise")

@@ -10,8 +10,9 @@ import msgspec
 from tritgold.errors import ConfigError
 from tritgold.formats.untrusted_text import printable, read_text
 from tritgold_conformance.results.cases import cases
+from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.patterns import matches
-from tritgold_conformance.results.report import LEVELS, Expected, Level, Report, Status, Verdict, Xfail
+from tritgold_conformance.results.report import Expected, Level, Report, Status, Verdict, Xfail
 
 _LARGEST = 1 << 20
 _COMMENT = re.compile(r"(?:^|\s)#(.*)")

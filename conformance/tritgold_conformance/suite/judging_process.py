@@ -115,7 +115,7 @@ def _judge(spec: str, as_json: bool, asked: Asked) -> None:
     from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
     from tritgold_conformance.engines.load import load_engine
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
-    from tritgold_conformance.judging.judge import judge
+    from tritgold_conformance.judging.check import check
 
     with _own_input() as lengths, model_input.model_path(asked.model) as path:
         checkpoint = open_checkpoint(path, asked.linear_class)
@@ -127,9 +127,8 @@ def _judge(spec: str, as_json: bool, asked: Asked) -> None:
                 continue
             tokens = judging_tokens(count, checkpoint.config.vocab, seed=1)
             golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(asked.mode or engine.mode))
-            report = judge(
-                golden, engine, model_input.model_name(asked.model), with_speed=False, options=asked.options()
-            )
+            name, options = model_input.model_name(asked.model), asked.options()
+            report, _ = check(golden, engine, name, timed=False, options=options)
             (Path(asked.folder) / f"{count}.json").write_bytes(to_json(report))
             print("report", flush=True)
 

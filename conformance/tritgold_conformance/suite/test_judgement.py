@@ -7,6 +7,7 @@ import pytest
 
 from tritgold.config import ModelConfig
 from tritgold.graph import Kind, Operation, operations
+from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.results.cases import Case, cases
 from tritgold_conformance.results.report import Report
 
@@ -41,7 +42,7 @@ def describe(case: Case) -> str:
     return f"{case.name}: {c.what}; engine {c.engine}, golden {c.golden} at {c.worst}; allowed: {c.why}"
 
 
-@pytest.mark.parametrize("level", ["files", "statistics"])
+@pytest.mark.parametrize("level", ["packed_bytes", "statistics"])
 def test_packed_bytes_and_statistics(tritgold_report: Report, level: str) -> None:
     """Packed bytes are read exactly and damaged ones refused; statistics of the engine's activations are the golden."""
     require_level(tritgold_report, level)
@@ -63,9 +64,9 @@ def test_trace_agrees(tritgold_report: Report) -> None:
     require_level(tritgold_report, "trace")
 
 
-def test_operations_on_telling_inputs(tritgold_report: Report) -> None:
+def test_operations_on_edge_inputs(tritgold_report: Report) -> None:
     """Exact ties, zero tokens, sums beyond int16: what a model's own activations do not show."""
-    require_level(tritgold_report, "vectors")
+    require_level(tritgold_report, "edge_cases")
 
 
 @pytest.mark.parametrize("path", ["logits", "continued", "steps"])
@@ -74,9 +75,15 @@ def test_logits_agree(tritgold_report: Report, path: str) -> None:
     require_level(tritgold_report, path)
 
 
-def test_text_agrees(tritgold_report: Report) -> None:
-    """Behind every prefix the golden token is written, and the log-probabilities shown are the golden ones."""
-    require_level(tritgold_report, "text")
+def test_next_tokens_agree(tritgold_report: Report) -> None:
+    """After every prefix the golden token is written, and the log-probabilities shown are the golden ones."""
+    require_level(tritgold_report, "next_tokens")
+
+
+@pytest.mark.parametrize("method", BEHAVIOURS)
+def test_behaviours_agree(tritgold_report: Report, method: str) -> None:
+    """Tokens generated, served and diffused, and text to ids and back, are the golden ones."""
+    require_level(tritgold_report, method)
 
 
 def require_level(report: Report, level: str) -> None:

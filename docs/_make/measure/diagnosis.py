@@ -23,9 +23,10 @@ from measure.journal import Journal
 from measure.report import lines, rounded, show
 from tritgold.counter_random import random_bits
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
-from tritgold_conformance.diagnosis.evidence import Evidence, collect
+from tritgold_conformance.diagnosis.diagnose import diagnose_view
 from tritgold_conformance.diagnosis.per_run import Predictions
+from tritgold_conformance.diagnosis.view import View, view
+from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
@@ -59,14 +60,14 @@ class Measurement:
             subject = fault.apply(subject) if subject is not None else None
         return subject
 
-    def evidence(self, subject: Subject) -> Evidence:
+    def evidence(self, subject: Subject) -> View:
         """What an engine that is this subject shows."""
-        return collect(self.golden, EngineUnderTest(_Shown(subject, len(self.golden.tokens))))
+        return view(self.golden, ask(EngineUnderTest(_Shown(subject, len(self.golden.tokens))), self.golden))
 
-    def named(self, evidence: Evidence, level: str, faults: list[Fault] | None = None) -> Diagnosis:
+    def named(self, evidence: View, level: str, faults: list[Fault] | None = None) -> Diagnosis:
         """The diagnosis from a level. faults: the library, where none are given."""
         limited = evidence if level == "operations" else evidence.limited(level)
-        return diagnose_evidence(limited, "measured", "measured", faults=faults, predictions=self.predictions)
+        return diagnose_view(limited, "measured", "measured", faults=faults, predictions=self.predictions)
 
     def _visible(self, faults: Picked, level: str) -> bool:
         """Whether the faults, without any noise, are seen at the level at all."""
@@ -135,7 +136,7 @@ def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journa
             yield journal.row((fault.name, level), row, "named")
 
 
-def _evidence(m: Measurement, fault: Fault, seed: int) -> Evidence | None:
+def _evidence(m: Measurement, fault: Fault, seed: int) -> View | None:
     subject = m.with_faults((fault,))
     return m.evidence(noisy(subject, seed)) if subject is not None else None
 

@@ -17,8 +17,9 @@ from measure.report import lines
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.golden import trained_model
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.diagnosis.diagnose import diagnose_evidence
-from tritgold_conformance.diagnosis.evidence import collect
+from tritgold_conformance.diagnosis.diagnose import diagnose_view
+from tritgold_conformance.diagnosis.view import view
+from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 
@@ -30,14 +31,13 @@ FIRST = 1000  # seed of the first run's input
 def diagnosed(checkpoint: Checkpoint, engine: EngineUnderTest, tokens: int, run: int) -> dict[str, Any]:
     """levels: what was diagnosed; accused: the levels of them with a divergence or a fault."""
     golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, FIRST + run))
-    engine.prepare(golden)
-    evidence, levels, accused = collect(golden, engine), [], []
+    evidence, levels, accused = view(golden, ask(engine, golden)), [], []
     for level in LEVELS:
         limited = evidence if level == "operations" else evidence.limited(level)
         if level in limited.levels:
             levels.append(level)
             # No candidates: whether there is anything to explain is all that is asked.
-            if not diagnose_evidence(limited, "", "", faults=[]).clean:
+            if not diagnose_view(limited, "", "", faults=[]).clean:
                 accused.append(level)
     return {"run": run, "levels": levels, "accused": accused}
 

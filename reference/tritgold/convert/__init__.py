@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ScaleRule
+from tritgold.convert.floats import row_slices, same_bits
 from tritgold.convert.gguf import GgufTarget
 from tritgold.convert.hf import plan_hf
 from tritgold.convert.plan import Plan
@@ -26,7 +27,7 @@ from tritgold.errors import ConversionError, FormatError, OutputError, TritgoldE
 from tritgold.formats.container import PlannedTensor, holes
 from tritgold.formats.gguf_metadata import default_architecture
 from tritgold.formats.layouts import Layouts
-from tritgold.formats.stored_weights import PackedWeight
+from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.texts.side_texts import BESIDE, TOKENIZER, other_files, side_files
 from tritgold.formats.whole_file import written_folder, written_whole
 
@@ -60,7 +61,8 @@ class Options:
 class Conversion:
     """What was done. types: tensors and bytes by type. bits_per_weight: of the linears. other_type: linears kept in
     another type, by name. rounded_scales: linears whose scale float16 holds only nearly. read_as_zero: codes of the
-    source that are no trit.
+    source that are no trit. quantised: linears made ternary by absmean. rounded_matrices: embedding or head whose
+    values the asked dtype does not hold.
     """
 
     target: Target
@@ -71,6 +73,18 @@ class Conversion:
     other_type: dict[str, str]
     rounded_scales: int
     read_as_zero: int
+    quantised: int = 0
+    rounded_matrices: tuple[str, ...] = ()
+
+    def lost(self) -> list[str]:
+        """What the result does not keep of the source, each in words; empty where the conversion is lossless."""
+        said = {
+            "quantised by absmean: {} linear weights, whose float values are not kept": self.quantised,
+            "{} scales rounded to float16, as asked": self.rounded_scales,
+            "{} codes that are no trit read as 0, as asked": self.read_as_zero,
+        }
+        found = [text.format(count) for text, count in said.items() if count]
+        return found + [f"{name} rounded, as asked" for name in self.rounded_matrices]
 
 
 def convert(source: Checkpoint, path: Path, to: str, options: Options, progress: Progress | None = None) -> Conversion:
@@ -209,4 +223,14 @@ def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan, w
         other_type=plan.other_type,
         rounded_scales=sum(bool(want.scale(name) != scale) for name, scale in plan.scales.items()),
         read_as_zero=sum(w.read_as_zero() for _, w in want.source.weights.linears() if isinstance(w, PackedWeight)),
+        quantised=sum(isinstance(w, MasterWeight) for _, w in want.source.weights.linears()),
+        rounded_matrices=tuple(name for name in ("embedding", "head") if _rounds(want, written, name)),
     )
+
+
+def _rounds(want: Wanted, written: Checkpoint, name: str) -> bool:
+    """Whether embedding or head lost bits; types that hold all of the source's values are not looked at."""
+    source, result = getattr(want.source.weights, name), getattr(written.weights, name)
+    if source is None or source.dtype == result.dtype or result.dtype == "F32":
+        return False
+    return any(not same_bits(source.rows(rows), result.rows(rows)) for rows in row_slices(source))

@@ -9,20 +9,22 @@ from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import IGNORED_KEYS, parse_hf_config
 from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.sglbitnt_file import SglbitntFile
+from tritgold.formats.special_tokens import generation_eos
 from tritgold.formats.texts.side_texts import CONFIG, PADDING_KEY
 from tritgold.formats.untrusted_text import parse_json
 
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
-def config_json(wanted: Wanted, texts: dict[str, str], floats: str) -> str:
-    """texts: of the source. floats: dtype of the unpacked tensors, BF16, F16 or F32.
+def config_json(wanted: Wanted, texts: dict[str, str], floats: str, generation: str | None = None) -> str:
+    """texts: of the source. floats: dtype of the unpacked tensors, BF16, F16 or F32. generation: the
+    generation_config.json that will lie beside the result.
 
     Where the source's configuration is of another scale rule, mode or dtype, the keys that change no arithmetic are
     kept (``pad_token_id`` ...) and the others are written anew.
     """
     original, text = _original(wanted, texts), texts.get(CONFIG)
-    if text is not None and _says(wanted, original, floats):
+    if text is not None and _says(wanted, original, floats, generation):
         return text
     kept = {k: v for k, v in original.items() if k in IGNORED_KEYS | set(wanted.ignore_keys) and k != "torch_dtype"}
     return json.dumps({**kept, **hf_config(wanted.config, dtype=_DTYPES[floats])}, indent=2) + "\n"
@@ -44,9 +46,10 @@ def _original(wanted: Wanted, texts: dict[str, str]) -> dict[str, Any]:
     return {"pad_token_id": padding} if type(padding) is int else {}
 
 
-def _says(wanted: Wanted, values: dict[str, Any], floats: str) -> bool:
+def _says(wanted: Wanted, values: dict[str, Any], floats: str, generation: str | None) -> bool:
     try:
-        read = parse_hf_config(wanted.source.path, values, None, wanted.ignore_keys)
+        eos = generation_eos(generation, wanted.source.path)
+        read = parse_hf_config(wanted.source.path, values, None, wanted.ignore_keys, eos)
     except ConfigError:
         return False
     dtype = values.get("dtype", values.get("torch_dtype", _DTYPES[floats]))

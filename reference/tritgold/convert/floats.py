@@ -59,7 +59,8 @@ def planned_matrix(name: str, matrix: StoredTensor, dtype: str) -> PlannedTensor
             else:
                 yield encode(matrix.rows(rows), dtype)
 
-    size = matrix.shape[0] * matrix.shape[1] * FLOAT_BYTES[dtype]
+    same = dtype == matrix.dtype
+    size = matrix.data.nbytes if same else matrix.shape[0] * matrix.shape[1] * FLOAT_BYTES[dtype]
     return PlannedTensor(name, dtype, matrix.shape, size, chunks)
 
 
@@ -70,14 +71,17 @@ def row_slices(matrix: StoredTensor) -> Iterator[slice]:
         matrix.release()
 
 
-def matrix_dtype(matrix: StoredTensor, asked: str | None, widened: bool) -> str:
+def matrix_dtype(matrix: StoredTensor, asked: str | None, widened: bool, blocks: bool = False) -> str:
     """The dtype of the embedding or head in the target.
 
     asked: F32, F16 or BF16, or None to keep what the source has. widened: the source's container knows float32
-    alone, so that its dtype says nothing: the narrowest that is exact is taken. Raises ConversionError
+    alone, so that its dtype says nothing: the narrowest that is exact is taken. blocks: the target's container
+    has ggml's block types; others get F32, which holds their values. Raises ConversionError
     ``float-overflow`` where a value is beyond the range of F16.
     """
     if asked is None:
+        if matrix.dtype not in FLOAT_BYTES and not blocks:
+            return "F32"
         if not widened:
             return matrix.dtype
         return "BF16" if all(narrowest(matrix.rows(rows)) == "BF16" for rows in row_slices(matrix)) else "F32"

@@ -117,7 +117,9 @@ class GgufTarget:
         weights = wanted.source.weights
         for name in ("embedding", "head") if weights.head is not None else ("embedding",):
             matrix = wanted.matrix(name)
-            yield planned_matrix(written_name(GGUF, name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened))
+            yield planned_matrix(
+                written_name(GGUF, name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened, blocks=True)
+            )
         for index, layer in enumerate(weights.layers):
             for norm in NORMS:
                 if (gain := getattr(layer, norm)) is not None:

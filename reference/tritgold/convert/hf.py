@@ -17,6 +17,7 @@ from tritgold.formats.container import PlannedTensor
 from tritgold.formats.names import HF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_sharded
+from tritgold.formats.special_tokens import GENERATION, generation_eos, generation_with
 from tritgold.formats.texts.side_texts import CONFIG, other_files
 from tritgold.weights import LINEARS, NORMS
 
@@ -41,7 +42,10 @@ class HfPlan(Plan):
 def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_bytes: int) -> HfPlan:
     """texts: of the source. embedding: F32, F16 or BF16, or None to keep the source's."""
     floats = matrix_dtype(wanted.matrix("embedding"), embedding, wanted.widened)
-    texts = texts | {CONFIG: config_json(wanted, texts, floats)}
+    texts = dict(texts)
+    if GENERATION in texts and not _gives_eos(wanted, texts[GENERATION]):
+        texts[GENERATION] = generation_with(texts[GENERATION], wanted.config.eos)
+    texts[CONFIG] = config_json(wanted, texts, floats, texts.get(GENERATION))
     plan = HfPlan(texts=texts, copied=other_files(wanted.source.path), shard_bytes=shard_bytes)
     plan.tensors = list(_tensors(wanted, plan, embedding))
     if odd := [name for name, (rows, _) in wanted.shapes().items() if rows % 4]:
@@ -50,6 +54,15 @@ def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_
         )
         warnings.warn(what, TritgoldWarning, stacklevel=2)
     return plan
+
+
+def _gives_eos(wanted: Wanted, text: str) -> bool:
+    """Whether a generation_config.json stops where the source did. One from a GGUF file may not: its own keys decide.
+
+    Raises ConfigError for a text that is not a generation_config.json.
+    """
+    found = generation_eos(text, wanted.source.path)
+    return found is None or tuple(t for t in found if 0 <= t < wanted.config.vocab) == wanted.config.eos
 
 
 def _tensors(wanted: Wanted, plan: HfPlan, embedding: str | None) -> Iterator[PlannedTensor]:

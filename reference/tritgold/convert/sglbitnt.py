@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.convert.config_json import config_json
-from tritgold.convert.floats import planned, planned_matrix
+from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
 from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import PackingError
@@ -37,7 +37,9 @@ class SglbitntPlan(Plan):
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
     """texts: of the source. Raises PackingError for rows that are no whole blocks of 128."""
-    plan = SglbitntPlan(config=json.loads(config_json(wanted, texts, wanted.matrix("embedding").dtype)))
+    plan = SglbitntPlan(
+        config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
+    )
     plan.tensors = list(_tensors(wanted, plan))
     return plan
 

@@ -3,8 +3,8 @@
 For each block, as ``diffusion_options`` and a name in ``diffusion_presets`` say:
 
     open      masks behind what is known
-    decide    sub-block by sub-block, pass by pass: ``feeding`` says what is read, ``predictions`` what the model takes
-              each masked token for, ``unmasking`` which of these are decided
+    decide    sub-block by sub-block, pass by pass: ``block_reads`` says what is read, ``predictions`` what the model
+              takes each masked token for, ``unmasking`` which of these are decided
     close     the finished block gets into the cache
 
 What is kept is exact, whatever the preset: a key or value of a mask, or of a token that was still among masks, is never

@@ -9,9 +9,9 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import StopReason
 from tritgold.decode.block_model import BlockModel
+from tritgold.decode.block_reads import BlockReads, Span
 from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
 from tritgold.decode.diffusion_record import Diffused, Ending, Pass
-from tritgold.decode.feeding import Feeding, Span
 from tritgold.decode.predictions import likeliest, predict
 from tritgold.decode.sampling import choose, usable_logits
 
@@ -37,7 +37,7 @@ class BlockSequence:
         self.ids, self.prompt, self.limit = list(prompt), len(prompt), len(prompt) + max_tokens
         self.masked, self.order = set[int](), dict[int, int]()
         self.best = dict[int, tuple[float, int, int]]()
-        self.feeding = Feeding(options, sizes)
+        self.reads = BlockReads(options, sizes)
         self.start = self.low = self.block = self.idle = 0
         self.passes, self.first_pass = list[Pass](), 0
         self.reason: Ending | None = None
@@ -65,7 +65,7 @@ class BlockSequence:
                 logits = self._read([Span(first, stop, stop)], [n - 1] if stop == n else [])
             if len(logits) and (self.options.shift or self.options.attention == "causal"):
                 self._append(logits)
-            self.feeding.clean = self.start
+            self.reads.committed_until = self.start
             self.low = int(self._has(Defect.OVERWRITTEN_PROMPT))
         self._end_if_decided()
 
@@ -81,7 +81,7 @@ class BlockSequence:
             self.reason = "context_full"
             return False
         self._mask(stop)
-        self.feeding.open(self.start, min(stop, room), min(len(self.ids), room))
+        self.reads.open(self.start, min(stop, room), min(len(self.ids), room))
         self.best, self.idle, self.first_pass = {}, 0, len(self.passes)
         return True
 
@@ -93,22 +93,22 @@ class BlockSequence:
 
     def needs_whole(self, sub_block: int) -> bool:
         """Whether its next pass reads the whole block where a cache of sub-blocks might spare it that."""
-        return not self.feeding.opened or self._indices(sub_block).start in self.masked
+        return not self.reads.opened or self._indices(sub_block).start in self.masked
 
     def decide(self, sub_block: int, whole: bool = False) -> None:
         """One pass for this sub-block. whole: read the whole block in any case."""
         o, number = self.options, len(self.passes)
         block = range(self.start, self.start + self.sizes.block)
         masked = sorted(self.masked.intersection(block))
-        spans = self.feeding.spans(sub_block, masked, whole or self.needs_whole(sub_block))
+        spans = self.reads.spans(sub_block, masked, whole or self.needs_whole(sub_block))
         wanted = [at for at in masked if at in self._indices(sub_block)]
-        if o.attention == "full" and o.shift and o.cache != "none" and not self.feeding.opened:
+        if o.attention == "full" and o.shift and o.cache != "none" and not self.reads.opened:
             wanted = [self.start]  # later passes begin here: only now is the position before it read
         rows = [max(at - o.shift, spans[0].first) for at in wanted]  # max: before a lost block there is nothing
         logits = self._read(spans, rows)
         tokens, sure = predict(logits, wanted, number, o.noise, o.sampling, o.confidence, o.token_ties == "last")
-        chosen = o.rule.decided(sure, self.feeding.steps[sub_block], o.position_ties == "last")
-        self.feeding.has_read(sub_block, masked)
+        chosen = o.rule.decided(sure, self.reads.steps[sub_block], o.position_ties == "last")
+        self.reads.has_read(sub_block, masked)
         before = len(self.masked)
         for at, token, s, take in zip(wanted, tokens.tolist(), sure.tolist(), chosen.tolist(), strict=True):
             if at not in self.best or s > self.best[at][0]:
@@ -132,7 +132,7 @@ class BlockSequence:
         self._end_if_decided()
         commits = self.reason is None and self.options.commit == "pass"
         if commits:
-            span = self.feeding.commit()
+            span = self.reads.commit()
             logits = self._read([span], [span.stop - 1])
             self.passes.append(Pass(self.block, span.stop - span.first, 1, 0, commit=True))
             if self.options.shift:

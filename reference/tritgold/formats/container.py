@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from tritgold.errors import FormatError, WeightsError
+from tritgold.formats.dense_blocks import DENSE_BLOCKS, dequantised
 from tritgold.formats.untrusted_text import require_regular
 from tritgold.rounding import bf16_to_f32
 
@@ -37,7 +38,7 @@ class StoredTensor:
     data: np.ndarray
 
     def floats(self) -> np.ndarray:
-        """The whole tensor widened to float32, exactly. Raises WeightsError where it is no float tensor."""
+        """The whole tensor as float32: words widened exactly, blocks dequantised. WeightsError for other tensors."""
         return self._widen(self.data).reshape(self.shape)
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
@@ -80,13 +81,15 @@ class StoredTensor:
             return flat.view("<f2").astype(np.float32)
         if self.dtype == "BF16":
             return bf16_to_f32(flat.view("<u2"))
+        if self.dtype in DENSE_BLOCKS:
+            return dequantised(self.dtype, flat)
         raise WeightsError(
             "is no float tensor",
             kind="weight-dtype",
             file=self.file,
             thing=f"tensor {self.name!r}",
             got=self.dtype,
-            expected=" or ".join(FLOAT_BYTES),
+            expected=" or ".join((*FLOAT_BYTES, *DENSE_BLOCKS)),
         )
 
 

@@ -12,6 +12,7 @@ Two keys are ours, because GGUF has none for what they say:
 """
 
 import difflib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tritgold.config import Activation, ModelConfig
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
+from tritgold.formats.special_tokens import inside
 from tritgold.formats.untrusted_text import is_one_of, printable
 
 
@@ -52,10 +54,22 @@ EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "token
 BLOCK_KEY, ALL_EOS_KEY = "tritgold.block_size", "tritgold.eos_token_ids"
 _OURS = (BLOCK_KEY, ALL_EOS_KEY)
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
+_GRAPH_KEYS = frozenset(
+    (
+        *("block_count", "context_length", "embedding_length", "expert_count"),
+        *("feed_forward_length", "hidden_activation", "logit_scale", "vocab_size"),
+    )
+)
+_GRAPH_PARTS = ("attention.", "rope.")
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "rope.scaling.type": ("none", "linear"),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
+    "rope.scaling.type": (
+        "none",
+        "linear",
+        "default",
+    ),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
     "rope.scaling.factor": (1.0, 0.0),
+    "rope.scaling.attn_factor": (1.0,),
     "rope.scale_linear": (1.0,),
     "attention.causal": (True,),
     "attention.sliding_window": (0,),
@@ -69,10 +83,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, tied_head: bool) -> ModelConfig:
+def read_gguf_config(
+    path: Path, metadata: dict[str, Any], embedding_rows: int, tied_head: bool, ignore_keys: tuple[str, ...] = ()
+) -> ModelConfig:
     """Read the metadata of an opened GGUF file.
 
     embedding_rows: rows of token_embd, the vocabulary. tied_head: the file has no ``output.weight``.
+    ignore_keys: whole names of keys to pass over although tritgold does not know them. Keys of another namespace
+    (those of who published the file) say nothing of the graph and are passed over with a TritgoldWarning, unless they
+    look like the graph's own.
     Raises ConfigError naming the key.
     """
     name = metadata.get("general.architecture")
@@ -82,7 +101,14 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
     kind = ARCHITECTURES[name]
     prefix = f"{name}."
     left = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
-    unknown = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE)) and k not in _OURS]
+    left = {k: v for k, v in left.items() if f"{prefix}{k}" not in ignore_keys or k in _NEUTRAL}
+    outside = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE)) and k not in (*_OURS, *ignore_keys)]
+    unknown = [k for k in outside if _is_of_a_graph(k)]
+    if foreign := [k for k in outside if k not in unknown]:
+        more = f" and {len(foreign) - 4} more" if len(foreign) > 4 else ""
+        shown = ", ".join(key[:80] for key in foreign[:4])
+        what = f"{path}: keys outside the namespace of {name!r} are passed over: {shown}{more}"
+        warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
 
     def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
         value = left.pop(key, default)
@@ -119,7 +145,7 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         "tied_head": tied_head,
         "scale_rule": "multiply",
     }
-    fields |= _tokens(path, metadata)
+    fields |= _tokens(path, metadata, embedding_rows)
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
@@ -132,8 +158,18 @@ def read_gguf_config(path: Path, metadata: dict[str, Any], embedding_rows: int, 
         raise error.located(file=path) from None
 
 
-def _tokens(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """bos, eos, mask and block; whether the ids lie in the vocabulary is for ModelConfig to say."""
+def _is_of_a_graph(key: str) -> bool:
+    """Whether a key outside the architecture's namespace looks as if it was meant for a graph: it is never passed over.
+
+    >>> [_is_of_a_graph(key) for key in ("llama.block_count", "rope.scaling.type", "mradermacher.quantized_by")]
+    [True, True, False]
+    """
+    own = key.startswith("tritgold.") or key.partition(".")[0] in ARCHITECTURES
+    return own or any(name in _GRAPH_KEYS or name.startswith(_GRAPH_PARTS) for name in (key, key.partition(".")[2]))
+
+
+def _tokens(path: Path, metadata: dict[str, Any], vocab: int) -> dict[str, Any]:
+    """bos, eos, mask and block; bos and eos outside the vocabulary are left out, as from every container."""
 
     def take(key: str) -> int | None:
         value = metadata.get(key)
@@ -147,14 +183,15 @@ def _tokens(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(listed, np.ndarray) or listed.dtype.kind not in "iu":
             _refuse(path, ALL_EOS_KEY, "has the wrong type", repr(listed), "an array of integers")
         eos = listed.tolist()
-    block = take(BLOCK_KEY)
+    else:
+        eos = list(dict.fromkeys(eos))  # published files repeat one id under two keys; a list of ours stays as it is
+    bos, block = take(BOS_KEY), take(BLOCK_KEY)
     mask = take(MASK_KEY)
     if block is not None and mask is None:
         _refuse(path, MASK_KEY, f"is missing beside {BLOCK_KEY}", None, "a token id")
     return {
-        "bos": take(BOS_KEY),
-        # Published files repeat one id under two keys; a list of ours is taken as it is.
-        "eos": tuple(eos if listed is not None else dict.fromkeys(eos)),
+        "bos": next(iter(inside(path, BOS_KEY, [] if bos is None else [bos], vocab)), None),
+        "eos": inside(path, EOS_KEYS[0] if listed is None else ALL_EOS_KEY, eos, vocab),
         "block": block,
         "mask": None if block is None else mask,
     }

@@ -42,6 +42,7 @@ class GgufFile:
     q2_0_block: weights in a block of type 42, 64 (ggml) or 128 (PrismML's older files). It is never guessed: a file
     whose tensors lie as the other one would have them is refused (``type-42``).
 
+    architecture: of a file that does not name its own: a shard after the first (``gguf_split``).
     version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: bytes.
     tensors: in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
     type_ids: tensor name -> type number. spans: tensor name -> bytes from its first to the next tensor, or to the end
@@ -52,7 +53,7 @@ class GgufFile:
     ``row-length``, ``misaligned``, ``overlap``, ``type-42``.
     """
 
-    def __init__(self, path: str | Path, q2_0_block: int = 64) -> None:
+    def __init__(self, path: str | Path, q2_0_block: int = 64, architecture: str = "") -> None:
         self.path, self.q2_0_block = Path(path), q2_0_block
         self._file = map_file(self.path)
         self._bytes = memoryview(self._file)  # many small reads: a tokenizer has 400,000 strings
@@ -64,7 +65,7 @@ class GgufFile:
             if key in self.metadata:
                 self._refuse("occurs twice", "duplicate-name", f"key {key!r}")
             self.metadata[key] = self._value(self._scalar("I", f"type of {key!r}"), key)
-        self.architecture = str(self.metadata.get("general.architecture", ""))
+        self.architecture = str(self.metadata.get("general.architecture", architecture))
         self.alignment = self._alignment()
         infos = [self._info() for _ in range(tensor_count)]
         if (twice := first_repeated(info.name for info in infos)) is not None:
@@ -120,8 +121,9 @@ class GgufFile:
 
     def _alignment(self) -> int:
         value = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-        if type(value) is not int or value < 1 or value & (value - 1):
-            self._refuse("is no power of two", "alignment", "key 'general.alignment'", repr(value), "32, say")
+        if type(value) is not int or value < 1 or (value % 8 and value & (value - 1)):
+            expected = "a multiple of 8, as 32"
+            self._refuse("is not a multiple of 8", "alignment", "key 'general.alignment'", repr(value), expected)
         return value
 
     def _info(self) -> _Info:

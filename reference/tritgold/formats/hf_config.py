@@ -6,13 +6,13 @@ loads and babbles. Defaults are used only where transformers' own class for the 
 
 import difflib
 import math
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
-from tritgold.errors import ConfigError, TritgoldWarning
+from tritgold.errors import ConfigError
+from tritgold.formats.special_tokens import GENERATION, inside, read_generation_eos
 from tritgold.formats.untrusted_text import is_one_of, parse_json, printable, read_text
 
 QuantizationMode = Literal["offline", "online"]
@@ -39,7 +39,6 @@ NEUTRAL = {
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "pretraining_tp": (1, None),
-    "rope_scaling": (None,),
     "sliding_window": (None,),
     "use_sliding_window": (False, None),
     "partial_rotary_factor": (1, 1.0, None),
@@ -103,19 +102,27 @@ class _Keys:
 def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> HfConfig:
     """Read config.json. Raises ConfigError naming the key, what it holds, and what is supported.
 
+    The stop ids are those of ``generation_config.json`` beside it, where that gives any (``special_tokens``).
     A file that is no regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
     before it is parsed.
 
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
     whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over.
     """
-    return parse_hf_config(path, _load(path), linear_class, ignore_keys)
+    return parse_hf_config(path, _load(path), linear_class, ignore_keys, read_generation_eos(path.parent))
 
 
 def parse_hf_config(
-    path: Path, values: dict[str, Any], linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()
+    path: Path,
+    values: dict[str, Any],
+    linear_class: str | None = None,
+    ignore_keys: tuple[str, ...] = (),
+    generation_eos: list[int] | None = None,
 ) -> HfConfig:
-    """The same for the content of a config.json that lies inside ``path``, which errors name."""
+    """The same for the content of a config.json that lies inside ``path``, which errors name.
+
+    generation_eos: the stop ids of the generation_config.json beside it, which go before those of config.json.
+    """
     keys = _Keys(path, values)
     family = _family(keys)
     scale_rule, mode = _quantization(keys, linear_class)
@@ -142,29 +149,28 @@ def parse_hf_config(
     eos = eos if isinstance(eos, list) else [eos]
     if not all(type(token) is int for token in eos):
         keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
-    fields["bos"] = next(iter(_inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
-    fields["eos"] = _inside(path, "eos_token_id", eos, fields["vocab"])
+    fields["bos"] = next(iter(inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
+    if generation_eos is None:
+        fields["eos"] = inside(path, "eos_token_id", eos, fields["vocab"])
+    else:
+        where = path.with_name(GENERATION)
+        fields["eos"] = inside(where, "eos_token_id", generation_eos, fields["vocab"])
     # Fast-dLLM v2's name of the block; its mask id stands in its code, here it is a key.
     fields["block"] = keys.take("bd_size", int, None)
     fields["mask"] = keys.take("mask_token_id", int, None)
     if (fields["block"] is None) is not (fields["mask"] is None):
         names = ("bd_size", "mask_token_id") if fields["block"] is None else ("mask_token_id", "bd_size")
         keys.refuse(f"is missing beside {names[1]}", "config-missing", names[0])
+    _neutral_rope_scaling(keys)
+    if keys.left.get("use_sliding_window") is False:  # transformers reads neither of the two then
+        keys.left.pop("sliding_window", None)
+        keys.left.pop("max_window_layers", None)
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:
         return HfConfig(ModelConfig(**fields), mode)
     except ConfigError as error:
         raise error.located(file=path) from None
-
-
-def _inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, ...]:
-    """The tokens that the vocabulary has. transformers saves BitNet's 128000 and 128001 whatever the vocabulary."""
-    for token in tokens:
-        if not 0 <= token < vocab:
-            what = printable(f"{path}: {key} {token} lies outside the vocabulary of {vocab}: left out")
-            warnings.warn(what, TritgoldWarning, stacklevel=2)
-    return tuple(token for token in tokens if 0 <= token < vocab)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -230,6 +236,29 @@ def _rope_theta(keys: _Keys) -> float:
     if top not in (None, theta):
         keys.refuse("contradicts rope_parameters", "config-contradiction", "rope_theta", top, theta)
     return _float(theta)
+
+
+def _neutral_rope_scaling(keys: _Keys) -> None:
+    """``rope_scaling`` that scales nothing: null, type ``default``, or linear by a factor of 1."""
+    section = keys.left.pop("rope_scaling", None)
+    kinds: dict[str, dict[str, tuple[Any, ...]]] = {
+        "default": {"factor": (1, 1.0, None)},
+        "linear": {"factor": (1, 1.0)},
+    }
+    if section is None:
+        return
+    names = [section.get(key) for key in ("rope_type", "type") if key in section] if isinstance(section, dict) else []
+    name = names[0] if names and all(other == names[0] for other in names) else None
+    rest = {k: v for k, v in section.items() if k not in ("rope_type", "type")} if name else {}
+    if not isinstance(name, str) or name not in kinds or not _neutral_rest(rest, kinds[name]):
+        hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
+        keys.refuse("is not supported", "config-unsupported", "rope_scaling", repr(section), "None", hint)
+
+
+def _neutral_rest(rest: dict[str, Any], factor: dict[str, tuple[Any, ...]]) -> bool:
+    rules = {**factor, "attention_factor": (1, 1.0, None), "attn_factor": (1, 1.0, None)}
+    needed = "factor" in rest or None in factor["factor"]
+    return needed and all(key in rules and is_one_of(value, rules[key]) for key, value in rest.items())
 
 
 def _float(number: int | float) -> float:

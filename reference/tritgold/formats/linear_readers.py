@@ -17,21 +17,25 @@ from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
 
 Stored = PackedWeight | MasterWeight
+_ROWS = 64  # read at once where a matrix is looked at and most often left after the first
 LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
 
 
 def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, quantize: bool) -> LinearReader:
     """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale.
 
-    quantize: take float weights as masters where config.json does not say what they are.
+    Where config.json says neither, floats that are trits times one scale are read as that. quantize: take other
+    float weights as masters.
     """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
         tensor = box.take(name)
         if tensor is None:
             return None
-        if mode == "online" or (mode is None and quantize and tensor.dtype in FLOAT_BYTES):
+        if mode == "online":
             return _master(box, tensor, shape)
+        if mode is None and tensor.dtype in FLOAT_BYTES:
+            return _floats(box, tensor, shape, quantize)
         _require_mode(mode, tensor)
         packed = (-(-shape[0] // 4), shape[1])
         if tensor.dtype != "U8" or tensor.shape != packed:
@@ -70,6 +74,9 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         rows = None
         if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
+        if tensor.dtype in FLOAT_BYTES and (scales := scales_by_rows(tensor)) > 1:
+            _several(box, tensor, scales)
+            return None
         if quantize and tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape):
             if beside is not None:
                 box.blame(
@@ -111,6 +118,47 @@ def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> Linea
         return PackedWeight(packing("sglbitnt"), tensor, shape, scale, code3_as_zero=layouts.code3_as_zero)
 
     return read
+
+
+def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quantize: bool) -> Stored | None:
+    """Trits times one scale (TriLM unpacked, Falcon-E in bfloat16) wherever they are that, or a master."""
+    if tensor.shape != shape:
+        found = f"{tensor.dtype} {list(tensor.shape)}"
+        box.blame("tensor-shape", f"{tensor.name}: found {found}, expected floats {list(shape)}")
+        return None
+    if _is_ternary(tensor, shape):
+        return PackedWeight(packing(tensor.dtype.lower()), tensor, shape)
+    if (scales := scales_by_rows(tensor)) > 1:
+        _several(box, tensor, scales)
+        return None
+    if not quantize:
+        _require_mode(None, tensor)
+    return MasterWeight(tensor)
+
+
+def _several(box: TensorBox, tensor: StoredTensor, scales: int) -> None:
+    what = f"trits times {scales} scales, one for each block of rows (as in TriLM); the arithmetic has one a tensor"
+    box.blame("several-scales", f"{tensor.name}: {what}. --quantize would change them: take a model of one scale")
+
+
+def scales_by_rows(tensor: StoredTensor) -> int:
+    """How many scales a float matrix has whose rows are each trits times one scale; 0 where they are not.
+
+    A row needs two weights that are not zero before it says anything; where most rows have fewer, the answer is 0.
+    Ordinary weights are told at their first row.
+    """
+    if len(tensor.shape) != 2:
+        return 0
+    found: set[float] = set()
+    speaking = 0
+    for row in range(0, tensor.shape[0], _ROWS):
+        magnitudes = np.abs(tensor.rows(slice(row, row + _ROWS)))
+        largest = magnitudes.max(axis=1, keepdims=True)
+        if not np.isfinite(largest).all() or ((magnitudes != 0) & (magnitudes != largest)).any():
+            return 0
+        speaking += int(((magnitudes != 0).sum(axis=1) > 1).sum())
+        found.update(largest[largest > 0].tolist())
+    return len(found) if 2 * speaking > tensor.shape[0] else 0
 
 
 def _is_ternary(tensor: StoredTensor, shape: tuple[int, int]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tritgold.errors import WeightsError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.dense_blocks import DENSE_BLOCKS
 from tritgold.formats.names import candidates
 from tritgold.formats.untrusted_text import printable
 
@@ -18,6 +19,7 @@ _IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
 _EXPONENTS = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 _PIECE = 1 << 22
+_ROWS = 256
 
 
 class TensorBox:
@@ -58,13 +60,14 @@ class TensorBox:
         return self._left.pop(tensor.name.removesuffix(".weight") + suffix, None)
 
     def matrix(self, name: str, shape: tuple[int, ...]) -> StoredTensor | None:
-        """A float tensor of exactly this shape, finite."""
+        """A float tensor of exactly this shape, finite; a matrix may lie in blocks (``DENSE_BLOCKS``)."""
         tensor = self.take(name, shape)
-        if tensor is not None and tensor.dtype not in FLOAT_BYTES:
-            self.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected {' or '.join(FLOAT_BYTES)}")
+        known = (*FLOAT_BYTES, *DENSE_BLOCKS) if len(shape) == 2 else tuple(FLOAT_BYTES)
+        if tensor is not None and tensor.dtype not in known:
+            self.blame("weight-dtype", f"{tensor.name}: found {tensor.dtype}, expected {' or '.join(known)}")
             return None
         if tensor is not None and not _is_finite(tensor):
-            self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN")
+            self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN: {_place_of_non_finite(tensor)}")
         return tensor
 
     def gain(self, name: str, width: int) -> np.ndarray:
@@ -73,13 +76,20 @@ class TensorBox:
         return np.empty(0, np.float32) if tensor is None else tensor.floats()
 
     def head_copy(self, embedding: StoredTensor | None) -> None:
-        """Where the head is tied: a head tensor saved all the same must be the embedding, bit for bit."""
+        """Where the head is tied: a head tensor saved all the same must have the embedding's values.
+
+        In another dtype too: all three widen to float32 exactly. 0 and -0 differ.
+        """
         copy = self._left.pop(candidates(self._table, "head")[0], None)
         if copy is None or embedding is None:
             return
-        same = copy.dtype == embedding.dtype and copy.shape == embedding.shape
-        if not same or not np.array_equal(copy.data, embedding.data):
-            self.blame("tied-head", f"{copy.name}: differs from the embedding, although the config ties them")
+        if copy.shape != embedding.shape or copy.dtype not in FLOAT_BYTES or embedding.dtype not in FLOAT_BYTES:
+            found, expected = (f"{t.dtype} {list(t.shape)}" for t in (copy, embedding))
+            what = f"differs from the embedding, although the config ties them: found {found}, expected {expected}"
+            self.blame("tied-head", f"{copy.name}: {what}")
+        elif (difference := _difference(copy, embedding)) is not None:
+            what = f"differs from the embedding, although the config ties them: {difference}"
+            self.blame("tied-head", f"{copy.name}: {what}")
 
     def finish(self) -> None:
         """Raise WeightsError with every problem, unused tensors included; the kind is that of the first."""
@@ -103,8 +113,36 @@ class TensorBox:
         )
 
 
+def _difference(copy: StoredTensor, matrix: StoredTensor) -> str | None:
+    """How many values differ, the largest difference and its place; None where every float32 is the same."""
+    count, largest, place = 0, -1.0, (0, 0)
+    for row in range(0, copy.shape[0], 256):
+        first, second = copy.rows(slice(row, row + 256)), matrix.rows(slice(row, row + 256))
+        differs = first.view("<u4") != second.view("<u4")
+        if differs.any():
+            count += int(differs.sum())
+            with np.errstate(invalid="ignore", over="ignore"):
+                gap = np.where(differs, np.abs(first.astype(np.float64) - second), -1.0)
+            gap = np.where(np.isnan(gap), np.inf, gap)
+            if (most := float(gap.max())) > largest:
+                at, column = divmod(int(np.argmax(gap)), copy.shape[1])
+                largest, place = most, (row + at, column)
+    return f"{count} values, by at most {largest:.6g} at [{place[0]}, {place[1]}]" if count else None
+
+
+def _place_of_non_finite(tensor: StoredTensor) -> str:
+    """Where the first infinity or NaN lies, and what it is."""
+    words = tensor.floats().reshape(-1)
+    first = int(np.argmax(~np.isfinite(words)))
+    place = [int(at) for at in np.unravel_index(first, tensor.shape)]
+    return f"{words[first]} at {place}"
+
+
 def _is_finite(tensor: StoredTensor) -> bool:
     """Whether no exponent is all ones, looked at in the words as they lie, some megabytes at a time."""
+    if tensor.dtype in DENSE_BLOCKS:
+        pieces = range(0, tensor.shape[0], _ROWS)
+        return all(bool(np.isfinite(tensor.rows(slice(row, row + _ROWS))).all()) for row in pieces)
     dtype, exponent = _EXPONENTS[tensor.dtype]
     words = np.ascontiguousarray(tensor.data).reshape(-1).view(dtype)
     for at in range(0, words.size, _PIECE):

@@ -73,7 +73,7 @@ def test_the_most_telling_cases_show_the_fewest_faults() -> None:
     assert flags_of_cases({"one": ["g/b"], "two": ["g/a", "g/b"]}) == {"g/b": ["one", "two"], "g/a": ["two"]}
 
 
-def test_telling_inputs_are_among_the_cases() -> None:
+def test_edge_inputs_are_among_the_cases() -> None:
     """Those of ``check`` itself: there is one notion of a telling input."""
     from tritgold_conformance.questions.edge_inputs import gates, ties_zeros_tiny
 

@@ -59,7 +59,7 @@ def test_an_engine_that_knows_nothing_is_no_pass() -> None:
 
 
 def test_a_bug_of_ours_is_never_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritgold_conformance.judging.judge.judge", lambda *_: 1 / 0)
+    monkeypatch.setattr("tritgold_conformance.judging.check.judge", lambda *_: 1 / 0)
     result = call("check", "--model", "seeded", "--engine", "reference", "--tokens", 4)
     assert result.exit_code == 3
     assert "ZeroDivisionError" in result.stderr
@@ -71,7 +71,7 @@ def test_check_of_a_crashing_engine_exits_3() -> None:
     assert parsed(result)["error"] == "EngineError"
 
 
-def test_a_text_shorter_than_the_telling_inputs_is_judged() -> None:
+def test_a_text_shorter_than_the_edge_inputs_is_judged() -> None:
     # They are operations of four tokens, and the engine's cache has room for what it is told.
     result = call("check", "--model", "seeded", "--engine", "xla", "--tokens", 2, "--no-speed")
     assert result.exit_code == 0, result.stderr

@@ -90,3 +90,11 @@ def test_a_converted_model_runs_as_its_source_does(tmp_path: Path) -> None:
     first, second = (json.loads(tritgold("run", model, *words)[1]) for model in ("kjv-ar", path))
     assert first["ids"] == second["ids"]
     assert first["text"] == second["text"]
+
+
+def test_a_lossy_step_is_never_called_proved_equal(tmp_path: Path) -> None:
+    code, output = tritgold("convert", "kjv-ar", tmp_path / "m.gguf", "--to", "i2_s", "--embedding", "f16")
+    assert code == 0
+    assert "proved equal" not in output
+    assert "not lossless: from kjv-ar" in output
+    assert "embedding rounded, as asked" in output

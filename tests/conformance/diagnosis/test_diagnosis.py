@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked_once import diagnose
 from library import Shown, engine, golden, model, subject
 
 from tritgold.checkpoint import open_checkpoint
@@ -15,7 +16,6 @@ from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked_once import diagnose, judge, judge_operations
 from click.testing import CliRunner
 from library import Shown, golden, model
 
@@ -15,12 +16,9 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS, moment
 from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, Ulp, compare
 from tritgold_conformance.comparing.logits import judge_logits
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.judging.teacher_forced import judge_operations
 
 
 def failing(made: Subject) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked_once import judge
 from click.testing import CliRunner
 
 from tritgold.checkpoint import open_checkpoint
@@ -24,7 +25,6 @@ from tritgold_conformance.comparing.ties import distance_from_tie, other_codes
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.results.report import Report
 
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
@@ -129,10 +129,10 @@ def test_a_right_server_conforms_as_far_as_it_can_be_seen(golden: GoldenRun, mod
     row = rows_of(golden)
     report = judged(golden, model, lambda prompt, count: dialect(row(prompt), count))
     assert report.exit_code == 0
-    assert {name for name, level in report.levels.items() if level.status == "passed"} == {"text"}
-    assert {level.status for name, level in report.levels.items() if name != "text"} == {"not assessed"}
-    assert report.levels["text"].compared == COUNT
-    assert f"greedy token equal at {COUNT} of {COUNT}; the 20 log-probabilities" in report.levels["text"].note
+    assert {name for name, level in report.levels.items() if level.status == "passed"} == {"next_tokens"}
+    assert {level.status for name, level in report.levels.items() if name != "next_tokens"} == {"not assessed"}
+    assert report.levels["next_tokens"].compared == COUNT
+    assert f"greedy token equal at {COUNT} of {COUNT}; the 20 log-probabilities" in report.levels["next_tokens"].note
     assert report.engine.versions["model"] == "small"
 
 
@@ -186,7 +186,7 @@ def test_a_wrong_server_does_not_conform(golden: GoldenRun, model: Path, fault: 
     row = rows_of(golden, change)
     report = judged(golden, model, lambda prompt, count: llama_cpp(row(prompt), 259))
     assert report.exit_code == 1
-    assert says in report.levels["text"].note
+    assert says in report.levels["next_tokens"].note
 
 
 def test_a_likely_token_that_is_left_out_is_missed(golden: GoldenRun, model: Path) -> None:
@@ -200,21 +200,21 @@ def test_a_likely_token_that_is_left_out_is_missed(golden: GoldenRun, model: Pat
 
     report = judged(golden, model, answer)
     assert report.exit_code == 1
-    assert "is not shown, though" in report.levels["text"].note
+    assert "is not shown, though" in report.levels["next_tokens"].note
 
 
 def test_another_token_than_the_likeliest_is_wrong(golden: GoldenRun, model: Path) -> None:
     row = rows_of(golden)
     report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=int(np.argsort(row(p))[-2])))
     assert report.exit_code == 1
-    assert "writes token" in report.levels["text"].note
+    assert "writes token" in report.levels["next_tokens"].note
 
 
 def test_a_token_outside_the_vocabulary_is_wrong(golden: GoldenRun, model: Path) -> None:
     row = rows_of(golden)
     report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=259))
     assert report.exit_code == 1
-    assert "token 259 is outside the vocabulary" in report.levels["text"].note
+    assert "token 259 is outside the vocabulary" in report.levels["next_tokens"].note
 
 
 def test_positions_without_log_probabilities_are_counted(golden: GoldenRun, model: Path) -> None:
@@ -222,9 +222,13 @@ def test_positions_without_log_probabilities_are_counted(golden: GoldenRun, mode
     row = rows_of(golden)
     nothing = {"choices": [{"text": "", "logprobs": None}]}
     report = judged(golden, model, lambda p, n: llama_cpp(row(p), n) if len(p) % 2 else nothing)
-    assert (report.exit_code, report.levels["text"].compared, report.levels["text"].not_assessed) == (0, 5, 4)
+    assert (report.exit_code, report.levels["next_tokens"].compared, report.levels["next_tokens"].not_assessed) == (
+        0,
+        5,
+        4,
+    )
     report = judged(golden, model, lambda p, n: nothing)
-    assert (report.exit_code, report.levels["text"].status) == (5, "not assessed")
+    assert (report.exit_code, report.levels["next_tokens"].status) == (5, "not assessed")
 
 
 HOSTILE: dict[str, tuple[Any, str, str]] = {
@@ -400,9 +404,9 @@ def test_greedy_alone_passes_and_fails(golden: GoldenRun) -> None:
     right = np.argmax(golden.logits, axis=1).tolist()
     report = judge(golden, EngineUnderTest(Greedy(right)), "small")
     assert report.exit_code == 0
-    assert "no log-probabilities were given" in report.levels["text"].note
+    assert "no log-probabilities were given" in report.levels["next_tokens"].note
     report = judge(golden, EngineUnderTest(Greedy([*right[:-1], int(np.argmin(golden.logits[-1]))])), "small")
-    assert (report.exit_code, report.levels["text"].failed) == (1, 1)
+    assert (report.exit_code, report.levels["next_tokens"].failed) == (1, 1)
 
 
 def test_two_tokens_as_likely_may_be_exchanged(golden: GoldenRun) -> None:
@@ -422,8 +426,8 @@ def test_two_tokens_as_likely_may_be_exchanged(golden: GoldenRun) -> None:
             return int(order[1]) if len(tokens) == 1 else best[0], {i: float(row[i]) for i in best}
 
     report = judge(twin, EngineUnderTest(Exchanged()), "small")
-    assert report.levels["text"].status == "passed"
-    assert "(1 near ties)" in report.levels["text"].note
+    assert report.levels["next_tokens"].status == "passed"
+    assert "(1 near ties)" in report.levels["next_tokens"].note
 
 
 def breaks_ties(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -450,8 +454,8 @@ class Broken:
 
 def test_a_broken_tie_is_followed_from_the_likeliest_tokens_alone(golden: GoldenRun) -> None:
     report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
-    assert report.levels["text"].status == "passed", report.levels["text"].note
-    assert "broken ties followed" in report.levels["text"].note
+    assert report.levels["next_tokens"].status == "passed", report.levels["next_tokens"].note
+    assert "broken ties followed" in report.levels["next_tokens"].note
 
 
 def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
@@ -459,10 +463,10 @@ def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
 ) -> None:
     monkeypatch.setattr("tritgold_conformance.comparing.next_tokens.SEARCHABLE", 0)
     report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
-    assert report.levels["text"].status == "passed", report.levels["text"].note
-    assert "held to the golden model's own spread" in report.levels["text"].note
+    assert report.levels["next_tokens"].status == "passed", report.levels["next_tokens"].note
+    assert "held to the golden model's own spread" in report.levels["next_tokens"].note
     report = judge(golden, EngineUnderTest(Broken(golden, shown=10, shift=5.0)), "small")
-    assert report.levels["text"].failed == COUNT
+    assert report.levels["next_tokens"].failed == COUNT
 
 
 class ModestlyOff:
@@ -482,10 +486,10 @@ def test_a_spread_of_the_unlikely_says_nothing_of_the_likeliest(monkeypatch: pyt
     with embedded_model("seeded") as path:
         golden = GoldenRun.of(open_checkpoint(path), judging_tokens(12, 259, seed=3))
     report = judge(golden, EngineUnderTest(ModestlyOff(golden, 19)), "seeded")
-    assert report.levels["text"].status == "passed", "a control: broken ties move it by more"
+    assert report.levels["next_tokens"].status == "passed", "a control: broken ties move it by more"
     report = judge(golden, EngineUnderTest(ModestlyOff(golden, 0)), "seeded")
-    assert report.levels["text"].failed > 6, report.levels["text"].note
+    assert report.levels["next_tokens"].failed > 6, report.levels["next_tokens"].note
 
 
 def test_tokens_alone_may_be_those_behind_broken_ties(golden: GoldenRun) -> None:
-    assert judge(golden, EngineUnderTest(Broken(golden, shown=0)), "small").levels["text"].status == "passed"
+    assert judge(golden, EngineUnderTest(Broken(golden, shown=0)), "small").levels["next_tokens"].status == "passed"

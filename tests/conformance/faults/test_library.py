@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked_once import judge_edge_cases, judge_operations
 from library import Shown, golden, model, subject
 
 from tritgold.model import forward
@@ -18,8 +19,6 @@ from tritgold_conformance.faults import FAULTS, fault
 from tritgold_conformance.faults.activation import HARMLESS
 from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.judging.teacher_forced import judge_operations
-from tritgold_conformance.questions.edge_inputs import judge_vectors
 from tritgold_conformance.questions.text_and_bytes import Question, answer_of, questions, same
 
 PROMPT = [256, 5, 17, 99, 5]
@@ -40,7 +39,7 @@ def is_shown(f: Fault, asked: list[tuple[Question, Any]]) -> bool:
     run, made = golden(w.model, w.tokens), subject(f.name, on=w.model)
     engine = EngineUnderTest(Shown(made, w.tokens))
     if w.level in ("operations", "vectors"):
-        judged = judge_operations if w.level == "operations" else judge_vectors
+        judged = judge_operations if w.level == "operations" else judge_edge_cases
         return any(isinstance(c, Comparison) and not c.passed for c in judged(run, engine))
     if w.level == "trace":
         return compare_traces(run.trace.arrays, engine.trace(run.tokens), w.tokens).divergence is not None
@@ -55,7 +54,7 @@ def test_a_fault_is_shown_by_its_witness(f: Fault, asked: list[tuple[Question, A
 
 def test_the_witnesses_show_nothing_where_nothing_is_wrong(asked: list[tuple[Question, Any]]) -> None:
     for level in ("operations", "vectors"):
-        judged = judge_operations if level == "operations" else judge_vectors
+        judged = judge_operations if level == "operations" else judge_edge_cases
         right = EngineUnderTest(Shown(Subject(model("seeded")), 40))
         assert all(isinstance(c, Comparison) and c.passed for c in judged(golden(), right))
     assert all(same(answer_of(Subject(model("diffusing")), q), right) for q, right in asked)
@@ -126,7 +125,7 @@ def test_clamping_at_127_is_harmless_everywhere() -> None:
     made = HARMLESS.apply(Subject(run.checkpoint))
     assert made is not None
     right = EngineUnderTest(Shown(made, 40))
-    outcomes = [*judge_operations(run, right), *judge_vectors(run, right)]
+    outcomes = [*judge_operations(run, right), *judge_edge_cases(run, right)]
     assert all(isinstance(c, Comparison) and c.outcome == "equal" for c in outcomes)
     assert HARMLESS.name not in FAULTS
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked_once import diagnose, judge, judge_edge_cases, judge_operations
 from library import Shown, golden, model, subject
 
 from tritgold.checkpoint import Checkpoint
@@ -21,14 +22,10 @@ from tritgold_conformance.case_vectors.groups import all_drafts, expected
 from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, TieAwareCodes, Ulp
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
-from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.judging.teacher_forced import judge_operations
-from tritgold_conformance.questions.edge_inputs import judge_vectors
 
 TOKENS = 12
 CASES = {name: (group, draft) for group, draft, name in all_drafts()}
@@ -132,7 +129,7 @@ def test_an_int16_sum_shows_from_259_products_of_one_sign_on_and_never_on_random
     shown = [name for name in CASES if "/bit-linear/" in name and shows(*case(name), "int16-wraps")]
     assert "operations/bit-linear/same-sign-259" in shown
     assert not [name for name in shown if "random" in name or name.endswith("same-sign-128")]
-    for judged in (judge_operations, judge_vectors):  # rows of at most 256 cannot show it, and nothing says they did
+    for judged in (judge_operations, judge_edge_cases):  # rows of at most 256 cannot show it, and nothing says they did
         assert not failing(subject("int16-wraps"), judged)
     run, faults = golden("seeded", TOKENS), [FAULTS["int16-wraps"], FAULTS["silu"]]
     found = diagnose(run, EngineUnderTest(Shown(subject("int16-wraps"), TOKENS)), "seeded", faults=faults)
@@ -200,7 +197,9 @@ def test_outputs_that_were_never_written_are_no_pass(monkeypatch: pytest.MonkeyP
     run = golden("seeded", TOKENS)
     found = judge(run, EngineUnderTest(Unwritten(model("seeded"), TOKENS)), "seeded", with_speed=False)
     assert found.exit_code == 1
-    assert {s.status for name, s in found.levels.items() if name not in ("files", "statistics", "text")} == {"failed"}
+    given = {"operations", "edge_cases", "trace", "logits", "continued", "steps"}
+    assert {name for name, level in found.levels.items() if level.status == "failed"} == given
+    assert {level.status for name, level in found.levels.items() if name not in given} == {"not assessed"}
     assert any("degenerate" in verdict.problem for verdict in found.logits)
     monkeypatch.setattr(Unwritten, "value", np.float32(np.nan))
     found = judge(run, EngineUnderTest(Unwritten(model("seeded"), TOKENS)), "seeded", with_speed=False)
@@ -225,7 +224,7 @@ def test_a_gate_of_300_is_90000_and_infinite_in_float16() -> None:
     wrong = answered("ffn-act-overflows-f16", "operations/ffn-activation/relu2-signs-and-300").arrays["x"]
     assert np.isinf(wrong).any()
     assert shows(group, draft, right, "ffn-act-overflows-f16")
-    assert "non-finite" in failing(subject("ffn-act-overflows-f16"), judge_vectors)[0].what
+    assert "non-finite" in failing(subject("ffn-act-overflows-f16"), judge_edge_cases)[0].what
 
 
 # ---- rotation, rows, positions -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from asked_once import judge
 from faulty_engines import (
     FAULTS,
     UNSEEN,
@@ -34,7 +35,6 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.results.report import Report, json_schema, to_json
 
 
@@ -130,7 +130,7 @@ def test_faults_that_a_models_own_activations_do_not_show(golden: GoldenRun, mod
     engine = ReferenceEngine(golden.checkpoint, arithmetic=replace(GOLDEN_ARITHMETIC, **replaced))
     report = judged(golden, engine)
     assert report.levels["operations"].status == "passed", "on the model's own activations nothing shows"
-    assert report.levels["vectors"].status == "failed"
+    assert report.levels["edge_cases"].status == "failed"
     assert where in {c.name for c in report.operations if not c.passed}
 
 
@@ -273,7 +273,7 @@ def test_the_report_is_json_of_its_own_schema_and_ends_with_a_command(golden: Go
     report = judged(golden, Faulty(str(model), "no rope"))
     data = json.loads(to_json(report))
     jsonschema.validate(data, json_schema())
-    assert data["schema"] == "tritgold.report/2"
+    assert data["schema"] == "tritgold.report/3"
     assert data["engine"]["speed"] is None
     assert "--ids " + ",".join(map(str, golden.tokens)) in data["reproduce"]
     with pytest.raises(jsonschema.ValidationError):

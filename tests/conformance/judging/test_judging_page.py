@@ -10,9 +10,9 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.http_server import STEPS
 from tritgold_conformance.faults.packing import FORMATS
 from tritgold_conformance.questions.text_and_bytes import METHODS
-from tritgold_conformance.results.report import LEVELS
+from tritgold_conformance.results.levels import LEVELS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "judging.md").read_text(encoding="utf-8")
 OFFERED = {name for name, member in vars(Engine).items() if inspect.isfunction(member) and not name.startswith("_")}
 

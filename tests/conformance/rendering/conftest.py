@@ -5,13 +5,13 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from asked_once import judge
 from library import Shown, golden, subject
 
 from tritgold.trace import Trace
 from tritgold_conformance.comparing.activation_statistics import statistics
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Problem, Report, not_judged
 

@@ -134,7 +134,7 @@ def test_a_report_does_not_replace_the_xfail_file(tmp_path: Path) -> None:
 
 def test_known_failures_are_exit_code_0_and_stale_ones_1_where_strict(tmp_path: Path) -> None:
     file = tmp_path / "xfail.txt"
-    file.write_text("operations # all of it\nvectors\ntrace\nlogits\ncontinued\nsteps\n")
+    file.write_text("operations # all of it\nedge_cases\ntrace\nlogits\ncontinued\nsteps\n")
     done = check(ENGINE, "--xfail", file, "--xfail-strict", "--report", tmp_path / "r.md")
     assert done.exit_code == 0, done.output
     assert "fails, but nowhere that its xfail file does not list" in done.stdout

@@ -128,10 +128,10 @@ def test_a_failing_engine_has_its_failures_and_commands(reports: dict[str, Repor
 
 def test_half_an_engine_is_said_to_be_half_an_engine(reports: dict[str, Report]) -> None:
     page = to_html(reports["half"])
-    assert "not assessed: operations, vectors, steps" in page.partition("<section>")[0]
+    assert "not assessed: operations, edge_cases, steps" in page.partition("<section>")[0]
     assert "Not assessed. operations: the engine has no operation()" in page
     assert page.count('<span class="status good">') == 3
-    assert page.count('<span class="status none">') == 6
+    assert page.count('<span class="status none">') == 12
 
 
 def test_nothing_is_no_pass(reports: dict[str, Report]) -> None:

@@ -73,14 +73,14 @@ def counts(report: Report) -> tuple[int, int, int]:
     return tuple(int(root.get(name, "")) for name in ("failures", "errors", "skipped"))  # type: ignore[return-value]
 
 
-def test_a_passing_engine_skips_files_statistics_and_text_alone(reports: dict[str, Report]) -> None:
-    assert counts(reports["passing"]) == (0, 0, 3)
+def test_a_passing_engine_skips_what_it_does_not_offer_alone(reports: dict[str, Report]) -> None:
+    assert counts(reports["passing"]) == (0, 0, 9)
 
 
 def test_each_failure_ends_with_its_command(reports: dict[str, Report]) -> None:
     report = reports["failing"]
     failures = list(ET.fromstring(junit(report)).iter("failure"))
-    assert len(failures) == 2 + 1 + 1 + 3, "operations, vectors, trace, logits three ways"
+    assert len(failures) == 2 + 1 + 1 + 3, "operations, edge cases, trace, logits three ways"
     for failure in failures:
         assert failure.text is not None
         assert failure.text.splitlines()[-1].startswith("tritgold check --engine 'my_module:My Engine' --model seeded")
@@ -88,8 +88,8 @@ def test_each_failure_ends_with_its_command(reports: dict[str, Report]) -> None:
 
 
 def test_what_is_not_assessed_is_skipped_and_nothing_at_all_is_an_error(reports: dict[str, Report]) -> None:
-    assert counts(reports["half"]) == (0, 0, 6)
-    assert counts(reports["nothing"]) == (0, 1, 9)
+    assert counts(reports["half"]) == (0, 0, 12)
+    assert counts(reports["nothing"]) == (0, 1, 15)
 
 
 def test_known_failures_are_skipped_with_their_reason_and_stale_entries_by_strictness(

@@ -42,7 +42,7 @@ def test_a_failing_engine_has_its_failures_and_commands(reports: dict[str, Repor
     assert "### Failures: 7" in page
     assert "**operations: ffn\\_act \\(layers 0-1\\)**" in page
     assert "--only layers.0.ffn_act --ids" in page
-    assert "| text | - not assessed |" in page
+    assert "| next_tokens | - not assessed |" in page
 
 
 def test_a_passing_engine_has_its_speed(reports: dict[str, Report]) -> None:

@@ -12,7 +12,7 @@ from tritgold_conformance.results.xfail import read_xfail, stale_in_all, with_xf
 
 ALL = (
     "operations:layers.*.ffn_act",
-    "vectors:layers.0.ffn_act [signs and 300]",
+    "edge_cases:layers.0.ffn_act [signs and 300]",
     "trace:layers.0.ffn_act",
     "logits",
     "continued",
@@ -30,8 +30,8 @@ def entries(*patterns: str) -> list[Expected]:
 def test_an_entry_is_a_level_or_a_case_with_stars() -> None:
     assert matches("trace", "trace:layers.0.q.out")
     assert not matches("trace", "traces")
-    assert matches("vectors:layers.0.q.out [extreme sums]", "vectors:layers.0.q.out [extreme sums]")
-    assert not matches("vectors:layers.0.q.out [*", "operations:layers.0.q.out")
+    assert matches("edge_cases:layers.0.q.out [extreme sums]", "edge_cases:layers.0.q.out [extreme sums]")
+    assert not matches("edge_cases:layers.0.q.out [*", "operations:layers.0.q.out")
     assert not matches("operations:a*a", "operations:a"), "a star does not share its letters"
     assert not matches("operations:a*b*b", "operations:ab")
     assert matches("text:" + "*a" * 5000 + "x", "text:" + "a" * 5000 + "x"), "and in no more time than it takes to read"
@@ -52,7 +52,7 @@ def test_a_file_is_read_with_lines_and_reasons(tmp_path: Path) -> None:
     [
         ("logit", "line 1: is no entry: found \"'logit'\""),
         ("\nlogits:", "line 2: is no entry"),
-        ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of files, operations, vectors"),
+        ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of packed_bytes, operations, edge_cases"),
         ("logits\nlogits # again", "line 2: logits stands on line 1 already"),
     ],
 )
@@ -76,7 +76,9 @@ def test_all_failures_listed_are_known_and_never_a_pass(reports: dict[str, Repor
     known = with_xfail(reports["failing"], entries(*ALL), "xfail.txt", strict=True)
     assert known.verdict == "known failures only"
     assert known.exit_code == 0
-    assert {v.status for k, v in known.levels.items() if k not in ("files", "statistics", "text")} == {"known failures"}
+    given = {"operations", "edge_cases", "trace", "logits", "continued", "steps"}
+    assert {name for name, level in known.levels.items() if level.status == "known failures"} == given
+    assert {level.status for name, level in known.levels.items() if name not in given} == {"not assessed"}
     assert known.levels["operations"].known == 2
     assert not failures(known)
     assert not any(case.status == "passed" and case.name == "layers.1.ffn_act" for case in cases(known))
@@ -91,7 +93,9 @@ def test_one_failure_that_is_not_listed_is_exit_code_1(reports: dict[str, Report
 
 
 def test_entries_that_pass_or_name_nothing_are_stale(reports: dict[str, Report]) -> None:
-    listed = entries("operations:layers.0.q.out", "operations:layers.9.q.out", "text", "operations:layers.*.ffn_*")
+    listed = entries(
+        "operations:layers.0.q.out", "operations:layers.9.q.out", "next_tokens", "operations:layers.*.ffn_*"
+    )
     report = with_xfail(reports["failing"], listed, "xfail.txt")
     assert report.xfail is not None
     assert [e.state for e in report.xfail.entries] == ["passes", "names nothing", "not assessed", "fails"]

@@ -8,7 +8,7 @@ import pytest
 from refusals import frugal, refusal
 
 from tritgold.config import ModelConfig
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 
 ABSENT = object()
@@ -119,7 +119,8 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "general.architecture", {"general.architecture": ["llama"]}),
     ("config-value", "general.architecture", {"general.architecture": np.array([1, 2])}),
     ("config-value", "general.architecture", {"general.architecture": 7}),
-    ("config-unknown-key", "rope.scaling.attn_factor", {f"{P}rope.scaling.attn_factor": 1.0}),
+    ("config-value", "rope.scaling.attn_factor", {f"{P}rope.scaling.attn_factor": 1.1}),
+    ("config-unknown-key", "vendor.rope.scaling.type", {"vendor.rope.scaling.type": "yarn"}),
     ("config-unknown-key", "llama.block_count", {"llama.block_count": 2}),
     ("config-unknown-key", "block_count", {"block_count": 7}),
     ("config-unknown-key", "rope.scaling.type", {"rope.scaling.type": "yarn"}),
@@ -142,17 +143,14 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "rope_theta", {f"{P}rope.freq_base": float("nan")}),
     ("config-value", "rope.freq_base", {f"{P}rope.freq_base": 500000}),
     ("config-value", "norm_eps", {f"{P}attention.layer_norm_rms_epsilon": 0.0}),
-    ("config-value", "bos", {"tokenizer.ggml.bos_token_id": 259}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": "256"}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": 256.0}),
     ("config-value", "bos_token_id", {"tokenizer.ggml.bos_token_id": True}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": np.array([1])}),
     ("config-value", "eos_token_id", {"tokenizer.ggml.eos_token_id": ["1"]}),
     ("config-value", "eot_token_id", {f"{T}eot_token_id": 1.5}),
-    ("config-value", "eos", {f"{T}eom_token_id": 259}),
     ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": [1, 2]}),
     ("config-value", "tritgold.eos_token_ids", {"tritgold.eos_token_ids": np.array([1.0])}),
-    ("config-value", "eos", {"tritgold.eos_token_ids": np.array([-1])}),
     ("config-value", "mask_token_id", {"tritgold.block_size": 8}),
     ("config-value", "tritgold.block_size", {"tritgold.block_size": "8", f"{T}mask_token_id": 3}),
     ("config-value", "block", {"tritgold.block_size": 0, f"{T}mask_token_id": 3}),
@@ -170,6 +168,41 @@ def test_what_is_refused(kind: str, says: str, changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202e", "x" * 100_000])
 def test_hostile_text_is_printed_harmlessly(text: str) -> None:
-    for changes in ({text: 1}, {"general.architecture": text}, {P + "hidden_activation": text}, {P + text: 1},
+    for changes in ({"general.architecture": text}, {P + "hidden_activation": text}, {P + text: 1},
                     {P + "block_count": text}, {P + "rope.scaling.type": text}):  # fmt: skip
         error_of(changes)
+    with pytest.warns(TritgoldWarning, match="are passed over") as notes:
+        read({text: 1})
+    assert str(notes[0].message).isprintable()
+    assert len(str(notes[0].message)) < 500
+
+
+@pytest.mark.parametrize(
+    ("changes", "bos", "eos"),
+    [
+        ({f"{T}bos_token_id": 259}, None, ()),
+        ({f"{T}eos_token_id": 5, f"{T}eom_token_id": 259}, 256, (5,)),
+        ({"tritgold.eos_token_ids": np.array([-1, 4])}, 256, (4,)),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_left_out_with_a_warning(
+    changes: dict[str, Any], bos: int | None, eos: tuple[int, ...]
+) -> None:
+    """As from config.json, so that one model read from two containers stops at the same ids."""
+    with pytest.warns(TritgoldWarning, match="lies outside the vocabulary of 259"):
+        model = read(changes)
+    assert (model.bos, model.eos) == (bos, eos)
+
+
+def test_keys_of_who_published_the_file_are_passed_over_with_one_note() -> None:
+    vendor = {f"mradermacher.key_{n}": "x" for n in range(6)}
+    with pytest.warns(TritgoldWarning, match=r"mradermacher.key_0, .* and 2 more") as notes:
+        assert read(vendor) == read({})
+    assert len(notes) == 1
+    assert read({"quantize.imatrix.file": "x", "quantize.imatrix.entries_count": 3}) == read({})
+    assert read({f"{P}rope.scaling.attn_factor": 1.0, f"{P}rope.scaling.type": "default"}) == read({})
+
+
+@pytest.mark.parametrize("key", [f"{P}novel", "llama.novel", "tritgold.novel", "vendor.key"])
+def test_an_ignored_key_is_passed_over_without_a_note(key: str) -> None:
+    assert read_gguf_config(Path("m"), metadata("bitnet-b1.58", {key: 1}), 259, True, (key,)) == read({})

@@ -1,0 +1,1 @@
+"""Block diffusion on the XLA engine."""

@@ -1,0 +1,122 @@
+"""Block diffusion on the XLA engine: block by block, each one call of a compiled program."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tritgold.config import check_tokens
+from tritgold.errors import ContextError
+from tritgold_xla.decode.block_program import Block, fill
+from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockOptions, BlockProgram, resolved
+from tritgold_xla.engine import XlaEngine
+from tritgold_xla.runtime.checks import check_room
+
+
+@dataclass(frozen=True)
+class Diffused:
+    """What was generated, without the prompt; order: for each token the number of its pass, from 0, -1 by the prefill.
+
+    reason: ``stop``, ``length`` or ``context_full``. passes: tokens decided by each forward pass; commits: how many of
+    the passes only kept a block.
+    """
+
+    tokens: list[int]
+    order: list[int]
+    reason: str
+    passes: list[int]
+    commits: int
+
+
+def block_diffusion(engine: XlaEngine, prompt: list[int], max_tokens: int, options: BlockOptions) -> Diffused:
+    """Generate up to ``max_tokens`` tokens. The engine forgets what it held before, and the text afterwards.
+
+    Raises, before any compute, ConfigError as ``resolved`` does, ContextError for a prompt that cannot be read
+    (``check_tokens``), holds the mask (``mask-in-prompt``) or leaves no room for its last block (``context-length``),
+    and for max_tokens below 1 (``max-tokens``).
+    """
+    config = engine.config
+    program = resolved(options, config)
+    ids = check_room(check_tokens(prompt, config), 0, engine.capacity)
+    size, n = program.block, ids.size
+    if program.mask in ids:
+        at = ids.tolist().index(program.mask)
+        raise ContextError("the prompt holds the mask", kind="mask-in-prompt", thing=f"position {at}", got=program.mask)
+    if type(max_tokens) is not int or max_tokens < 1:
+        raise ContextError("max_tokens must be positive", kind="max-tokens", got=max_tokens, expected="at least 1")
+    if not program.causal and n % size and n // size * size + size > engine.capacity:
+        raise ContextError(
+            "the prompt's last block does not fit the context",
+            kind="context-length",
+            got=n,
+            expected=f"blocks of {size} in {engine.capacity}",
+        )
+    engine.reset()
+    try:
+        return _generate(engine, ids.tolist(), max_tokens, program, _padded(options.thresholds))
+    finally:
+        engine.reset()
+
+
+def _generate(
+    engine: XlaEngine, text: list[int], max_tokens: int, program: BlockProgram, thresholds: np.ndarray
+) -> Diffused:
+    n, size = len(text), program.block
+    order = list[int]()
+    passes, commits, limit = list[int](), 0, n + max_tokens
+    committed_until = n if program.causal else n // size * size
+    following = engine.read(text[:committed_until], block=None if program.causal else size) if committed_until else None
+    if following is not None and committed_until == n:
+        text.append(_likeliest(following, program.mask))
+        order.append(-1)
+        if len(text) >= limit or text[-1] in program.eos:
+            return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, commits)
+    while True:
+        start = len(text) if program.causal else len(text) // size * size
+        # Causal: the last block is cut; the token behind all that can be read needs no position of its own.
+        stop = min(start + size, engine.capacity + 1) if program.causal else start + size
+        if stop <= start or (stop > engine.capacity and not program.causal):
+            return Diffused(text[n:], order, "context_full", passes, commits)
+        block = Block(
+            *_around(text, start, program),
+            start=np.int32(start),
+            stop=np.int32(stop),
+            committed_until=np.int32(committed_until),
+            generated=np.int32(n),
+            limit=np.int32(limit),
+            room=np.int32(engine.capacity),
+            thresholds=thresholds,
+        )
+        sees = None if program.causal else size
+        filled = engine.run_on_cache(fill, block, sees, f"the block at position {start}", program=program)
+        first, base = len(text) - start, len(passes)
+        order += (base + np.asarray(filled.order)[first : stop - start]).tolist()
+        text += np.asarray(filled.ids)[first : stop - start].tolist()
+        passes += np.asarray(filled.decided)[: int(filled.passes)].tolist()
+        commits, committed_until = commits + int(filled.commits), int(filled.committed_until)
+        if filled.ended:
+            end = int(filled.end)
+            reason = "stop" if text[end - 1] in program.eos else "length"
+            return Diffused(text[n:end], order[: end - n], reason, passes, commits)
+        if not program.causal:
+            text.append(int(filled.following))
+            order.append(len(passes) - 1)
+            if len(text) >= limit or text[-1] in program.eos:
+                return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, commits)
+
+
+def _padded(thresholds: tuple[float, ...]) -> np.ndarray:
+    return np.array(thresholds + thresholds[-1:] * (THRESHOLDS - len(thresholds)), np.float32)
+
+
+def _around(text: list[int], start: int, program: BlockProgram) -> tuple[np.ndarray, np.ndarray]:
+    """(ids of the block that begins at ``start``, masks where nothing is known; ids of as many tokens before it)."""
+    ids, before = np.full(program.block, program.mask, np.int32), np.zeros(program.block, np.int32)
+    ids[: len(text) - start] = text[start:]
+    tail = text[max(0, start - program.block) : start]
+    before[program.block - len(tail) :] = tail
+    return ids, before
+
+
+def _likeliest(logits: np.ndarray, mask: int) -> int:
+    logits[mask] = -np.inf
+    return int(np.argmax(logits))

@@ -1,0 +1,1 @@
+"""The KV cache on the device, and how it stores a number."""

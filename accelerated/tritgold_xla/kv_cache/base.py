@@ -1,0 +1,132 @@
+"""The KV cache on the device: room for ``capacity`` positions of every layer, allocated once and written in place.
+
+Several sequences stand side by side along the heads: the first has heads 0 to kv_heads - 1, the next the next.
+
+How many positions are filled is the engine's knowledge, not the cache's. Whatever stands behind them is never read.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tritgold.config import ModelConfig
+from tritgold_xla.kv_cache.kv_scheme import kv_scheme
+from tritgold_xla.runtime.chunks import CHUNKS
+
+# Positions that attention takes at once, for a chunk of tokens and for one: what it converts to float32 stays in a
+# core's own cache. One token uses each number once, and pays for the part of the last part that is not in use.
+PART, PART_OF_ONE = 128, 64
+
+
+class KvCache(NamedTuple):
+    """Keys (after RoPE), values and their scales, [layers, sequences * kv_heads, positions, head_dim or scales].
+
+    positions: the capacity and a chunk more, up to a multiple of PART, so that a padded chunk and a part of PART
+    positions always fit: ``dynamic_update_slice`` would move them down over rows that are in use.
+    """
+
+    keys: jax.Array
+    values: jax.Array
+    key_scales: jax.Array
+    value_scales: jax.Array
+
+    @property
+    def positions(self) -> int:
+        """Positions of a layer."""
+        return self.keys.shape[2]
+
+
+def positions(capacity: int) -> int:
+    """Positions that a cache with room for ``capacity`` of them has.
+
+    >>> positions(128), positions(129)
+    (256, 384)
+    """
+    return -(-(capacity + CHUNKS[-1]) // PART) * PART
+
+
+def cache_bytes(config: ModelConfig, capacity: int, scheme: str, sequences: int = 1) -> int:
+    """Bytes of a whole cache."""
+    row = kv_scheme(scheme).row_bytes(config.head_dim)
+    return 2 * config.layers * sequences * config.kv_heads * positions(capacity) * row
+
+
+def new_cache(
+    config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32", sequences: int = 1
+) -> KvCache:
+    """An empty cache. Buffers of their own, because the cache is donated and one buffer cannot be given away twice."""
+    kind = kv_scheme(scheme)
+    shape = (config.layers, sequences * config.kv_heads, positions(capacity))
+
+    def side() -> tuple[jax.Array, jax.Array]:
+        stored = jnp.zeros((*shape, config.head_dim), kind.dtype, device=device)
+        return stored, jnp.zeros((*shape, kind.scales), jnp.float32, device=device)
+
+    (keys, key_scales), (values, value_scales) = side(), side()
+    return KvCache(keys, values, key_scales, value_scales)
+
+
+def append(
+    cache: KvCache,
+    scheme: str,
+    layer: jax.Array,
+    start: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    sequence: jax.Array | int = 0,
+) -> KvCache:
+    """The cache with k and v, float32 [tokens, kv_heads, head_dim], from position ``start`` on of one layer.
+
+    Padding of the chunk is written too, behind what will be the length; the next chunk writes over it.
+    """
+    kind, at = kv_scheme(scheme), (layer, sequence * k.shape[1], start, 0)
+
+    def put(stored: jax.Array, scales: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        new, new_scales = kind.store(rows.transpose(1, 0, 2))
+        stored = lax.dynamic_update_slice(stored, new[None], at)
+        return stored, lax.dynamic_update_slice(scales, new_scales[None], at) if kind.scales else scales
+
+    keys, key_scales = put(cache.keys, cache.key_scales, k)
+    values, value_scales = put(cache.values, cache.value_scales, v)
+    return KvCache(keys, values, key_scales, value_scales)
+
+
+def read(
+    cache: KvCache,
+    scheme: str,
+    layer: jax.Array,
+    first: jax.Array,
+    size: int,
+    length: jax.Array,
+    kv_heads: int,
+    sequence: jax.Array | int = 0,
+) -> tuple[jax.Array, jax.Array]:
+    """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
+
+    Zero from ``length`` on, because a weight of exactly 0 does not hide the NaN that a refused prompt left behind.
+    """
+    kind = kv_scheme(scheme)
+    filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
+
+    def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
+        def part(array: jax.Array) -> jax.Array:
+            size_of = (1, kv_heads, size, array.shape[3])
+            return lax.dynamic_slice(array, (layer, sequence * kv_heads, first, 0), size_of)[0]
+
+        return jnp.where(filled, kind.load(part(stored), part(scales)), jnp.float32(0))
+
+    return one(cache.keys, cache.key_scales), one(cache.values, cache.value_scales)
+
+
+def append_each(
+    cache: KvCache, scheme: str, layer: jax.Array, positions: jax.Array, k: jax.Array, v: jax.Array
+) -> KvCache:
+    """The cache with k and v, float32 [sequences, kv_heads, head_dim], one row a sequence at its own position."""
+
+    def one(sequence: jax.Array, cache: KvCache) -> KvCache:
+        own_k, own_v = (lax.dynamic_slice_in_dim(of_all, sequence, 1) for of_all in (k, v))
+        return append(cache, scheme, layer, positions[sequence], own_k, own_v, sequence)
+
+    return lax.fori_loop(0, k.shape[0], one, cache)

@@ -1,0 +1,228 @@
+"""Every XLA and JAX setting that results or speed depend on, set and asserted in this one file.
+
+Nothing happens at import. ``jit`` fixes the compiler's options for our programs alone, over whatever XLA_FLAGS says
+and without touching anybody else's; ``cpu_device`` chooses the platform, or refuses the one that is there.
+``keep_programs`` and ``start_with`` set what the whole process shares, and are called by programs, not by the engine.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental.compilation_cache import compilation_cache
+
+from tritgold.errors import EngineError, OutputError
+from tritgold.modes import ArithmeticMode
+from tritgold_xla.runtime.ieee import divide, multiply
+
+# Every float32 dot product asks for this: the default may be bfloat16 passes, by platform or by a user's setting.
+PRECISION = lax.Precision.HIGHEST
+
+MODE = ArithmeticMode(
+    name="golden.float32",
+    version=1,
+    rounds=(
+        "activations, linear: as in golden, the same bits from the same inputs",
+        "norm, RoPE, softmax, FFN activation: single float32 operations; sums by halves; exp by XLA",
+        "attention scores and mix, head: float32 dot products, summed in XLA's order",
+        "residual: one float32 addition",
+        "everywhere: results below 1.2e-38 are zero, XLA-CPU flushes subnormal numbers",
+    ),
+)
+
+_COMPILER_OPTIONS: dict[str, Any] = {
+    # Registers of 512 bits where there are any: by default the compiler stops at 256. Integers alone come out faster.
+    "xla_cpu_prefer_vector_width": 512,
+    # Off by default since 2020. It drops NaN and infinity and reassociates sums.
+    "xla_cpu_enable_fast_math": False,
+    # On by default until 2025: the larger of NaN and x could be x. (In wide reductions it still can: ieee.tree_max.)
+    "xla_cpu_enable_fast_min_max": False,
+    # On by default: a conversion to a narrower type and back may be skipped.
+    "xla_allow_excess_precision": False,
+}
+
+_Result = TypeVar("_Result")
+
+
+def jit(
+    function: Callable[..., _Result], *, static: tuple[str, ...] = (), donate: tuple[str, ...] = (), level: int = 3
+) -> Callable[..., _Result]:
+    """``function`` compiled under the options above; its arrays may come from NumPy.
+
+    static: arguments, given by keyword, whose every value makes a program of its own. donate: arguments whose memory
+    the result takes over. level: of LLVM's optimisations, 3 as XLA has it. At 3 short loops are unrolled whole, and
+    where many stand side by side compiling takes seconds.
+    """
+    options = {**_COMPILER_OPTIONS, "xla_backend_optimization_level": level}
+    return jax.jit(function, static_argnames=static, donate_argnames=donate, compiler_options=options)
+
+
+def cpu_device() -> jax.Device:
+    """The CPU, after asserting everything that this file promises.
+
+    Chooses the CPU platform where nobody has chosen one yet. Raises EngineError: ``platform`` where JAX already runs
+    on another one, ``x64`` where 64-bit types are on, ``arithmetic`` where compiled float32 is not IEEE 754,
+    ``flags-late`` where XLA_FLAGS or NPROC have changed since the first call, which JAX would not notice.
+    """
+    _choose_cpu()
+    for name, first in _environment_at_start().items():
+        _require_started_with(name, first, os.environ.get(name))
+    if jax.config.jax_enable_x64:
+        raise EngineError(
+            "JAX's 64-bit types are on; this engine is float32 and int32",
+            kind="x64",
+            got="jax_enable_x64=True",
+            expected="False",
+            hint="unset JAX_ENABLE_X64, or run the engine in a process of its own",
+        )
+    _assert_arithmetic()
+    return jax.devices("cpu")[0]
+
+
+def _choose_cpu() -> None:
+    set_option: Callable[[str, str], None] = jax.config.update  # untyped in some versions of JAX
+    chosen = jax.config.jax_platforms or ""
+    if not chosen:
+        set_option("jax_platforms", "cpu")  # no effect where JAX has started: then default_backend tells
+    platform = jax.default_backend() if chosen.partition(",")[0] in ("", "cpu") else chosen
+    if platform != "cpu":
+        set_option("jax_platforms", chosen)
+        raise EngineError(
+            "JAX runs on another platform than the CPU",
+            kind="platform",
+            got=platform,
+            expected="cpu",
+            hint="set JAX_PLATFORMS=cpu, or make the engine before anything else uses JAX in this process",
+        )
+
+
+@cache
+def _assert_arithmetic() -> None:
+    """Compile one small program that a wrong setting would change, and compare its bits with NumPy's."""
+    # The multiplier comes broadcast and the sum follows at once: what tempts the compiler in the engine itself.
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.uniform(0.1, 9, shape).astype(np.float32) for shape in ((8, 77), (8, 1), (8, 77)))
+    got = jit(lambda a, b, c: c + multiply(divide(divide(a, b), b[:1]), b))(a, b, c)
+    wrong = np.flatnonzero(np.asarray(got) != c + a / b / b[:1] * b)
+    finite = np.asarray(jit(jax.numpy.isfinite)(np.array([1, np.nan, np.inf], np.float32))).tolist()
+    if wrong.size or finite != [True, False, False]:
+        raise EngineError(
+            "compiled float32 arithmetic is not IEEE 754; int8 codes would not be reproducible",
+            kind="arithmetic",
+            got=f"{wrong.size} of {a.size} results differ, isfinite {finite}",
+            expected="none, [True, False, False]",
+            hint="report it with the versions of jax and jaxlib",
+        )
+
+
+def keep_programs(folder: Path) -> bool:
+    """Keep compiled programs in a folder, made where it is not there, so that the next process need not compile them.
+
+    For the whole process: JAX has one such folder, for everybody's programs. So nothing is changed, and the result is
+    False, where the user has named one (JAX_COMPILATION_CACHE_DIR or jax.config). Programs are kept by the number of
+    threads, which JAX does not tell them apart by: one compiled for a single thread would use no other. Nothing is
+    ever deleted. Raises OutputError where the folder cannot be written; then nothing has been changed.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return False
+    own = folder / f"threads-{threads()}"
+    require_folder(own)
+    set_option: Callable[[str, Any], None] = jax.config.update
+    set_option("jax_compilation_cache_dir", str(own))
+    for name, value in _KEPT.items():
+        if name.upper() not in os.environ:
+            set_option(name, value)
+    compilation_cache.reset_cache()  # it looks once, at the first program
+    return True
+
+
+# Programs from a tenth of a second on, whatever their size: JAX's own limit of a second leaves most of ours out.
+_KEPT: dict[str, float] = {
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+def cache_folder() -> Path:
+    """XDG_CACHE_HOME/tritgold, or that in ~/.cache. Raises OutputError ``no-folder`` where the user has no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
+    except RuntimeError as error:
+        hint = "set XDG_CACHE_HOME to a folder that can be written"
+        raise OutputError("the user has no home folder", kind="no-folder", thing="cache", hint=hint) from error
+
+
+def require_folder(folder: Path) -> None:
+    """Make a folder, and a file in it for a moment. Raises OutputError ``unwritable``."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error.strerror}", kind="unwritable", file=folder) from error
+
+
+def threads() -> int:
+    """Threads that XLA-CPU computes with if it starts now: NPROC, else the processors this process may use."""
+    said = os.environ.get("NPROC", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
+    """Ask for threads and XLA_FLAGS that JAX shall start with; it reads them once, when it starts.
+
+    Sets NPROC and XLA_FLAGS where JAX has not started yet. Raises EngineError ``flags-late`` where it has, with others.
+    None: whatever it is.
+    """
+    wanted = {"NPROC": None if count is None else str(count), "XLA_FLAGS": xla_flags}
+    started = _threads_started()
+    if started is None:  # the system does not tell: then at least what our own start has seen
+        started = 0 if _environment_at_start.cache_info().currsize == 0 else threads()
+    if not started:
+        os.environ.update({name: value for name, value in wanted.items() if value is not None})
+        return
+    known = _environment_at_start() if _environment_at_start.cache_info().currsize else dict(os.environ)
+    if count is not None:
+        _require_started_with("threads", str(started), str(count))
+    if xla_flags is not None:
+        _require_started_with("XLA_FLAGS", known.get("XLA_FLAGS") or "", xla_flags)
+
+
+@cache
+def _environment_at_start() -> dict[str, str | None]:
+    """What JAX has read when it started; called right after."""
+    return {name: os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")}
+
+
+def _threads_started() -> int | None:
+    """Threads that XLA-CPU has started in this process, 0 before it starts; None where the system does not tell."""
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return None
+    names = []
+    for task in tasks.iterdir():
+        try:
+            names.append((task / "comm").read_text())
+        except OSError:  # it has ended meanwhile
+            continue
+    return sum(name.startswith("tf_XLAEigen") for name in names)
+
+
+def _require_started_with(name: str, got: str | None, wanted: str | None) -> None:
+    if got != wanted:
+        raise EngineError(
+            "JAX has started with another setting, and reads it only then",
+            kind="flags-late",
+            thing=name,
+            got=repr(got),
+            expected=repr(wanted),
+            hint="set it before anything uses JAX in this process, or use a process of its own",
+        )

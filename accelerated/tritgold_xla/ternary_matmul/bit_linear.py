@@ -1,0 +1,81 @@
+"""The ternary linear layer: float32 activations -> int8 codes -> exact int32 accumulators -> float32.
+
+Nothing here depends on the order of a sum or on what the compiler fuses: equal inputs give the golden model's bits.
+How codes and trits are multiplied is ``kernels``' matter.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float32, Int8, Int32
+
+from tritgold.config import ScaleRule
+from tritgold_xla.runtime.ieee import divide, multiply, tree_max
+from tritgold_xla.ternary_matmul.choose import Choices
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+
+
+class PackedLinear(NamedTuple):
+    """A ternary weight on the device: bit planes and one scale float32 [].
+
+    Stacked over layers each array has a leading axis of that length.
+    """
+
+    planes: Planes
+    scale: jax.Array
+
+
+class Quantized(NamedTuple):
+    """int8 codes [tokens, in], float32 scales [tokens], and bool [tokens]: whether the token was finite."""
+
+    codes: jax.Array
+    scale: jax.Array
+    finite: jax.Array
+
+
+def quantize(x: Float32[jax.Array, "tokens in"]) -> Quantized:
+    """s = 127 / max(max|x|, 1e-5), code = clamp(half_even(x * s), -128, 127), each token by itself.
+
+    A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes, and a token that is not finite.
+    Source: arXiv 2402.17764; transformers 5.24 ``ActQuant``.
+    """
+    absmax = tree_max(jnp.abs(x))
+    scale = jnp.float32(127) / jnp.maximum(absmax, jnp.float32(1e-5))
+    codes = lax.round(multiply(x, scale[:, None]), lax.RoundingMethod.TO_NEAREST_EVEN)
+    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(absmax))
+
+
+def apply_scales(
+    acc: Int32[jax.Array, "tokens out"],
+    activation_scale: Float32[jax.Array, " tokens"],
+    weight_scale: Float32[jax.Array, ""],
+    rule: ScaleRule,
+) -> Float32[jax.Array, "tokens out"]:
+    """acc / s * w, or acc / s / w: two float32 operations in this order, each rounded."""
+    rescaled = divide(acc.astype(jnp.float32), activation_scale[:, None])
+    return multiply(rescaled, weight_scale) if rule == "multiply" else divide(rescaled, weight_scale)
+
+
+def bit_linears(
+    codes: Int8[jax.Array, "tokens in"],
+    scale: Float32[jax.Array, " tokens"],
+    weights: dict[str, PackedLinear],
+    rule: ScaleRule,
+    choices: Choices,
+) -> dict[str, tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]]:
+    """(accumulators, output) of each linear on the same quantised activations.
+
+    choices: which formulation multiplies which matrix. What one makes of the codes is made once.
+    """
+    prepared: dict[str, jax.Array] = {}
+    results = {}
+    for name, weight in weights.items():
+        tokens, in_ = codes.shape
+        way = FORMULATIONS[choices.of((weight.planes.bits.shape[-1], in_), tokens)]
+        if way.name not in prepared:
+            prepared[way.name] = way.prepare(codes)
+        acc = way.multiply(prepared[way.name], weight.planes)
+        results[name] = acc, apply_scales(acc, scale, weight.scale, rule)
+    return results

@@ -1,0 +1,64 @@
+"""Which formulation multiplies which matrix: a rule by tokens and by what XLA can do, or what was measured here."""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+# Above this many tokens unpacking once costs less than counting bits for each (measured: 8 to 16).
+_FEW = 8
+
+
+class Measured(NamedTuple):
+    """The fastest formulation of a matrix [out, in_] for so many tokens, as ``tune`` found it."""
+
+    out: int
+    in_: int
+    tokens: int
+    formulation: str
+
+
+class Choices(NamedTuple):
+    """What stands in for the rule, static in a program. everywhere: one formulation for all, over what was measured."""
+
+    everywhere: str | None = None
+    measured: tuple[Measured, ...] = ()
+
+    def of(self, shape: tuple[int, int], tokens: int) -> str:
+        """The name of the formulation for a matrix (out, in) and so many tokens.
+
+        A number of tokens that was not measured is taken for the next larger one, or for the largest.
+
+        >>> Choices(measured=(Measured(64, 128, 8, "plain"), Measured(64, 128, 1, "select"))).of((64, 128), 2)
+        'plain'
+        """
+        if self.everywhere is not None:
+            return self.everywhere
+        found = {each.tokens: each.formulation for each in self.measured if (each.out, each.in_) == shape}
+        if not found:
+            return choose(tokens)
+        return found[min((count for count in found if count >= tokens), default=max(found))]
+
+
+def choose(tokens: int) -> str:
+    """The rule: the name of a formulation for so many tokens."""
+    if tokens <= _FEW:
+        return "select"
+    return "int8-dot" if library_dots() else "float-dot"
+
+
+@cache
+def library_dots() -> bool:
+    """Whether XLA hands products of int8, and of bfloat16, to its kernel library (YNNPACK: JAX 0.12 and later).
+
+    Asked of a compiled program, because no version number says it: the kernels are left out of some builds.
+    """
+
+    def products(a: jax.Array, b: jax.Array) -> jax.Array:
+        return lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+
+    operand = np.ones((64, 64), np.int8)
+    return "ynn" in (jax.jit(products).lower(operand, operand).compile().as_text() or "")

@@ -1,0 +1,180 @@
+"""Ways to multiply int8 codes with trits, side by side. All give the same integers; they differ in speed alone.
+
+Each takes codes int8 [tokens, in] and a matrix in bit planes, and gives the exact int32 [tokens, out]. What it makes of
+the codes first is shared by all matrices that multiply the same ones. Which is fastest depends on the number of tokens,
+the processor and the version of JAX: see ``choose``, and measure with ``tritgold bench --rows gemv,gemm``.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Int8, Int32, Shaped, UInt32
+
+from tritgold_xla.runtime.ieee import barrier
+from tritgold_xla.ternary_matmul.planes import FOLD, bit_planes, shuffle, unpack
+
+
+class Planes(NamedTuple):
+    """A ternary matrix: bits uint32 [2, words, out] and negatives int32 [out], as ``planes.pack`` gives them."""
+
+    bits: jax.Array
+    negatives: jax.Array
+
+
+Codes = Int8[jax.Array, "tokens in"]
+Sums = Int32[jax.Array, "tokens out"]
+# The codes as bits: uint32 [tokens, 8, words]; or in the order of unpacked weights: [tokens, columns].
+Bits = UInt32[jax.Array, "tokens 8 words"]
+Ordered = Shaped[jax.Array, "tokens columns"]
+
+
+class Formulation(NamedTuple):
+    """One way. why: what makes it fast, and where. prepare: of the codes; multiply: what was prepared, and a matrix."""
+
+    name: str
+    why: str
+    prepare: Callable[[jax.Array], jax.Array]
+    multiply: Callable[[jax.Array, Planes], jax.Array]
+
+    def accumulate(self, codes: Codes, weight: Planes) -> Sums:
+        """Both steps."""
+        return self.multiply(self.prepare(codes), weight)
+
+
+def _bits(codes: Codes) -> Bits:
+    """The barrier keeps them from being made again for every row of the matrix."""
+    planes = bit_planes(codes[0])[None] if codes.shape[0] == 1 else jax.vmap(bit_planes)(codes)
+    return barrier(planes)
+
+
+def _select(bits: Bits, weight: Planes) -> Sums:
+    """One population count a word and bit, where the difference of two planes takes two.
+
+    For the bits x of one plane of the codes, let a word take the bit of P (trit is +1) where x is set and that of N
+    (trit is -1) where it is not. Its population count is |P & x| + |N & ~x| = |P & x| - |N & x| + |N|: the wanted
+    difference and a constant of the row. With P = M ^ N (M: not zero) that word is N ^ (M & x), one ternary logic
+    instruction. Over the eight bits the constants add up to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
+    """
+
+    def word(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
+        return lax.population_count(negative ^ (nonzero & x))
+
+    return _token_by_token(word, bits, weight.bits) + weight.negatives
+
+
+def _bit_serial(bits: Bits, weight: Planes) -> Sums:
+    def word(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
+        return lax.population_count((nonzero ^ negative) & x) - lax.population_count(negative & x)
+
+    return _token_by_token(word, bits, weight.bits)
+
+
+_Word = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def _token_by_token(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words out"]) -> Sums:
+    if bits.shape[0] == 1:
+        return _bit_serial_sum(word, bits[0], weight)[None]
+    return lax.map(lambda row: _bit_serial_sum(word, row, weight), bits)
+
+
+def _bit_serial_sum(
+    word: _Word, bits: UInt32[jax.Array, "8 words"], weight: UInt32[jax.Array, "2 words out"]
+) -> Int32[jax.Array, " out"]:
+    """sum over the bits b of +-2^b and over the words, of ``word``.
+
+    Four words are folded in one fusion and the partial sums added in the next: a longer fold falls out of the
+    vectoriser, and a reduction over the words would be rewritten into a window that materialises them all.
+    """
+    _, count, out = weight.shape
+    x = bits.reshape(8, count // FOLD, FOLD)
+    nonzero, negative = weight.reshape(2, count // FOLD, FOLD, out)
+    total: jax.Array | None = None
+    for bit in (7, 6, 5, 4, 3, 2, 1, 0):
+        counts = word(nonzero[:, 0], negative[:, 0], x[bit, :, 0, None])
+        for fold in range(1, FOLD):
+            counts += word(nonzero[:, fold], negative[:, fold], x[bit, :, fold, None])
+        signed = lax.bitcast_convert_type(counts, jnp.int32)
+        total = -signed if total is None else 2 * total + signed
+    assert total is not None
+    partial = barrier(total)
+    return _added(list(partial))
+
+
+def _added(rows: list[jax.Array]) -> jax.Array:
+    """The sum of the rows, one explicit addition after the other: one fusion, vectorised along them."""
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total
+
+
+def _ordered(codes: Codes) -> Ordered:
+    return barrier(shuffle(codes))
+
+
+def _int8_dot(x: Ordered, weight: Planes) -> Sums:
+    trits = barrier(unpack(weight.bits))
+    tokens = x.shape[0]
+    if tokens == 1:  # a product with a vector is taken for a loop: give it a second, empty token
+        x = barrier(jnp.concatenate([x, jnp.zeros_like(x)]))
+    if tokens > 32:
+        return _dot(x, trits)
+    return barrier(_dot(trits, x)).T[:tokens]  # without the barrier the compiler swaps the operands back
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    return lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+def _ordered_floats(codes: Codes) -> Ordered:
+    return barrier(shuffle(codes).astype(jnp.float32))
+
+
+def _float_dot(x: Ordered, weight: Planes) -> Sums:
+    trits = barrier(unpack(weight.bits).astype(jnp.float32))
+    return lax.dot_general(x, trits, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST).astype(jnp.int32)
+
+
+def _plain(x: Ordered, weight: Planes) -> Sums:
+    return _dot(x.astype(jnp.int32), unpack(weight.bits).astype(jnp.int32))
+
+
+FORMULATIONS = {
+    each.name: each
+    for each in (
+        Formulation(
+            "select",
+            "one population count for 32 weights and a bit of the codes: as fast as memory for one token "
+            "where the processor counts bits in vectors (AVX-512 VPOPCNTDQ)",
+            _bits,
+            _select,
+        ),
+        Formulation(
+            "bit-serial",
+            "the textbook form of the same, two population counts: what select is measured against",
+            _bits,
+            _bit_serial,
+        ),
+        Formulation(
+            "int8-dot",
+            "unpacked to int8, one matrix at a time, for XLA's library of int8 kernels (JAX 0.12 and later: VNNI, "
+            "AMX). The weights stand on the left for up to 32 tokens, because the right operand is repacked",
+            _ordered,
+            _int8_dot,
+        ),
+        Formulation(
+            "float-dot",
+            "unpacked to float32 for Eigen, exact because every sum is below 2^24: the fastest for many tokens "
+            "where XLA has no int8 kernels (JAX before 0.12)",
+            _ordered_floats,
+            _float_dot,
+        ),
+        Formulation(
+            "plain", "int32 by the compiler's own loops: what everything else is checked against", shuffle, _plain
+        ),
+    )
+}

@@ -1,0 +1,214 @@
+"""The autotuner: which formulation is the fastest on this machine, measured once and kept in a file.
+
+The file holds the choices of any number of machines and versions. What was made for something else is ignored by who
+reads it, and kept by who writes it.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import jax
+import msgspec
+import numpy as np
+from jax import lax
+
+from tritgold.errors import EngineError
+from tritgold.formats.whole_file import written_whole
+from tritgold.machine import instructions, processor
+from tritgold_xla.runtime.chunks import CHUNKS
+from tritgold_xla.runtime.flags import cache_folder, cpu_device, jit, require_folder, threads
+from tritgold_xla.ternary_matmul import planes
+from tritgold_xla.ternary_matmul.choose import Measured
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes
+
+SCHEMA: Final = "tritgold.xla-tuning/1"
+
+# A program runs over so many matrices, one after the other: its temporaries are reused, as over the layers of a model.
+_MATRICES = 4
+# Multiply-accumulates up to which the plain formulation takes part: it does about 1e9 a second.
+_PLAIN = 1 << 24
+# What takes so many times the fastest in the first round is not measured again.
+_HOPELESS = 4
+_ROUNDS = 5
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What decides which formulation is the fastest: versions, processor, threads of XLA, XLA_FLAGS.
+
+    XLA_FLAGS stand as they are: some forbid instruction sets that the processor has (--xla_cpu_max_isa). instructions:
+    those sets; files that were made before they counted say none, and are of another machine.
+    """
+
+    jax: str
+    jaxlib: str
+    processor: str
+    cores: int
+    flags: str
+    instructions: str = ""
+
+    @classmethod
+    def here(cls) -> "MadeFor":
+        """This process."""
+        flags = os.environ.get("XLA_FLAGS", "")
+        return cls(jax.__version__, version("jaxlib"), processor(), threads(), flags, instructions())
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"in_": "in"}):
+    """The fastest formulation for a matrix [out, in_] and so many tokens. seconds: of one product, medians by name."""
+
+    out: _Count
+    in_: _Count
+    tokens: _Count
+    formulation: str
+    seconds: dict[str, float]
+
+
+class _Tuning(msgspec.Struct, forbid_unknown_fields=True):
+    made_for: MadeFor
+    choices: list[Choice]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    schema: Literal["tritgold.xla-tuning/1"]
+    tunings: list[_Tuning]
+
+
+def default_file() -> Path:
+    """XDG_CACHE_HOME/tritgold/xla-tuning.json, where commands keep their choices. Raises OutputError as its folder."""
+    return cache_folder() / "xla-tuning.json"
+
+
+def measured_here(path: Path) -> tuple[Measured, ...]:
+    """The choices in a file that were made for what runs here; none where it has only others.
+
+    Raises EngineError ``tuning-file`` where there is no such file, or where it is not what ``tune`` writes.
+    """
+    here = MadeFor.here()
+    choices = [choice for tuning in _read(path) if tuning.made_for == here for choice in tuning.choices]
+    for choice in choices:
+        if choice.formulation not in FORMULATIONS:
+            raise _wrong(path, "names an unknown formulation", repr(choice.formulation), ", ".join(FORMULATIONS))
+    return tuple(Measured(choice.out, choice.in_, choice.tokens, choice.formulation) for choice in choices)
+
+
+def tune(
+    shapes: Iterable[tuple[int, int]],
+    tokens: Iterable[int] = CHUNKS,
+    path: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Choice]:
+    """Measure every formulation for each matrix (out, in) and number of tokens; keep the fastest of each in the file.
+
+    path: ``default_file`` where None is given; its folder is made, and it is written whole after each matrix. say:
+    told what is measured next. What a formulation makes of the codes counts for each matrix, though the engine shares
+    it between matrices that read the same codes.
+
+    Raises, before anything is measured, EngineError ``tuning-size`` for sizes below 1, ``tuning-file`` for a file that
+    ``tune`` has not written, and OutputError for a folder that cannot be written. EngineError ``tuning-differs``
+    where two formulations do not give the same integers: then nothing of this matrix is kept.
+    """
+    cpu_device()
+    wanted, counts = list(dict.fromkeys(shapes)), list(dict.fromkeys(tokens))
+    if not wanted or not counts or min(min(map(min, wanted)), min(counts)) < 1:
+        got = f"shapes {wanted}, tokens {counts}"
+        raise EngineError("nothing to tune", kind="tuning-size", got=got, expected="sizes of 1 and more")
+    file = default_file() if path is None else path
+    require_folder(file.parent)
+    if file.exists():
+        measured_here(file)
+    found = []
+    for out, in_ in wanted:
+        choices = [_fastest(out, in_, count, say) for count in counts]
+        _keep(file, choices)
+        found += choices
+    return found
+
+
+def _fastest(out: int, in_: int, tokens: int, say: Callable[[str], None]) -> Choice:
+    say(f"tuning {out} x {in_}, {tokens} tokens")
+    rng = np.random.default_rng(158)
+    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(_MATRICES)]
+    weights = Planes(*(jax.numpy.stack(arrays) for arrays in zip(*packed, strict=True)))
+    codes = jax.numpy.asarray(rng.integers(-127, 128, (_MATRICES, tokens, in_), dtype=np.int8))
+    ways = [way for way in FORMULATIONS.values() if way.name != "plain" or out * in_ * tokens <= _PLAIN]
+    runs = dict(_compiled(ways, codes, weights))
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(_ROUNDS):
+        for name, run in runs.items():
+            seconds[name].append(_seconds(name, run))
+        if number == 0:
+            least = min(times[0] for times in seconds.values())
+            runs = {name: run for name, run in runs.items() if seconds[name][0] <= _HOPELESS * least}
+    medians = {name: statistics.median(times) / _MATRICES for name, times in seconds.items()}
+    return Choice(out, in_, tokens, min(runs, key=medians.__getitem__), medians)
+
+
+def _compiled(
+    ways: list[Formulation], codes: jax.Array, weights: Planes
+) -> Iterator[tuple[str, Callable[[], jax.Array]]]:
+    """Each way as a program over all matrices that has run once, with the same result as the first."""
+    first: np.ndarray | None = None
+    for way in ways:
+
+        def step(_: None, each: tuple[jax.Array, Planes], way: Formulation = way) -> tuple[None, jax.Array]:
+            return None, way.accumulate(*each)
+
+        program = jit(lambda codes, weights, step=step: lax.scan(step, None, (codes, weights))[1])
+        sums = np.asarray(program(codes, weights))
+        first = sums if first is None else first
+        if not np.array_equal(sums, first):
+            raise EngineError(
+                "formulations of the ternary product do not agree",
+                kind="tuning-differs",
+                thing=way.name,
+                got=f"{np.count_nonzero(sums != first)} of {sums.size} sums differ from those of {ways[0].name}",
+                expected="equal integers",
+                hint="report it with the versions of jax and jaxlib",
+            )
+        yield way.name, partial(_finished, program, codes, weights)
+
+
+def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Planes) -> jax.Array:
+    return program(codes, weights).block_until_ready()
+
+
+def _seconds(name: str, run: Callable[[], object]) -> float:
+    """Of one call. name: of the formulation, for whoever replaces this clock."""
+    del name
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def _keep(path: Path, choices: list[Choice]) -> None:
+    """Put the choices in the file, in place of older ones for the same."""
+    here, tunings = MadeFor.here(), _read(path) if path.exists() else []
+    new = {(choice.out, choice.in_, choice.tokens) for choice in choices}
+    mine = [choice for tuning in tunings if tuning.made_for == here for choice in tuning.choices]
+    mine = [choice for choice in mine if (choice.out, choice.in_, choice.tokens) not in new]
+    others = [tuning for tuning in tunings if tuning.made_for != here]
+    file = _File(SCHEMA, [*others, _Tuning(here, [*mine, *choices])])
+    with written_whole(path) as scratch:
+        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+
+
+def _read(path: Path) -> list[_Tuning]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File).tunings
+    except OSError as error:
+        raise _wrong(path, "cannot be read", error.strerror, f"a file of schema {SCHEMA}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(path, "is not what the tuner writes", str(error), f"schema {SCHEMA}") from None
+
+
+def _wrong(path: Path, message: str, got: object, expected: str) -> EngineError:
+    hint = "delete it, and tune anew where its choices are wanted: tritgold bench --tune"
+    return EngineError(message, kind="tuning-file", file=path, got=got, expected=expected, hint=hint)

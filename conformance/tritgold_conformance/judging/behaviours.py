@@ -1,0 +1,73 @@
+"""Levels generate, serve, diffuse, encode, chat, stream: does the engine do with the model what the golden one does?"""
+
+from typing import Any
+
+import numpy as np
+
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.comparisons import lacks
+from tritgold_conformance.questions.behaviours import TOKENIZER, behaviours, fair
+from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence
+from tritgold_conformance.questions.text_and_bytes import Answer, same
+from tritgold_conformance.results.report import Level
+
+
+def judge_behaviours(golden: GoldenRun, evidence: Evidence) -> tuple[dict[str, Level], list[Comparison]]:
+    """The levels, and a Comparison for each answer that is wrong, named as its question."""
+    levels, wrong = dict[str, Level](), list[Comparison]()
+    for method in BEHAVIOURS:
+        levels[method], failing = _level(golden, evidence, method)
+        wrong += failing
+    return levels, wrong
+
+
+def _level(golden: GoldenRun, evidence: Evidence, method: str) -> tuple[Level, list[Comparison]]:
+    if not evidence.has(method):
+        return lacks(f"the engine has no {method}()"), []
+    if method in TOKENIZER and golden.checkpoint.tokenizer_json() is not None:
+        return lacks("right ids are known for the tokenizer of docs/diagnosis.md, and the model has its own"), []
+    asked = behaviours(golden, (method,))
+    if not asked:
+        return lacks("the model has no place for the questions"), []
+    judged = fair(golden, evidence.answers, method)
+    if not judged:
+        given = any(q.label in evidence.answers for q in asked)
+        return lacks("float noise changes every answer" if given else f"the engine gave no answer of {method}()"), []
+    wrong = [
+        Comparison(q.label, "fails", compared=1, what=difference(ours, theirs))
+        for q, ours, theirs in judged
+        if not same(ours, theirs)
+    ]
+    note = f"first: {wrong[0].name}: {wrong[0].what}" if wrong else f"{len(judged)} equal"
+    level = Level(
+        status="failed" if wrong else "passed",
+        compared=len(judged),
+        failed=len(wrong),
+        not_assessed=len(asked) - len(judged),
+        note=note,
+    )
+    return level, wrong
+
+
+def difference(ours: Answer, theirs: Answer) -> str:
+    """The first element that differs, or the whole answers where one is a text."""
+    position = first_difference(ours, theirs)
+    return f"{_shown(theirs, position)}, expected {_shown(ours, position)}"
+
+
+def first_difference(ours: Answer, theirs: Answer) -> int | None:
+    """Index of the first element that differs; None where one is not a sequence."""
+    if isinstance(ours, str | None) or isinstance(theirs, str | None):
+        return None
+    a, b = np.asarray(ours).reshape(-1), np.asarray(theirs).reshape(-1)
+    shared = min(a.size, b.size)
+    differing = np.flatnonzero(a[:shared] != b[:shared])
+    return int(differing[0]) if differing.size else shared
+
+
+def _shown(answer: Any, position: int | None) -> str:
+    if position is None:
+        return str(answer) if isinstance(answer, str) else "an answer"
+    flat = np.asarray(answer).reshape(-1)
+    return repr(flat[position].item()) if position < flat.size else "the end"

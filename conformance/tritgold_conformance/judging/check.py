@@ -1,0 +1,32 @@
+"""check: ask an engine once, judge what it answered, and time it where it conforms."""
+
+from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.ask import OnProgress, ask, ask_operations, with_speed
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.judge import judge
+from tritgold_conformance.judging.teacher_forced import judge_operations, named
+from tritgold_conformance.questions.evidence import Evidence
+from tritgold_conformance.results.report import Report, with_speeds
+
+
+def check(
+    golden: GoldenRun,
+    engine: EngineUnderTest,
+    model: str,
+    timed: bool = True,
+    options: tuple[str, ...] = (),
+    on_progress: OnProgress = lambda _: None,
+) -> tuple[Report, Evidence]:
+    """The report of an engine and the evidence that it was made of. timed: measure tokens/s where it conforms."""
+    evidence = ask(engine, golden, on_progress)
+    report = judge(golden, evidence, model, options, on_progress)
+    if timed and report.verdict == "conforms":
+        evidence = with_speed(evidence, engine, golden, on_progress)
+        report = with_speeds(report, evidence.speed, evidence.reference_speed)
+    return report, evidence
+
+
+def check_operation(golden: GoldenRun, engine: EngineUnderTest, only: str) -> list[Comparison | str]:
+    """One operation on golden inputs: what ``reproduce`` asks for."""
+    return list(judge_operations(golden, ask_operations(engine, named(golden, only)), only))

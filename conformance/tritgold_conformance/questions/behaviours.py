@@ -1,0 +1,50 @@
+"""What an engine does with a model: generates, serves, diffuses; and text to ids and back. Answers are equal or wrong.
+
+Held to an answer is only an engine whose answer float noise would not change (``fair``).
+"""
+
+from collections.abc import Container, Mapping
+from functools import lru_cache
+from typing import Any
+
+from tritgold.errors import TritgoldError
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.evidence import BEHAVIOURS
+from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, questions, stable
+
+TOKENIZER = ("encode", "chat", "stream")
+
+
+def behaviours(golden: GoldenRun, methods: Container[str]) -> list[Question]:
+    """The questions about a golden run that methods of an engine answer. None at all costs nothing."""
+    if not any(method in methods for method in BEHAVIOURS):
+        return []
+    return [q for q in _all(golden) if q.method in methods]
+
+
+def fair(golden: GoldenRun, answers: Mapping[str, Answer], method: str) -> list[tuple[Question, Answer, Answer]]:
+    """(question, the right answer, the engine's), where float noise leaves the right answer as it is."""
+    subject, found = right(golden), list[tuple[Question, Answer, Any]]()
+    for question in behaviours(golden, (method,)):
+        if question.label in answers:
+            expected = answer_of(subject, question)
+            if stable(subject, question, expected):
+                found.append((question, expected, answers[question.label]))
+    return found
+
+
+def right(golden: GoldenRun) -> Subject:
+    """The golden model in the arithmetic of the run."""
+    return Subject(golden.checkpoint, golden.arithmetic)
+
+
+@lru_cache(maxsize=1)  # asking, judging and diagnosing one engine follow each other
+def _all(golden: GoldenRun) -> list[Question]:
+    subject = right(golden)
+    prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
+    try:
+        asked = questions(subject, prompt) if prompt else []
+    except TritgoldError:  # the model has no room for so many tokens
+        return []
+    return [q for q in asked if q.method in BEHAVIOURS]

@@ -1,0 +1,133 @@
+"""ggml's block types that embedding, head and kept layers have, dequantised by the published formulas.
+
+Each function takes uint8 [blocks, bytes of a block] and gives float32 [blocks, weights of a block], computed in
+float32 in the order of ggml-quants.c's dequantize_row functions. A scale that is infinite or NaN gives such values.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tritgold.formats.ggml_types import block_weights, tensor_bytes
+
+Dequantise = Callable[[np.ndarray], np.ndarray]
+_IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _half(block: np.ndarray, at: int) -> np.ndarray:
+    """The float16 at byte ``at`` of each block, float32 [blocks, 1]."""
+    return np.ascontiguousarray(block[:, at : at + 2]).view("<f2").astype(np.float32)
+
+
+def _nibbles(raw: np.ndarray) -> np.ndarray:
+    """Low nibbles of all bytes, then their high ones: [blocks, 2 x bytes]."""
+    return np.concatenate((raw & 15, raw >> 4), axis=1)
+
+
+def _fifth_bits(raw: np.ndarray) -> np.ndarray:
+    """Bit j of 32 little-endian ones, as 0 or 16 for weight j."""
+    return np.unpackbits(raw, axis=1, bitorder="little") << 4
+
+
+def _fields(raw: np.ndarray, chunk: int, bits: int) -> np.ndarray:
+    """Of each chunk of bytes the lowest field of every byte, then the next, ...: [blocks, bytes x 8 / bits]."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    fields = raw.reshape(len(raw), -1, 1, chunk) >> shifts & np.uint8((1 << bits) - 1)
+    return fields.reshape(len(raw), -1)
+
+
+def _groups(values: np.ndarray, count: int) -> np.ndarray:
+    return values.astype(np.float32).reshape(len(values), count, -1)
+
+
+def _q8_0(block: np.ndarray) -> np.ndarray:
+    return _half(block, 0) * block[:, 2:].view(np.int8).astype(np.float32)
+
+
+def _q4_0(block: np.ndarray) -> np.ndarray:
+    return _half(block, 0) * (_nibbles(block[:, 2:]).astype(np.float32) - 8)
+
+
+def _q4_1(block: np.ndarray) -> np.ndarray:
+    return _half(block, 0) * _nibbles(block[:, 4:]).astype(np.float32) + _half(block, 2)
+
+
+def _q5_0(block: np.ndarray) -> np.ndarray:
+    codes = _nibbles(block[:, 6:]) | _fifth_bits(block[:, 2:6])
+    return _half(block, 0) * (codes.astype(np.float32) - 16)
+
+
+def _q5_1(block: np.ndarray) -> np.ndarray:
+    codes = _nibbles(block[:, 8:]) | _fifth_bits(block[:, 4:8])
+    return _half(block, 0) * codes.astype(np.float32) + _half(block, 2)
+
+
+def _iq4_nl(block: np.ndarray) -> np.ndarray:
+    return _half(block, 0) * _IQ4_NL[_nibbles(block[:, 2:])]
+
+
+def _q2_k(block: np.ndarray) -> np.ndarray:
+    scales, codes = block[:, :16], _groups(_fields(block[:, 16:80], 32, 2), 16)
+    factor = _half(block, 80) * (scales & 15).astype(np.float32)
+    offset = _half(block, 82) * (scales >> 4).astype(np.float32)
+    return (factor[..., None] * codes - offset[..., None]).reshape(len(block), -1)
+
+
+def _q3_k(block: np.ndarray) -> np.ndarray:
+    low, high = _nibbles(block[:, 96:104]), _fields(block[:, 104:108], 4, 2)
+    scales = (low | high << 4).astype(np.float32) - 32
+    third = _fields(block[:, :32], 32, 1)  # a bit that is not set takes 4 away
+    codes = _fields(block[:, 32:96], 32, 2).astype(np.float32) - 4 * (third == 0)
+    factor = _half(block, 108) * scales
+    return (factor[..., None] * _groups(codes, 16)).reshape(len(block), -1)
+
+
+def _scales_of_six_bits(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eight scales and eight offsets of 6 bits out of 12 bytes, as Q4_K and Q5_K pack them."""
+    first, second, third = raw[:, :4], raw[:, 4:8], raw[:, 8:12]
+    scales = np.concatenate((first & 63, third & 15 | first >> 6 << 4), axis=1)
+    offsets = np.concatenate((second & 63, third >> 4 | second >> 6 << 4), axis=1)
+    return scales.astype(np.float32), offsets.astype(np.float32)
+
+
+def _scaled_and_shifted(block: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    scales, offsets = _scales_of_six_bits(block[:, 4:16])
+    factor, offset = _half(block, 0) * scales, _half(block, 2) * offsets
+    return (factor[..., None] * _groups(codes, 8) - offset[..., None]).reshape(len(block), -1)
+
+
+def _q4_k(block: np.ndarray) -> np.ndarray:
+    return _scaled_and_shifted(block, _fields(block[:, 16:], 32, 4))
+
+
+def _q5_k(block: np.ndarray) -> np.ndarray:
+    return _scaled_and_shifted(block, _fields(block[:, 48:], 32, 4) | _fields(block[:, 16:48], 32, 1) << 4)
+
+
+def _q6_k(block: np.ndarray) -> np.ndarray:
+    codes = _fields(block[:, :128], 64, 4) | _fields(block[:, 128:192], 32, 2) << 4
+    factor = _half(block, 208) * block[:, 192:208].view(np.int8).astype(np.float32)
+    return (factor[..., None] * (_groups(codes, 16) - 32)).reshape(len(block), -1)
+
+
+DENSE_BLOCKS: dict[str, Dequantise] = {
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+}
+
+
+def dequantised(name: str, data: np.ndarray) -> np.ndarray:
+    """Whole blocks of type ``name``, uint8 of any shape, as float32 [weights] in order."""
+    size = tensor_bytes(name, (1, block_weights(name)))
+    assert size is not None
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN scales give what they give
+        return DENSE_BLOCKS[name](np.ascontiguousarray(data).reshape(-1, size)).reshape(-1)

@@ -1,0 +1,75 @@
+"""Which ids end a text: one rule for every container, that of transformers' ``generate``.
+
+``generation_config.json`` decides where it gives ``eos_token_id``; otherwise ``config.json`` does. The ``eos_token`` of
+``tokenizer_config.json`` stops nothing in ``generate``, and stops nothing here. Containers of one file hold the ids
+that this rule gave when they were written.
+"""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tritgold.errors import ConfigError, TritgoldWarning
+from tritgold.formats.untrusted_text import parse_json, printable, read_text
+
+GENERATION, EOS = "generation_config.json", "eos_token_id"
+_MOST_BYTES = 1 << 20
+
+
+def read_generation_eos(folder: Path) -> list[int] | None:
+    """The stop ids of the folder's generation_config.json; None where it is absent or gives none.
+
+    Raises ConfigError ``config-unreadable`` or ``config-type``.
+    """
+    file = folder / GENERATION
+    if not file.is_file():
+        return None
+    try:
+        text = read_text(file, _MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=file) from error
+    return generation_eos(text, file)
+
+
+def generation_eos(text: str | None, file: Path) -> list[int] | None:
+    """The same of the text of a generation_config.json. file: for messages."""
+    if text is None:
+        return None
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=file) from error
+    if not isinstance(values, dict):
+        got = type(values).__name__
+        raise ConfigError("is not a JSON object", kind="config-unreadable", file=file, got=got)
+    found: Any = values.get(EOS)
+    if found is None:
+        return None
+    tokens = found if isinstance(found, list) else [found]
+    if not all(type(token) is int for token in tokens):
+        thing, expected = f"key {EOS!r}", "int or list of int"
+        got = printable(repr(found)[:200])
+        raise ConfigError("has the wrong type", kind="config-type", file=file, thing=thing, got=got, expected=expected)
+    return tokens
+
+
+def generation_with(text: str, tokens: tuple[int, ...]) -> str:
+    """A generation_config.json that gives these stop ids and is otherwise the same."""
+    values = parse_json(text)
+    stop: Any = tokens[0] if len(tokens) == 1 else list(tokens)
+    return json.dumps({**values, EOS: stop}, indent=2) + "\n"
+
+
+def inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, ...]:
+    """The tokens that the vocabulary has, in order; the others are left out with one TritgoldWarning.
+
+    transformers saves BitNet's 128000 and 128001 whatever the vocabulary.
+    """
+    outside = [token for token in tokens if not 0 <= token < vocab]
+    if outside:
+        others = f" (and {len(outside) - 1} more)" if len(outside) > 1 else ""
+        shown = outside[0] if outside[0].bit_length() <= 64 else f"of {outside[0].bit_length()} bits"
+        what = f"{path}: {key} {shown} lies outside the vocabulary of {vocab}{others}: left out"
+        warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
+    return tuple(token for token in tokens if 0 <= token < vocab)
