@@ -8,22 +8,23 @@ from typing import Any
 
 import click
 
-from tritgold_conformance.commands import printing
+from tritgold_conformance.commands.leaving import leaving
 
-# Each is the command of that name in the module of that name in commands/, imported when it is wanted.
+# Each is the command of that name in the module of that name in commands/, imported when it is wanted. A test holds
+# the lines to the docstrings.
 COMMANDS = {
     "run": "Generate text, greedily unless --temperature is given.",
     "trace": "Save every activation of one forward pass.",
     "compare": "Name the first divergence between two traces.",
     "check": "Judge an engine against the golden model.",
-    "ask": "Write what an engine answers to a folder, to be judged anywhere.",
-    "judge": "Judge the answers in a folder of tritgold ask.",
+    "ask": "Ask an engine everything that check asks, once, and write the answers to a new folder.",
+    "judge": "Judge the answers in FOLDER, which tritgold ask wrote: the report is that of tritgold check.",
     "diagnose": "Name the fault of an engine.",
-    "report": "Make other reports of the JSON report of a check.",
+    "report": "Make other reports of REPORT.json, which `tritgold check --json` or `--report FILE.json` made.",
     "faults": "List the known faults of engines.",
     "vectors": "Write conformance cases as data, and judge answers to them.",
     "inspect": "Show what a checkpoint holds, and which layout its bytes have.",
-    "convert": "Convert SOURCE to DESTINATION, losing nothing.",
+    "convert": "Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.",
     "bench": "Time an engine that passes the judge.",
     "env": "Print versions, machine and settings.",
 }
@@ -53,7 +54,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was named."""
-        with printing.leaving():
+        with leaving():
             return super().invoke(ctx)
 
     def resolve_command(

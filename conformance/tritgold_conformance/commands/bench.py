@@ -1,8 +1,9 @@
-"""tritgold bench: how fast an engine that has passed the judge is, and beside which others."""
+"""tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
 
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,26 +12,18 @@ from typing import Any
 
 import click
 
+from tritgold.formats.whole_file import written_whole
+from tritgold_conformance.bench import table
+from tritgold_conformance.bench.models import model_of
+from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, PEERS, ROWS, Plan
+from tritgold_conformance.bench.results import Found, Report, json_schema, to_json
+from tritgold_conformance.bench.run import check, run
 from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
+from tritgold_conformance.bench.synthetic import model_bytes
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.env import environment
 
-# As in bench.plan, which is not imported for --help; a test keeps them equal.
-ROWS = (
-    "gemv",
-    "gemm",
-    "decode",
-    "greedy",
-    "prefill",
-    "first-token",
-    "block-diffusion",
-    "kv",
-    "batch",
-    "threads",
-    "start",
-)
-PEERS = ("llama.cpp", "transformers")
-KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
-OF_A_MODEL, OF_A_MATRIX = ("decode", "greedy", "prefill", "first-token"), ("gemv", "gemm")
+DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
 
 class Words(click.ParamType[tuple[str, ...]]):
@@ -48,7 +41,7 @@ class Words(click.ParamType[tuple[str, ...]]):
         words = tuple(dict.fromkeys(word.strip() for word in str(value).split(",") if word.strip()))
         unknown = [word for word in words if word not in self._known]
         if unknown or not words:
-            self.fail(f"{', '.join(unknown) or 'nothing'} is none of {', '.join(self._known)}", param, ctx)
+            self.fail(f"{', '.join(unknown) or 'nothing'} is not one of {', '.join(self._known)}", param, ctx)
         return words
 
 
@@ -66,7 +59,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
         except ValueError:
             counts = ()
         if not counts or min(counts) < 1:
-            self.fail(f"{value!r} is no list of positive integers like 1,2", param, ctx)
+            self.fail(f"{value!r} is not a list of positive integers like 1,2", param, ctx)
         return counts
 
 
@@ -122,19 +115,17 @@ def bench(
     measured. 5: nothing was measured.
     """
     if schema:
-        from tritgold_conformance.bench.results import json_schema
-
         printing.print_json(json_schema())
         return
     if shape is not None and model is not None:
         raise click.UsageError("give --shape or --model, not both")
     named = SHAPES.get(shape or "")
     alone = isinstance(named, MatrixShape)
-    rows = rows or (OF_A_MATRIX if alone else OF_A_MODEL)
-    beyond = [row for row in rows if row not in OF_A_MATRIX] + ["--profile"] * profile + ["--peer"] * bool(peers)
+    rows = rows or (MATRIX_ROWS if alone else DEFAULT_ROWS)
+    beyond = [row for row in rows if row not in MATRIX_ROWS] + ["--profile"] * profile + ["--peer"] * bool(peers)
     if alone and beyond:
         what = ", ".join(beyond)
-        raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(OF_A_MATRIX)}")
+        raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(MATRIX_ROWS)}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
     if json_file is not None:
@@ -151,11 +142,9 @@ def bench(
             profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, tune=tune,
             **({"sequences": sequences} if sequences else {}),
         )  # fmt: skip
-    from tritgold_conformance.bench.table import render
-
     try:
-        render(report, printing.console())
-    finally:  # behind the table, for a disk may be full by now; and whatever becomes of the table, a closed pipe say
+        table.render(report, printing.console())
+    finally:  # after the table, for a disk may be full by now; and whatever becomes of the table, a closed pipe say
         if json_file is not None:
             with printing.errors(False):
                 _write(json_file, report)
@@ -165,25 +154,23 @@ def bench(
 def _require_place(file: Path) -> None:
     """Before anything is measured. Raises click.UsageError for a name that no report can have."""
     if not file.parent.is_dir():
-        raise click.UsageError(f"--json: {file.parent} is no folder; make it first")
+        raise click.UsageError(f"--json: {file.parent} is not a folder; make it first")
     if file.exists() and not file.is_file():
         raise click.UsageError(f"--json: {file} is no regular file; give the name of one")
 
 
 def _measured(
-    json_file: Path | None, shape: str | None, file: Path | None, layers: int | None, say: Any, **asked: Any
-) -> Any:
+    json_file: Path | None,
+    shape: str | None,
+    file: Path | None,
+    layers: int | None,
+    say: Callable[[str], None],
+    **asked: Any,
+) -> Report:
     """The report. Where a file is named, what was measured before it was stopped is kept there.
 
     Whatever is wrong with the request is said before a model is written.
     """
-    from tritgold_conformance.bench.models import model_of
-    from tritgold_conformance.bench.plan import Plan
-    from tritgold_conformance.bench.results import Found, Report
-    from tritgold_conformance.bench.run import check, run
-    from tritgold_conformance.bench.synthetic import model_bytes
-    from tritgold_conformance.commands.env import environment
-
     plan = Plan(**asked)
     named = SHAPES.get(shape or "")
     if isinstance(named, MatrixShape):
@@ -226,9 +213,6 @@ def _measured(
     return report(complete=True)
 
 
-def _write(path: Path, report: Any) -> None:
-    from tritgold.formats.whole_file import written_whole
-    from tritgold_conformance.bench.results import to_json
-
+def _write(path: Path, report: Report) -> None:
     with written_whole(path) as scratch:
         scratch.write_bytes(to_json(report) + b"\n")

@@ -1,16 +1,21 @@
 """tritgold compare: two traces, the first divergence between them."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from tritgold.errors import TraceError
+from tritgold.modes import comparable
+from tritgold.trace import Trace
 from tritgold_conformance.commands import model_input, printing
-
-if TYPE_CHECKING:
-    from tritgold.trace import Trace
-    from tritgold_conformance.comparing.free_running import FreeRunning
+from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
+from tritgold_conformance.comparing.logits import explain_trace
+from tritgold_conformance.comparing.tie_sensitivity import trace_spread
+from tritgold_conformance.comparing.ties import follow_ties
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.rendering.terminal import render_comparison
 
 VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 
@@ -37,10 +42,6 @@ def compare(
     Exit code 0: they agree up to float32 noise and rounding ties. 1: they diverge; the first array that does is
     named. 3: they are not of one input, model and mode. 5: no position was judged to the end.
     """
-    from dataclasses import asdict
-
-    from tritgold.trace import Trace
-
     with printing.errors(as_json):
         first, second = Trace.load(golden), Trace.load(candidate)
         _require_same_run(first, second, candidate)
@@ -61,30 +62,14 @@ def compare(
             }
         )
     else:
-        from tritgold_conformance.rendering.terminal import render_comparison
-
         render_comparison(outcome, VERDICTS[code], printing.console())
     sys.exit(code)
 
 
-def _walk(
-    first: "Trace",
-    second: "Trace",
-    model: str | None,
-    reading: model_input.Reading,
-    file: Path,
-) -> "FreeRunning":
-    from tritgold_conformance.comparing.free_running import compare_traces
-
+def _walk(first: Trace, second: Trace, model: str | None, reading: model_input.Reading, file: Path) -> FreeRunning:
     tokens = len(first.tokens)
     if model is None:
         return compare_traces(first.arrays, second.arrays, tokens)
-    from tritgold.errors import TraceError
-    from tritgold_conformance.comparing.logits import explain_trace
-    from tritgold_conformance.comparing.tie_sensitivity import trace_spread
-    from tritgold_conformance.comparing.ties import follow_ties
-    from tritgold_conformance.golden.run import GoldenRun
-
     with model_input.model_path(model) as path:
         golden = GoldenRun.of(reading.open(path), first.tokens)
         if golden.trace.digest() != first.digest():
@@ -100,11 +85,8 @@ def _walk(
     return outcome
 
 
-def _require_same_run(first: "Trace", second: "Trace", file: Path) -> None:
-    """Traces of different inputs, models or modes differ rightly; comparing them would accuse nobody's bug."""
-    from tritgold.errors import TraceError
-    from tritgold.modes import comparable
-
+def _require_same_run(first: Trace, second: Trace, file: Path) -> None:
+    """Traces of different inputs, models or modes differ rightly: no bug is shown by comparing them."""
     for what, a, b, same in (
         ("input", first.tokens, second.tokens, first.tokens == second.tokens),
         ("model", first.model_hash, second.model_hash, first.model_hash == second.model_hash),

@@ -1,29 +1,29 @@
 """tritgold convert: a checkpoint in another format, proved equal before it is there."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich import progress
 
+from tritgold.convert import TARGETS, Conversion, Options, Progress
+from tritgold.convert import convert as run
+from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold_conformance.commands import model_input, printing
-
-if TYPE_CHECKING:
-    from tritgold.convert import Conversion, Progress
-
-# As tritgold.convert.TARGETS, which is not imported for --help; a test keeps them equal.
-TO = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "gguf-f32")
-ARCH = ("bitnet", "bitnet-25", "bitnet-b1.58", "llama")
 
 
 @click.command()
 @click.argument("source")
 @click.argument("destination", type=click.Path(path_type=Path))
-@click.option("--to", required=True, type=click.Choice(TO), help="The format to write.")
+@click.option("--to", required=True, type=click.Choice(list(TARGETS)), help="The format to write.")
 @click.option("--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; never by itself.")
-@click.option("--arch", type=click.Choice(ARCH), help="Architecture of a GGUF file; else the one that fits.")
+@click.option(
+    "--arch", type=click.Choice(list(ARCHITECTURES)), help="Architecture of a GGUF file; else the one that fits."
+)
 @click.option("--embedding", type=click.Choice(["f32", "f16", "bf16"]), help="Type of embedding and head; else kept.")
 @click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
 @click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
@@ -57,16 +57,13 @@ def convert(
 
     Exit code 0: converted, and proved to hold what was asked. 3: refused; nothing was written.
     """
-    from tritgold.convert import Options
-    from tritgold.convert import convert as run
-
     tiled = to in ("tl1", "tl2")
     if from_tile and not tiled:
         raise click.UsageError("--from-tile goes with --to tl1 and --to tl2; here --tile is the source's")
     if to_i2s and "i2_s" not in (to, fallback):
         raise click.UsageError("--to-i2s goes with --to i2_s and --fallback i2_s")
     if shard_size is not None and not 0 < shard_size < 1e9:
-        raise click.UsageError(f"--shard-size: {shard_size} is no number of gigabytes")
+        raise click.UsageError(f"--shard-size: {shard_size} is not a number of gigabytes above 0 and below 1e9")
     tiles = model_input.Reading(tile=reading.tile, tile_ini=reading.tile_ini) if tiled else model_input.Reading()
     source_as = replace(reading, tile=from_tile, tile_ini=None) if tiled else reading
     with printing.errors(as_json), model_input.model_path(source) as path:
@@ -83,8 +80,8 @@ def convert(
         if shard_size is not None:
             options = replace(options, shard_bytes=int(shard_size * 1e9))
         checkpoint = source_as.open(path, quantize=quantize is not None)
-        with _bar() as progress:
-            done = run(checkpoint, destination, to, options, progress)
+        with _bar() as show:
+            done = run(checkpoint, destination, to, options, show)
     facts = _facts(done, model_input.model_name(source), destination)
     if as_json:
         printing.print_json(facts)
@@ -93,17 +90,14 @@ def convert(
 
 
 @contextmanager
-def _bar() -> "Iterator[Progress | None]":
+def _bar() -> Iterator[Progress | None]:
     """A progress bar on stderr, where that is a terminal."""
-    import sys
-
     if not printing.is_terminal(sys.stderr):
         yield None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:<32.32}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=printing.console(stderr=True), transient=True) as bar:
+    text = progress.TextColumn("{task.description:<32.32}")
+    columns = (text, progress.BarColumn(), progress.DownloadColumn(), progress.TimeRemainingColumn())
+    with progress.Progress(*columns, console=printing.console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
         def show(what: str, done: int, total: int) -> None:
@@ -115,7 +109,7 @@ def _bar() -> "Iterator[Progress | None]":
         yield show
 
 
-def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]:
+def _facts(done: Conversion, source: str, destination: Path) -> dict[str, Any]:
     return {
         "schema": "tritgold.conversion/1",
         "source": source,
@@ -135,8 +129,6 @@ def _facts(done: "Conversion", source: str, destination: Path) -> dict[str, Any]
 
 
 def _print(facts: dict[str, Any]) -> None:
-    from tritgold.formats.untrusted_text import printable
-
     architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
     proof = "written as asked, not lossless: from" if facts["lost"] else "proved equal to"
     what = f"{facts['to']}{architecture}, opened again and {proof} {facts['source']}"
@@ -147,4 +139,4 @@ def _print(facts: dict[str, Any]) -> None:
     for text in facts["lost"]:
         click.echo(f"  {text}")
     for name, dtype in facts["other_type"].items():
-        click.echo(f"  kept as {dtype}: {printable(name)}")
+        printing.echo(f"  kept as {dtype}: {name}")

@@ -6,8 +6,10 @@ import platform
 from typing import Any
 
 import click
+import numpy as np
 
 from tritgold.machine import processor
+from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 from tritgold_conformance.commands import printing
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
@@ -34,15 +36,12 @@ def env(as_json: bool) -> None:
     for section, values in facts.items():
         click.echo(f"{section}:")
         for name, value in values.items():
-            lines = value if isinstance(value, list) else [value]
-            for line in lines:
+            for line in value if isinstance(value, list) else [value]:
                 click.echo(f"  {name:24} {line}")
 
 
 def environment() -> dict[str, dict[str, Any]]:
     """Facts by section; a package that is not installed is null."""
-    from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
-
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "machine": {
@@ -65,8 +64,6 @@ def _version(package: str) -> str | None:
 
 
 def _numpy() -> dict[str, Any]:
-    import numpy as np
-
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     found = config["SIMD Extensions"].get("found", [])

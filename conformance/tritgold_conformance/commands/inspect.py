@@ -1,10 +1,14 @@
 """tritgold inspect: what is in a checkpoint, before anything is computed with it."""
 
+import sys
 from pathlib import Path
 
 import click
 
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.inspecting import inspection
+from tritgold_conformance.inspecting.layouts import Asked
+from tritgold_conformance.rendering.inspection import render_inspection
 
 
 @click.command()
@@ -24,24 +28,17 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_i
     tritgold can run, or not the model of its twin; the reason is shown. 3: the container itself is unreadable, cut off
     or never written in places. 4: two or more layouts fit and nothing says which; what would decide is shown.
     """
-    import sys
-
-    from tritgold_conformance.inspecting.inspection import inspect_model
-    from tritgold_conformance.inspecting.layouts import Asked
-
     with printing.errors(as_json), model_input.model_path(model) as path:
         asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
         if twin is None:
-            facts = inspect_model(path, asked, None, tensors)
+            facts = inspection.inspect_model(path, asked, None, tensors)
         else:
             with model_input.model_path(twin) as other:
-                facts = inspect_model(path, asked, Path(other), tensors)
+                facts = inspection.inspect_model(path, asked, Path(other), tensors)
                 facts["twin"]["path"] = twin
         facts["model"] = model_input.model_name(model)
     if as_json:
         printing.print_json(facts)
     else:
-        from tritgold_conformance.rendering.inspection import render_inspection
-
         render_inspection(facts, printing.console())
     sys.exit(facts["exit_code"])

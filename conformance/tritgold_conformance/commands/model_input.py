@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.formats.layouts import Layouts
-    from tritgold.tokenizer import Tokenizer
+from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.errors import ContextError, FormatError
+from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
+from tritgold.formats.packings.kernel_ini import tile_options
+from tritgold.golden import DEFAULT, MODELS, embedded_model
+from tritgold.tokenizer import Tokenizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,11 +34,8 @@ class Reading:
     q2_0_block: str = "64"
     code3: str = "refuse"
 
-    def layouts(self) -> "Layouts":
-        """Raises PackingError for a tile that is none, FormatError for an ini that cannot be read."""
-        from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
-        from tritgold.formats.packings.kernel_ini import tile_options
-
+    def layouts(self) -> Layouts:
+        """Raises PackingError for a tile that cannot be parsed, FormatError for an ini that cannot be read."""
         everywhere, by_shape = None, dict(tile_options(self.tile_ini) if self.tile_ini else {})
         for text in self.tile:
             shape, named, tile = text.rpartition("=")
@@ -49,29 +48,16 @@ class Reading:
     def words(self) -> tuple[str, ...]:
         """The options as they were given, for a command to paste."""
         words: list[str] = []
-        for name, option in _OPTION_OF.items():
-            value = getattr(self, name)
-            if value != getattr(Reading, name):
+        for field in fields(self):
+            value, option = getattr(self, field.name), f"--{field.name.replace('ignore_keys', 'ignore_key')}"
+            if value != field.default:
                 for one in value if isinstance(value, tuple) else (value,):
-                    words += (option, str(one))
+                    words += (option.replace("_", "-"), str(one))
         return tuple(words)
 
-    def open(self, path: Path, quantize: bool = False) -> "Checkpoint":
+    def open(self, path: Path, quantize: bool = False) -> Checkpoint:
         """The checkpoint, read as the user says."""
-        from tritgold.checkpoint import open_checkpoint
-
         return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
-
-
-_OPTION_OF = {
-    "linear_class": "--linear-class",
-    "ignore_keys": "--ignore-key",
-    "i2s": "--i2s",
-    "tile": "--tile",
-    "tile_ini": "--tile-ini",
-    "q2_0_block": "--q2-0-block",
-    "code3": "--code3",
-}
 
 
 def model_options(function: F) -> F:
@@ -89,7 +75,7 @@ def model_options(function: F) -> F:
 
 
 _READING_OPTIONS = (
-    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are no trit."),
+    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are not a trit."),
     click.option("--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."),
     click.option(
         "--tile-ini",
@@ -103,7 +89,11 @@ _READING_OPTIONS = (
         "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
     ),
     click.option(
-        "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json or GGUF."
+        "--ignore-key",
+        "ignore_keys",
+        multiple=True,
+        metavar="KEY",
+        help="Pass over an unknown key of config.json or GGUF.",
     ),
     click.option(
         "--linear-class",
@@ -143,7 +133,7 @@ class Ids(click.ParamType[list[int]]):
         try:
             return [int(part) for part in str(value).split(",") if part.strip()]
         except ValueError:
-            self.fail(f"{value!r} is no list of integers like 1,2,3", param, ctx)
+            self.fail(f"{value!r} is not a list of integers like 1,2,3", param, ctx)
 
 
 @contextmanager
@@ -152,8 +142,6 @@ def model_path(model: str | None) -> Iterator[Path]:
 
     The name of an embedded model is always that model; a folder of the same name is written ``./kjv-ar``.
     """
-    from tritgold.golden import MODELS, embedded_model
-
     name = model_name(model)
     if name not in MODELS:
         yield Path(name)
@@ -164,19 +152,15 @@ def model_path(model: str | None) -> Iterator[Path]:
 
 def model_name(model: str | None) -> str:
     """What a report calls the model: as it was asked for, or the name of the embedded one."""
-    from tritgold.golden import DEFAULT
-
     return DEFAULT if model is None else model
 
 
-def open_tokenizer(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
+def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
     """The tokenizer of a model, None where it has none.
 
     It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
     same folder.
     """
-    from tritgold.tokenizer import Tokenizer
-
     if given is not None and not given.is_file():
         raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
     if given is not None:
@@ -187,7 +171,7 @@ def open_tokenizer(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer |
     return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
 
 
-def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
+def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
     """The input of a command: exactly one of prompt and ids.
 
     Raises ContextError for a prompt that begins with two BOS: the text has one and the tokenizer adds another.
@@ -196,8 +180,6 @@ def token_ids(checkpoint: "Checkpoint", prompt: str | None, ids: list[int] | Non
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
-    from tritgold.errors import ContextError, FormatError
-
     opened = open_tokenizer(checkpoint, tokenizer)
     if opened is None:
         hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"

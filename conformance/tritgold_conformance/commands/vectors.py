@@ -1,16 +1,20 @@
-"""tritgold vectors: conformance cases as data; a folder checked; somebody's answers judged."""
+"""tritgold vectors: conformance cases as data; a folder checked; an engine's answers judged."""
 
 import shlex
 import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tritgold.errors import FormatError
+from tritgold_conformance.case_vectors import manifest
+from tritgold_conformance.case_vectors.case import Manifest, json_schema
+from tritgold_conformance.case_vectors.judge import Judgement, Verdict
+from tritgold_conformance.case_vectors.judge import judge as judge_answers
+from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.commands import printing
-
-if TYPE_CHECKING:
-    from tritgold_conformance.case_vectors.judge import Judgement, Verdict
 
 SHOWN = 20  # failures on a terminal; --json has all
 SUSPECTS = 5  # the same
@@ -24,15 +28,14 @@ SUSPECTS = 5  # the same
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
 @printing.json_option
 def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
-    """Write conformance cases as data: inputs, expected outputs, tolerances, and which bug each is there for.
+    """Write conformance cases as data, and judge answers to them.
 
-    safetensors and JSON, for engines in any language; docs/vectors.md describes the folder. With --judge ANSWERS, what
+    A case has inputs, expected outputs, tolerances, and the bugs that it is there for: safetensors and JSON, for
+    engines in any language; docs/vectors.md describes the folder. With --judge ANSWERS, what
     an engine wrote is compared with what is expected: exit code 0 if all that was answered passes, 1 if not, 5 if
     nothing was answered. With --check, DIR is compared with its hashes and with what this version writes.
     """
     if schema:
-        from tritgold_conformance.case_vectors.case import json_schema
-
         printing.print_json(json_schema())
         return
     if folder is None:
@@ -43,12 +46,10 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
         if answers is not None:
             sys.exit(_judge(folder, answers, only, as_json))
         if check:
-            say("hashes, then all cases anew")
+            say("hashes, then all cases again")
             found = _check(folder)
             what = "whole, and what this version writes"
         else:
-            from tritgold_conformance.case_vectors.write import write
-
             say("cases")
             found = write(folder)
             what = "written"
@@ -65,14 +66,8 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
         )
 
 
-def _check(folder: Path) -> Any:
-    import tempfile
-
-    from tritgold.errors import FormatError
-    from tritgold_conformance.case_vectors.manifest import check
-    from tritgold_conformance.case_vectors.write import write
-
-    found = check(folder)
+def _check(folder: Path) -> Manifest:
+    found = manifest.check(folder)
     with tempfile.TemporaryDirectory(prefix="tritgold-") as scratch:
         again = write(Path(scratch) / "vectors")
     differing = [name for name, one in found.files.items() if again.files.get(name) != one]
@@ -88,19 +83,16 @@ def _check(folder: Path) -> Any:
 
 
 def _judge(folder: Path, answers: Path, only: str, as_json: bool) -> int:
-    from tritgold_conformance.case_vectors.judge import judge
-    from tritgold_conformance.case_vectors.manifest import check
-
-    manifest = check(folder)
-    found = judge(folder, answers, manifest, only)
+    expected = manifest.check(folder)
+    found = judge_answers(folder, answers, expected, only)
     if as_json:
         printing.print_json(_as_dict(found, folder, answers))
     else:
-        _show(found, folder, answers, {name: flag.summary for name, flag in manifest.faults.items()})
+        _show(found, folder, answers, {name: flag.summary for name, flag in expected.faults.items()})
     return found.exit_code
 
 
-def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
+def _as_dict(found: Judgement, folder: Path, answers: Path) -> dict[str, Any]:
     failed = [v for v in found.verdicts if v.status == "failed"]
     return {
         "schema": "tritgold.vectors-judgement/1",
@@ -120,7 +112,7 @@ def _as_dict(found: "Judgement", folder: Path, answers: Path) -> dict[str, Any]:
     }
 
 
-def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, str]) -> None:
+def _show(found: Judgement, folder: Path, answers: Path, summaries: dict[str, str]) -> None:
     failed = [v for v in found.verdicts if v.status == "failed"]
     for verdict in failed[:SHOWN]:
         printing.echo(f"failed  {verdict.case}: {verdict.what}")
@@ -144,5 +136,5 @@ def _show(found: "Judgement", folder: Path, answers: Path, summaries: dict[str, 
         printing.echo(f"suspect {name} ({count} of {of} cases there for it failed): {summaries.get(name, '')}")
 
 
-def _reproduce(verdict: "Verdict", folder: Path, answers: Path) -> str:
+def _reproduce(verdict: Verdict, folder: Path, answers: Path) -> str:
     return shlex.join(["tritgold", "vectors", str(folder), "--judge", str(answers), "--only", verdict.case])

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tritgold.errors import EngineError
-from tritgold_conformance.commands import common, model_input, printing
+from tritgold_conformance.commands import common, model_input
+from tritgold_conformance.commands.leaving import leaving
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report, read_report, to_json
 
@@ -146,7 +147,7 @@ def main(given: str) -> None:
     request: dict[str, Any] = json.loads(given)
     sys.path[:] = request["path"]  # pytest's, which finds modules beside its tests
     asked = Asked(**request["asked"])
-    with printing.leaving():
+    with leaving():
         _judge(spec=asked.engine, as_json=True, asked=asked)
 
 

@@ -2,13 +2,18 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from tritgold_command import call, parsed
+
+from tritgold_conformance import commands
+from tritgold_conformance.cli import COMMANDS, main
 
 
 def test_check_prints_a_verdict_table_and_exits_0() -> None:
@@ -132,6 +137,17 @@ def test_env_names_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> Non
     assert facts["packages"]["numpy"]
     assert facts["variables"]["OPENBLAS_CORETYPE"] == "Haswell"
     assert "blas" in call("env").stdout
+
+
+def test_the_table_of_commands_is_what_their_docstrings_say() -> None:
+    files = Path(commands.__file__).parent.glob("*.py")
+    defined = {file.stem for file in files if re.search(r"^@click\.(command|group)\(", file.read_text(), re.MULTILINE)}
+    assert defined == COMMANDS.keys()
+    with click.Context(main) as context:
+        for name, line in COMMANDS.items():
+            command = main.get_command(context, name)
+            assert command is not None
+            assert (command.help or "").partition("\n\n")[0].replace("\n", " ") == line
 
 
 def test_help_imports_neither_numpy_nor_jax() -> None:

@@ -7,21 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from tritgold.checkpoint import open_checkpoint
-from tritgold.convert import TARGETS
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.golden import embedded_model
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.convert import ARCH, TO
 
 
 def tritgold(*words: object) -> tuple[int, str]:
     result = CliRunner().invoke(main, [str(word) for word in words])
     return result.exit_code, result.output
-
-
-def test_the_targets_are_those_of_the_library() -> None:
-    assert set(TO) == set(TARGETS)
-    assert set(ARCH) == set(ARCHITECTURES)
 
 
 def test_an_embedded_model_is_converted(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""How a command ends: exit codes that its output must not change, and warnings of one line each.
+
+Imported for ``--help``, which waits for nothing that prints: see ``printing``.
+"""
+
+import errno
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
+
+from tritgold.formats.untrusted_text import printable
+
+COULD_NOT_JUDGE, INTERRUPTED = 3, 130
+
+
+@contextmanager
+def leaving() -> Iterator[None]:
+    """Around every command: what its exit code must not say, and how warnings are shown.
+
+    Output that cannot be written ends with 3, never with 1, which is a verdict; Ctrl-C with 130, as in a shell.
+    """
+    if sys.stdout is None:
+        click.echo("OutputError: there is no standard output to write to", err=True)
+        sys.exit(COULD_NOT_JUDGE)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without the letter shows its number
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_once()
+            try:
+                yield
+            finally:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        _drop_output()
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        with suppress(OSError):
+            if error.errno != errno.EPIPE:  # the reader has read enough (head)
+                click.echo(
+                    f"OutputError: cannot write to standard output or standard error: {error.strerror}", err=True
+                )
+        _drop_output()
+        sys.exit(COULD_NOT_JUDGE)
+
+
+def _show_once() -> Callable[..., None]:
+    """A ``warnings.showwarning`` that prints one line a text, without the place in our source."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = one_line(str(message))
+        if text not in said:
+            said.add(text)
+            click.echo(f"warning: {text}", err=True)
+
+    return show
+
+
+def _drop_output() -> None:
+    """Send what the streams still hold nowhere: Python writes it at its end, and would exit with 120 if it cannot."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+        except AttributeError:  # a program started without the stream
+            continue
+
+
+def one_line(text: str) -> str:
+    """Text that may quote a file: nothing in it moves the cursor."""
+    line = " ".join(text.splitlines())
+    return printable(line, len(line))
