@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.table import Table
 
-from tritgold_conformance.comparing.compare import place
-from tritgold_conformance.rendering.escaping import terminal
+from tritgold_conformance.rendering.escaping import table, terminal
+from tritgold_conformance.rendering.wording import distance, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
 _LISTED = 12  # names on a line of what could not be seen
@@ -34,13 +34,7 @@ def render(found: Diagnosis, console: Console) -> None:
 
 
 def _divergence(d: Divergence, heading: str, console: Console) -> None:
-    where = [f"layer {d.layer}"] if d.layer is not None else []
-    where += [f"position {d.position}"] if d.position is not None else []
-    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
-        where += [f"worst at {place(d.name, d.comparison.worst)}"]  # heads and keys, flat, are no channel
-    else:
-        where += [f"channel {d.channel}"] if d.channel is not None else []
-    console.print(f"{heading}: [bold]{terminal(d.name)}[/] ({terminal(d.level)}; {', '.join(where) or 'as a whole'})")
+    console.print(f"{heading}: [bold]{terminal(d.name)}[/] ({terminal(d.level)}; {where(d)})")
     if d.what:
         console.print(f"  {terminal(d.what)}")
     if d.comparison.golden is not None and d.comparison.engine is not None:
@@ -49,28 +43,19 @@ def _divergence(d: Divergence, heading: str, console: Console) -> None:
 
 def _named(number: int, fault: Named, console: Console) -> None:
     console.print(f"\n{number}. [bold red]{terminal(fault.fault)}[/]: {terminal(fault.summary)}")
-    without = f"{fault.golden:.2g}" if fault.golden >= 0 else "not comparable"
-    line = f"   With it the golden model is {_distance(fault.distance)} from the engine ({terminal(fault.level)}), "
-    line += f"without it {without}"
+    line = f"   With it the golden model is {distance(fault.distance)} from the engine ({terminal(fault.level)}), "
+    line += f"without it {distance(fault.golden)}"
     if fault.next_best is not None:
-        line += f"; the next best is {terminal(fault.next_best[0])}, {_distance(fault.next_best[1])} away"
+        line += f"; the next best is {terminal(fault.next_best[0])}, {distance(fault.next_best[1])} away"
     console.print(line + ".", soft_wrap=True)
     if fault.same:
         console.print(f"   On this input the same as: {terminal(', '.join(fault.same))}", soft_wrap=True)
     console.print(f"   tritgold faults show {terminal(fault.fault)}")
 
 
-def _distance(value: float) -> str:
-    return "0" if value <= 1e-8 else f"{value:.2g}"
-
-
 def _ranking(found: Diagnosis) -> Table:
-    table = Table(show_edge=False, title="nearest candidates, none near enough", title_justify="left")
-    table.add_column("fault")
-    table.add_column("distance", justify="right")
-    for ranked in found.ranking[:5]:
-        table.add_row(terminal(ranked.fault), "-" if ranked.distance is None else f"{ranked.distance:.2g}")
-    return table
+    rows = [(r.fault, "-" if r.distance is None else f"{r.distance:.2g}") for r in found.ranking[:5]]
+    return table(("fault", "distance>"), rows, "nearest candidates, none near enough")
 
 
 def _names(title: str, names: list[str], console: Console) -> None:

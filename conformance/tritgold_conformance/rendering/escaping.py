@@ -2,9 +2,12 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 from rich.markup import escape as without_markup
+from rich.table import Table
+from rich.text import Text
 
 from tritgold.formats.untrusted_text import printable
 
@@ -27,13 +30,34 @@ def name(text: object) -> str:
     return printable(text, _NAME)
 
 
+def line(text: object, most: int = _TEXT) -> str:
+    """One line, as of a note."""
+    return printable(text, most)
+
+
 def terminal(text: object, most: int = _TEXT) -> str:
     r"""One line for rich's console: no markup, and nothing that a terminal obeys.
 
     >>> terminal("a\nb [bold]\x1b[2J")
     'a\\nb \\[bold]\\x1b[2J'
     """
-    return without_markup(printable(text, most))
+    return without_markup(line(text, most))
+
+
+def shown(value: object) -> str:
+    """Text out of a file, whole: terminal escapes shown instead of obeyed."""
+    text = str(value)
+    return printable(text, len(text))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], title: str | None = None) -> Table:
+    """For rich's console. A ``>`` after a column's name sets it to the right. Long cells are folded, never cut."""
+    made = Table(show_edge=False, title=title, title_justify="left")
+    for column in columns:
+        made.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(shown(cell)) for cell in row))
+    return made
 
 
 def command_text(text: str) -> str:

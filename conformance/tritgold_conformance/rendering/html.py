@@ -14,10 +14,10 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.rendering.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.rendering.escaping import COMMAND, clean, escaped, name, number
 from tritgold_conformance.rendering.figures import SIDES, logits_charts, speed_chart, statistics_charts
-from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode
+from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode, versions
 from tritgold_conformance.results.cases import by_rule, cases, command, failures
 from tritgold_conformance.results.levels import LEVELS
-from tritgold_conformance.results.report import Report, Side, Status
+from tritgold_conformance.results.report import Report, Status
 
 _OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
 _CLASSES: dict[Status, str] = {
@@ -70,13 +70,9 @@ def _head(report: Report) -> list[tuple[str, str]]:
         ("model", f"{name(report.model)} ({name(report.model_hash[:12])}){size}"),
         ("arithmetic", name(report.mode)),
         ("input", f"{len(report.tokens)} tokens"),
-        ("engine", _versions(report.engine)),
-        ("golden model", _versions(report.reference)),
+        ("engine", versions(report.engine, name)),
+        ("golden model", versions(report.reference, name)),
     ]
-
-
-def _versions(side: Side) -> str:
-    return ", ".join(f"{name(key)} {name(version)}" for key, version in side.versions.items()) or "no versions given"
 
 
 def _judged(report: Report) -> dict[str, Any]:

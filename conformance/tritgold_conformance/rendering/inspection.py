@@ -6,10 +6,9 @@ from typing import Any
 from rich import markup
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from tritgold.formats.untrusted_text import printable
+from tritgold_conformance.rendering.escaping import shown, table
 
 _BY = {
     "type": "by its type",
@@ -21,15 +20,9 @@ _BY = {
 _SHOWN = 10
 
 
-def _shown(value: object) -> str:
-    """Text out of a file, whole: terminal escapes shown instead of obeyed."""
-    text = str(value)
-    return printable(text, len(text))
-
-
 def _safe(value: object) -> str:
-    """The same inside markup, its brackets and colons no markup."""
-    return markup.escape(_shown(value))
+    """Untrusted text inside markup, its brackets and colons no markup."""
+    return markup.escape(shown(value))
 
 
 def _say(console: Console, marked: str, soft_wrap: bool = False) -> None:
@@ -41,7 +34,7 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
     """Print what was found, the verdict last."""
     _say(console, f"[bold]{_safe(str(facts['model']))}[/]: {_safe(facts['container'])}\n")
     rows = [(dtype, str(row["tensors"]), f"{row['bytes']:,}") for dtype, row in facts["types"].items()]
-    console.print(_table(("type", "tensors>", "bytes>"), rows))
+    console.print(table(("type", "tensors>", "bytes>"), rows))
     if facts.get("tensors"):
         console.print()
         _tensors(facts, console)
@@ -59,16 +52,6 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
     _verdict(facts, console)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
-    """A ``>`` behind a column's name sets it to the right. Long cells are folded, never cut."""
-    table = Table(show_edge=False)
-    for column in columns:
-        table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(_shown(cell)) for cell in row))
-    return table
-
-
 def _tensors(facts: dict[str, Any], console: Console) -> None:
     """One line a tensor: at 80 columns only the columns that matter stay in one piece."""
     looks = {look["stored_as"]: look for look in (facts["weights"] or {}).get("linears") or []}
@@ -80,7 +63,7 @@ def _tensors(facts: dict[str, Any], console: Console) -> None:
         scale = look.get("scale")
         shape = " x ".join(map(str, tensor["shape"]))
         rows.append((tensor["name"], tensor["dtype"], shape, shares, "" if scale is None else f"{scale:.6g}"))
-    console.print(_table(("tensor", "type", "shape", "-1/0/+1 %", "scale>"), rows))
+    console.print(table(("tensor", "type", "shape", "-1/0/+1 %", "scale>"), rows))
 
 
 def _weights(weights: dict[str, Any], console: Console) -> None:
@@ -111,7 +94,7 @@ def _group(group: dict[str, Any], console: Console) -> None:
         verdict = Text(h["verdict"], style="green" if h["verdict"] == "fits" else "dim")
         agreement = "" if h["agreement"] is None else percent(h["agreement"])
         rows.append((h["layout"], verdict, *([agreement] if twins else []), h["reason"]))
-    console.print(_table(columns, rows))
+    console.print(table(columns, rows))
     for note in group["notes"]:
         _indented(console, _safe(note))
     if group["contradicted"]:
@@ -127,7 +110,7 @@ def _indented(console: Console, marked: str, by: int = 2) -> None:
 
 
 def percent(share: float) -> str:
-    """A share in percent that never says 100 of what is not all.
+    """A share in percent that says 100 only of all.
 
     >>> percent(1.0), percent(0.999999), percent(0.4913)
     ('100 %', '99.99 %', '49.13 %')
@@ -140,7 +123,7 @@ def _twin(twin: dict[str, Any], console: Console) -> None:
     _say(console, f"\n[bold]Twin[/] {_safe(str(twin['path']))}: {twin['compared']} tensors compared, {verdict}")
     causes: dict[str, list[dict[str, Any]]] = {}
     for difference in twin["differences"]:
-        causes.setdefault(difference["looks_like"] or "no misreading that is known here", []).append(difference)
+        causes.setdefault(difference["looks_like"] or "not a known misreading", []).append(difference)
     for cause, found in causes.items():
         _indented(console, f"{len(found)} {'differs' if len(found) == 1 else 'differ'}: [bold]{_safe(cause)}[/]")
         for d in found[:_SHOWN]:
@@ -169,7 +152,7 @@ def _health(findings: list[dict[str, Any]], refused: bool, console: Console) -> 
     for finding in findings:
         first = f"{finding['first']}: " if finding["first"] else ""
         rows.append((finding["kind"], str(finding["tensors"] or ""), f"{first}{finding['what']}"))
-    console.print(_table(("finding", "tensors>", "the first"), rows))
+    console.print(table(("finding", "tensors>", "the first"), rows))
 
 
 def _verdict(facts: dict[str, Any], console: Console) -> None:

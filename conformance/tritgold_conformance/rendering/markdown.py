@@ -1,9 +1,17 @@
 """Markdown, for a comment on a pull request or the summary of a CI job."""
 
 from tritgold_conformance.rendering.escaping import fenced, markdown, number
-from tritgold_conformance.rendering.wording import MARKS, details, diagnosis_lines, other_mode, speeds, verdict_words
+from tritgold_conformance.rendering.wording import (
+    MARKS,
+    details,
+    diagnosis_lines,
+    other_mode,
+    speeds,
+    verdict_words,
+    versions,
+)
 from tritgold_conformance.results.cases import Case, by_rule, command, failures
-from tritgold_conformance.results.report import Problem, Report, Side, Xfail
+from tritgold_conformance.results.report import Problem, Report, Xfail
 
 _SHOWN = 10  # rules of failures
 
@@ -17,7 +25,7 @@ def to_markdown(report: Report) -> str:
         f"## tritgold: {markdown(report.engine.name)} {verdict_words(report)}",
         f"Mode {markdown(report.mode)}, {of}.",
         *([f"**{markdown(other_mode(report))}**"] if report.matches else []),
-        f"Engine: {_versions(report.engine)}. Golden: {_versions(report.reference)}.",
+        f"Engine: {versions(report.engine, markdown)}. Golden: {versions(report.reference, markdown)}.",
         _levels(report),
         *_failures(report),
         *_diagnosis(report),
@@ -36,10 +44,6 @@ def _not_judged(report: Report, problem: Problem) -> list[str]:
         "This is no verdict. The same again:",
         fenced(report.repeat),
     ]
-
-
-def _versions(side: Side) -> str:
-    return ", ".join(f"{markdown(k)} {markdown(v)}" for k, v in side.versions.items()) or "no versions given"
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:

@@ -10,10 +10,10 @@ from tritgold_conformance.comparing.compare import Comparison, place
 from tritgold_conformance.comparing.free_running import FreeRunning
 from tritgold_conformance.contract.clock import RUNS
 from tritgold_conformance.rendering import diagnosis
-from tritgold_conformance.rendering.escaping import COMMAND, terminal
-from tritgold_conformance.rendering.wording import other_mode, verdict_words
+from tritgold_conformance.rendering.escaping import COMMAND, line, table, terminal
+from tritgold_conformance.rendering.wording import other_mode, verdict_words, versions
 from tritgold_conformance.results.levels import LEVELS
-from tritgold_conformance.results.report import Problem, Report, Side, Xfail
+from tritgold_conformance.results.report import Problem, Report, Xfail
 
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 _VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
@@ -29,7 +29,7 @@ def render(report: Report, console: Console) -> None:
         return
     c = {key: terminal(str(value)) for key, value in report.config.items()}
     console.print(
-        f"[bold]{terminal(report.engine.name)}[/] ({_versions(report.engine)}) against "
+        f"[bold]{terminal(report.engine.name)}[/] ({versions(report.engine, terminal)}) against "
         f"[bold]{terminal(report.reference.name)}[/], mode {terminal(report.mode)}"
     )
     model = f"{terminal(report.model)} ({terminal(report.model_hash[:12])})"
@@ -40,8 +40,8 @@ def render(report: Report, console: Console) -> None:
     console.print(_levels(report))
     if report.first_divergence is not None:
         _divergence(report.first_divergence, console)
-        for line in failing_groups([c.name for c in report.operations if not c.passed]):
-            console.print(f"  failing: {terminal(line)}")
+        for group in failing_groups([c.name for c in report.operations if not c.passed]):
+            console.print(f"  failing: {terminal(group)}")
     if report.statistics:
         console.print("\nActivations, root mean square, engine / golden:")
         console.print(_statistics(report))
@@ -79,19 +79,12 @@ def _xfail(xfail: Xfail, console: Console) -> None:
             console.print(f"  line {entry.line}: {terminal(entry.pattern)} was [yellow]not assessed[/]")
 
 
-def _versions(side: Side) -> str:
-    return terminal(", ".join(f"{name} {version}" for name, version in side.versions.items()) or "no versions given")
-
-
 def _levels(report: Report) -> Table:
-    table = Table(show_edge=False)
-    for column in ("level", "status", "compared", "failed", "not assessed", "measured"):
-        table.add_column(column, justify="right" if column in ("compared", "failed", "not assessed") else "left")
-    for name, level in report.levels.items():
-        counts = (str(level.compared), str(level.failed), str(level.not_assessed))
-        status = Text(level.status, style=_STYLES[level.status])
-        table.add_row(LEVELS[name], status, *counts, terminal(level.note))
-    return table
+    rows: list[list[str | Text]] = []
+    for name, v in report.levels.items():
+        counts = [str(count) for count in (v.compared, v.failed, v.not_assessed)]
+        rows.append([LEVELS[name], Text(v.status, _STYLES[v.status]), *counts, line(v.note)])
+    return table(("level", "status", "compared>", "failed>", "not assessed>", "measured"), rows)
 
 
 def _divergence(first: Comparison, console: Console, heading: str = "First divergence") -> None:
@@ -103,16 +96,12 @@ def _divergence(first: Comparison, console: Console, heading: str = "First diver
 
 
 def _statistics(report: Report) -> Table:
-    table = Table(show_edge=False)
-    table.add_column("layer", justify="right")
-    for what in _SHOWN_STATISTICS:
-        table.add_column(what, justify="right")
-    table.add_column("zeros in ffn_act", justify="right")
     numbers = (re.match(r"layers\.(\d{1,9})\.", name) for name in report.statistics)
+    rows = []
     for layer in sorted({int(found[1]) for found in numbers if found}):
         cells = [_pair(report, f"layers.{layer}.{what}", "rms", ".4g") for what in _SHOWN_STATISTICS]
-        table.add_row(str(layer), *cells, _pair(report, f"layers.{layer}.ffn_act", "zeros", ".1%"))
-    return table
+        rows.append([str(layer), *cells, _pair(report, f"layers.{layer}.ffn_act", "zeros", ".1%")])
+    return table(("layer>", *(f"{what}>" for what in _SHOWN_STATISTICS), "zeros in ffn_act>"), rows)
 
 
 def _pair(report: Report, name: str, moment: str, form: str) -> str:
@@ -124,15 +113,13 @@ def _pair(report: Report, name: str, moment: str, form: str) -> str:
 
 
 def _speed(report: Report) -> Table:
-    table = Table(show_edge=False)
-    for column in ("", "prefill", "decode"):
-        table.add_column(column, justify="right" if column else "left")
+    rows = []
     for side in (report.engine, report.reference):
         if side.speed is not None:
             rates = (side.speed.prefill, side.speed.decode)
-            clock = CLOCKS.get(side.speed.clock, "")
-            table.add_row(terminal(side.name) + clock, *("-" if rate is None else f"{rate:,.1f}" for rate in rates))
-    return table
+            name = f"{line(side.name)}{CLOCKS.get(side.speed.clock, '')}"
+            rows.append([name, *("-" if rate is None else f"{rate:,.1f}" for rate in rates)])
+    return table(("", "prefill>", "decode>"), rows)
 
 
 def render_comparison(outcome: FreeRunning, verdict: str, console: Console) -> None:
@@ -145,7 +132,7 @@ def render_comparison(outcome: FreeRunning, verdict: str, console: Console) -> N
         console.print(f"  and {len(outcome.ties) - _SHOWN_TIES} more")
     if outcome.blind.any():
         blind = ", ".join(str(p) for p in outcome.blind.nonzero()[0])
-        console.print(f"not judged to the end, behind a broken tie: positions {blind} (--model follows ties)")
+        console.print(f"not judged to the end, after a broken tie: positions {blind} (--model follows ties)")
     if outcome.divergence is not None:
         _divergence(outcome.divergence, console)
     elif outcome.compared:

@@ -1,6 +1,7 @@
-"""What more than one report says: words, and what is left out."""
+"""What several reports say: words, and what is left out."""
 
 import math
+from collections.abc import Callable
 
 from tritgold_conformance.comparing.compare import place
 from tritgold_conformance.contract.clock import Speed
@@ -8,7 +9,7 @@ from tritgold_conformance.rendering.escaping import clean, number
 from tritgold_conformance.results.cases import Case
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
 from tritgold_conformance.results.levels import WHERE_OFFERED
-from tritgold_conformance.results.report import Level, Report, Status
+from tritgold_conformance.results.report import Level, Report, Side, Status
 
 # Levels of which another one says more.
 WEAKER = {"next_tokens": "logits", "statistics": "trace"}
@@ -54,6 +55,11 @@ def speeds(report: Report) -> list[tuple[str, Speed]]:
     return [(name, speed) for name, speed in sides if speed is not None]
 
 
+def versions(side: Side, safe: Callable[[object], str]) -> str:
+    """Of an engine's packages. safe: makes a name fit for the report."""
+    return ", ".join(f"{safe(key)} {safe(version)}" for key, version in side.versions.items()) or "no versions given"
+
+
 def details(case: Case) -> list[str]:
     """Lines that say more of a failure than its message."""
     c = case.comparison
@@ -72,10 +78,10 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
         lines.append(f"first divergence: {_divergence(found.first_divergence)}")
     for fault in found.faults:
         line = f"{fault.fault}: {fault.summary.rstrip('.')}; with it the golden model is"
-        line += f" {_distance(fault.distance)} from the engine"
-        line += f" ({fault.level}), without it {_distance(fault.golden)}"
+        line += f" {distance(fault.distance)} from the engine"
+        line += f" ({fault.level}), without it {distance(fault.golden)}"
         if fault.next_best is not None:
-            line += f"; the next best is {fault.next_best[0]}, {_distance(fault.next_best[1])} away"
+            line += f"; the next best is {fault.next_best[0]}, {distance(fault.next_best[1])} away"
         lines.append(line + (f"; on this input the same as {', '.join(fault.same)}" if fault.same else ""))
     lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
     lines += [found.nothing] if found.clean else []
@@ -86,16 +92,20 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
 
 
 def _divergence(d: Divergence) -> str:
-    places = (("layer", d.layer), ("position", d.position), ("channel", d.channel))
-    where = [f"{what} {at}" for what, at in places if at is not None]
-    if d.comparison.worst and place(d.name, d.comparison.worst) != str(d.comparison.worst):
-        flat = f"channel {d.channel}"  # heads and keys together are none
-        where = [*(w for w in where if w != flat), f"worst at {place(d.name, d.comparison.worst)}"]
-    return f"{d.name} ({d.level}; {', '.join(where) or 'as a whole'})" + (f": {d.what}" if d.what else "")
+    return f"{d.name} ({d.level}; {where(d)})" + (f": {d.what}" if d.what else "")
 
 
-def _distance(value: float) -> str:
-    """-1 stands for what cannot be compared."""
+def where(d: Divergence) -> str:
+    """Layer, position and channel; of arrays with heads, whose flat index is not a channel, the worst element."""
+    worst = d.comparison.worst and place(d.name, d.comparison.worst)
+    flat = bool(worst) and worst != str(d.comparison.worst)
+    places = (("layer", d.layer), ("position", d.position), ("channel", None if flat else d.channel))
+    found = [f"{what} {at}" for what, at in places if at is not None] + [f"worst at {worst}"] * flat
+    return ", ".join(found) or "as a whole"
+
+
+def distance(value: float) -> str:
+    """Of a diagnosis; -1 stands for what cannot be compared."""
     if value < 0 or not math.isfinite(value):
         return "not comparable"
     return "0" if value <= 1e-8 else f"{value:.2g}"
