@@ -103,7 +103,11 @@ _READING_OPTIONS = (
         "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
     ),
     click.option(
-        "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over an unknown key of config.json or GGUF."
+        "--ignore-key",
+        "ignore_keys",
+        multiple=True,
+        metavar="KEY",
+        help="Pass over this key of config.json or GGUF.",
     ),
     click.option(
         "--linear-class",
