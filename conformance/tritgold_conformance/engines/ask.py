@@ -35,9 +35,8 @@ def ask(engine: EngineUnderTest, golden: GoldenRun, on_progress: OnProgress = la
     """
     on_progress("engine")
     offered = [method for method in BEHAVIOURS if engine.has(method)]
-    engine.prepare(
-        golden, RequestBatch(behaviours=[Behaviour(q.method, q.arguments) for q in behaviours(golden, offered)])
-    )
+    behaved = behaviours(golden, offered)
+    engine.prepare(golden, RequestBatch(behaviours=[Behaviour(q.method, q.arguments) for q in behaved]))
     bounded = golden.arithmetic != Q8_K_ARITHMETIC
     tokens, methods = golden.tokens, [m for m in dict.fromkeys((*JUDGED, *BEHAVIOURS)) if engine.has(m)]
     on_progress("packed bytes")
