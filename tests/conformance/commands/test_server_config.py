@@ -277,7 +277,7 @@ def test_a_small_file_takes_no_large_memory(file: Path, text: str) -> None:
 
 
 def test_one_file_alone_knows_yaml() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     files = [path for part in ("reference", "accelerated", "conformance") for path in (root / part).rglob("*.py")]
     knowing = [path.name for path in files if re.search(r"^\s*(import|from) yaml\b", path.read_text(), re.MULTILINE)]
     assert knowing == ["server_config.py"]
