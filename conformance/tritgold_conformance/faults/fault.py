@@ -99,7 +99,7 @@ class Fault:
 
 INVISIBLE: dict[str, str] = {
     "position-0": "the first token, prefilled alone",
-    "logits": "logits, and everything behind the norm that takes a constant factor out again",
+    "logits": "logits, and everything after the norm that takes a constant factor out again",
     "free-running": "a model's own activations; only inputs made for it show it",
     "prefill": "one prefill from position 0; only pieces and steps show it",
     "33-tokens": "inputs of at most 32 tokens",

@@ -1,4 +1,4 @@
-"""Float32 noise, which is no fault: right engines whose roundings, and so whose broken ties, are their own.
+"""Float32 noise, which is not a fault: right engines whose roundings, and so whose broken ties, are their own.
 
 ``noisy`` moves every output at random and goes with any fault. The other KINDS are arithmetics that real engines have,
 each a whole function: sums in float32 and in another order, norms in float32, scales in another order of operations.

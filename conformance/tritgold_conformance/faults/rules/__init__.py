@@ -1,4 +1,1 @@
-"""Every fault as a function whose docstring is its page, by area.
-
-Each module here is found by ``library.collect``. An area is a module, or several that state it as their ``AREA``.
-"""
+"""Every fault as a function whose docstring is its page; a module an area, or several that state it as ``AREA``."""

@@ -122,7 +122,7 @@ def every_32nd_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 @known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
 @replaces("accumulate")
 def tail_of_16_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    """What is left of a row behind its last whole block of 16 is not summed.
+    """What is left of a row after its last whole block of 16 is not summed.
 
     Looks like: right for the usual sizes, wrong for odd ones
     Seen in: 1bit-MONSTER/1bit-MONSTER #301"""
@@ -132,7 +132,7 @@ def tail_of_16_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 @known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
 @replaces("accumulate")
 def tail_of_32_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    """What is left of a row behind its last whole block of 32 is not summed.
+    """What is left of a row after its last whole block of 32 is not summed.
 
     Looks like: right for the usual sizes, wrong for odd ones"""
     return _sums_of(slice(codes.shape[1] // 32 * 32), codes, trits)
@@ -141,7 +141,7 @@ def tail_of_32_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 @known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
 @replaces("accumulate")
 def tail_of_128_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    """What is left of a row behind its last whole block of 128 is not summed.
+    """What is left of a row after its last whole block of 128 is not summed.
 
     Looks like: right for the usual sizes, wrong for odd ones"""
     return _sums_of(slice(codes.shape[1] // 128 * 128), codes, trits)
@@ -152,7 +152,7 @@ def tail_of_128_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 def padding_is_minus_one(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Zero bytes that pad a row to 128 are read as -1, over the next token.
 
-    Looks like: right for rows that are whole blocks; a token depends on the one behind it"""
+    Looks like: right for rows that are whole blocks; a token depends on the one after it"""
     rest = -codes.shape[1] % 128
     after = np.resize(np.append(codes.reshape(-1), 0), codes.size + codes.shape[1] + rest)
     starts = (np.arange(len(codes)) + 1) * codes.shape[1]
@@ -188,7 +188,7 @@ def rows_from_32_on_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 @known_fault(Witness("operations", tokens=39))
 @replaces("accumulate")
 def tail_rows_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    """Tokens behind the last whole group of four are not computed.
+    """Tokens after the last whole group of four are not computed.
 
     Looks like: right for batches of 1 to 4 and for multiples of four
     Seen in: microsoft/BitBLAS #157"""

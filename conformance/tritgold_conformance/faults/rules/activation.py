@@ -95,11 +95,9 @@ def no_floor(x: np.ndarray) -> Quantized:
     """The largest magnitude is not held above 1e-5.
 
     Looks like: tokens of almost nothing come out at full strength, zero tokens as NaN
-    Seen in: microsoft/BitNet #123; pytorch/ao #193
-
-    A zero token keeps a scale of 1, or everything would end here."""
+    Seen in: microsoft/BitNet #123; pytorch/ao #193"""
     absmax = _absmax(x)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # a zero token keeps a scale of 1, or everything would end here
         scale = np.where(absmax > 0, np.float32(127) / np.maximum(absmax, np.float32(1e-36)), np.float32(1))
     return _codes(x, scale.astype(np.float32))
 
@@ -170,9 +168,7 @@ def _bf16(x: np.ndarray) -> np.ndarray:
 def bf16_codes(x: np.ndarray) -> Quantized:
     """x, s and x * s are bfloat16.
 
-    Looks like: many codes off by one, also far from ties
-
-    The scale is handed on in bfloat16 too."""
+    Looks like: many codes off by one, also far from ties"""
     x = _bf16(x)
     scale = _bf16(_scale(x))
     return _int8(np.rint(_bf16(x * scale[:, None]))), scale
@@ -183,9 +179,7 @@ def bf16_codes(x: np.ndarray) -> Quantized:
 def f16_codes(x: np.ndarray) -> Quantized:
     """x and x * s are float16.
 
-    Looks like: codes near a tie off by one
-
-    The scale stays float32."""
+    Looks like: codes near a tie off by one"""
     with np.errstate(over="ignore"):
         x = x.astype(np.float16).astype(np.float32)
         scale = _scale(np.where(np.isfinite(x), x, 65504))

@@ -71,9 +71,7 @@ def rope_backwards(s: Subject) -> Subject:
 def rope_on_half_the_head(s: Subject) -> Subject:
     """Only the first half of the pairs is rotated.
 
-    Looks like: position 0 right; long distances blurred
-
-    The rest passes through."""
+    Looks like: position 0 right; long distances blurred"""
 
     def rotate(x: np.ndarray, table: Table) -> np.ndarray:
         sin, cos = (t.copy() for t in table)
@@ -93,7 +91,7 @@ def rope_frozen(s: Subject) -> Subject:
 
 @known_fault(OPERATIONS)
 def qk_rows_permuted(s: Subject) -> Subject | None:
-    """Rows of q and k are in the order of interleaved RoPE, unpermuted by nobody.
+    """Rows of q and k are in the order of interleaved RoPE, and are not put back in order.
 
     Looks like: one container right, the other not; histograms equal
     Seen in: ooples/AiDotNet #2074; ggml-org/llama.cpp #22611"""

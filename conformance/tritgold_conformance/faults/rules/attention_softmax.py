@@ -48,7 +48,7 @@ def _attend(
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
 def mask_missing(s: Subject) -> Subject:
-    """Tokens see those behind them.
+    """Tokens see those after them.
 
     Looks like: the last position right in layer 0; prefill and steps differ"""
     return with_arithmetic(s, softmax_weights=_attend(hidden=lambda query, key: (key < 0) & (query < 0)))
@@ -56,7 +56,7 @@ def mask_missing(s: Subject) -> Subject:
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
 def mask_off_by_one(s: Subject) -> Subject:
-    """A token sees the one behind it as well.
+    """A token sees the one after it as well.
 
     Looks like: prefill suspiciously good, steps differ"""
     return with_arithmetic(s, softmax_weights=_attend(hidden=lambda query, key: key > query + 1))
@@ -115,9 +115,7 @@ def softmax_without_max(s: Subject) -> Subject:
 def kv_heads_tiled(s: Subject) -> Subject | None:
     """Query head h reads key head h % kv_heads.
 
-    Looks like: babble of the right size; right for as many key heads as query heads
-
-    It reads that head's values too."""
+    Looks like: babble of the right size; right for as many key heads as query heads"""
     if s.config.kv_heads in (1, s.config.heads):
         return None
 

@@ -63,9 +63,9 @@ def stops_after_whole_blocks(s: Subject) -> Subject:
 
 @known_fault(GENERATED)
 def past_the_stop(s: Subject) -> Subject:
-    """What stands in the block behind an end of sequence is put out.
+    """What a block has after an end of sequence is emitted.
 
-    Looks like: text behind the end
+    Looks like: text after the end
     Seen in: a causal block-diffusion server"""
     return decoding(s, diffusion_defects=frozenset([Defect.PAST_STOP]))
 

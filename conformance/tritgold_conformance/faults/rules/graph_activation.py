@@ -31,10 +31,8 @@ def silu(g: np.ndarray) -> np.ndarray:
 def gelu(g: np.ndarray) -> np.ndarray:
     """GELU in the gate.
 
-    Looks like: fluent and wrong
-
-    It is the tanh form."""
-    inner = math.sqrt(2 / math.pi) * (g + 0.044715 * g**3)
+    Looks like: fluent and wrong"""
+    inner = math.sqrt(2 / math.pi) * (g + 0.044715 * g**3)  # the tanh form
     return 0.5 * g * (1 + np.tanh(inner))
 
 

@@ -54,10 +54,8 @@ def kv_newest_scale(cache: FaultyCache, layer: int, keys: np.ndarray, values: np
 def kv_ring_of_16(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """The cache has 16 slots, and older rows are read from them all the same.
 
-    Looks like: repetition behind a certain length
-    Seen in: Nehanth/swarmllm #31
-
-    Position p lies in slot p mod 16."""
+    Looks like: repetition after a certain length
+    Seen in: Nehanth/swarmllm #31"""
     if not cache.length:
         return keys, values  # the pass itself reads what it has in hand
     last = len(keys) - 1

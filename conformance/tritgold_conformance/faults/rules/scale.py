@@ -53,7 +53,7 @@ def scale_sign_flipped(s: Subject) -> Subject | None:
 def scale_never_on_v(s: Subject) -> Subject | None:
     """The weight scale of v is not applied.
 
-    Looks like: nothing in the text: the norm behind it takes a constant factor out again"""
+    Looks like: nothing in the text: the norm after it takes a constant factor out again"""
     return with_scales(s, np.ones_like, only="v")
 
 
@@ -61,7 +61,7 @@ def scale_never_on_v(s: Subject) -> Subject | None:
 def scale_never_on_gate(s: Subject) -> Subject | None:
     """The weight scale of gate is not applied.
 
-    Looks like: nothing in the text: the norm behind it takes a constant factor out again"""
+    Looks like: nothing in the text: the norm after it takes a constant factor out again"""
     return with_scales(s, np.ones_like, only="gate")
 
 
@@ -69,7 +69,7 @@ def scale_never_on_gate(s: Subject) -> Subject | None:
 def scale_never_on_up(s: Subject) -> Subject | None:
     """The weight scale of up is not applied.
 
-    Looks like: nothing in the text: the norm behind it takes a constant factor out again"""
+    Looks like: nothing in the text: the norm after it takes a constant factor out again"""
     return with_scales(s, np.ones_like, only="up")
 
 
@@ -157,9 +157,7 @@ def activation_scale_missing(s: Subject) -> Subject:
 def scale_of_the_previous_block(s: Subject) -> Subject:
     """Blocks of a TQ file have the scale of the block before.
 
-    Looks like: nothing in a BitNet file, whose blocks agree; garbage in others
-
-    The first block has its own."""
+    Looks like: nothing in a BitNet file, whose blocks agree; garbage in others"""
 
     def unpack(name: str, data: bytes, shape: Shape) -> np.ndarray | None:
         layout = packing(name)

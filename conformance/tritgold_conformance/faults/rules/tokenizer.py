@@ -83,7 +83,7 @@ def text_normalised(s: Subject) -> Subject:
 
 @known_fault(TEXT)
 def template_space_missing(s: Subject) -> Subject:
-    """The space behind the assistant's name is missing from the template.
+    """The space after the assistant's name is missing from the template.
 
     Looks like: answers begin with a space, or oddly
     Seen in: ikawrakow/ik_llama.cpp #339"""
