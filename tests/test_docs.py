@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from component_tree import with_tree
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import embedded_model
@@ -85,6 +86,12 @@ def test_the_tree_of_each_component_names_every_file_and_no_other(component: str
     shown = set(re.findall(r"\b\w+\.py\b", (ROOT / component / "README.md").read_text().split("```text")[1]))
     there = {path.name for path in (ROOT / component).rglob("*.py")} - {"__init__.py"}
     assert shown == there
+
+
+def test_the_tree_of_conformance_says_what_its_files_say() -> None:
+    page = (ROOT / "conformance" / "README.md").read_text("utf-8")
+    assert with_tree(page) == page, "python docs/_make/component_tree.py"
+    assert with_tree(page.replace("ask.py", "asks.py")) != page.replace("ask.py", "asks.py")
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

@@ -2,25 +2,18 @@
 
 import ast
 import inspect
-import re
-import sys
-import textwrap
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import get_args
 
 from docstrings import inline, joined
 from markdown_tables import FOLDER, MADE, table
 
-from tritgold_conformance.faults import FAULTS, packing
+from tritgold_conformance.faults import FAULTS, rules
 from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Level
 from tritgold_conformance.faults.witnesses import MODELS as WITNESSES
 
 CASES = FOLDER.parent / "tests" / "conformance" / "judging" / "test_bug_cases.py"
-PACKAGE = packing.__name__.rpartition(".")[0]
-CHANGE = [field.name for field in fields(Fault)].index("change")
 
 ABOUT = {
     "packing": "Bytes are read in another layout, or codes stand for other trits.",
@@ -90,10 +83,10 @@ def index() -> str:
 
 def page(fault: Fault) -> str:
     """What the code says of one fault."""
-    module = module_of(fault)
-    file = Path(inspect.getfile(module)).name
+    file = Path(inspect.getfile(fault.function)).name
     w = fault.shown_by
-    link = f"../../conformance/{PACKAGE.replace('.', '/')}/{file}"
+    folder = f"../../conformance/{rules.__name__.replace('.', '/')}"
+    notes = inspect.cleandoc(fault.function.__doc__ or "").split("\n\n")[2:]
     rows = [
         ("what it looks like", cell(fault.looks_like)),
         ("seen in", ", ".join(fault.seen_in) or "no public report known"),
@@ -104,8 +97,10 @@ def page(fault: Fault) -> str:
     return joined(
         f"# {fault.name}",
         MADE,
-        f"[All faults](README.md), [{fault.area}](README.md#{fault.area}), the code: [`{file}`]({link})",
+        f"[All faults](README.md), [{fault.area}](README.md#{fault.area}), the code: [`{file}`]({folder}/{file}), "
+        f"made with [`mutate.py`]({folder.removesuffix('/rules')}/mutate.py)",
         inline(fault.summary),
+        *(cell(note) for note in notes),
         table(("", "in short"), rows),
         *cases_of(fault.name),
         "## As a change of the golden model",
@@ -126,49 +121,17 @@ def cell(text: str) -> str:
     return inline(text).replace("\n", " ")
 
 
-def module_of(fault: Fault) -> ModuleType:
-    """The module that has the fault."""
-    name = fault.area.replace("-", "_")
-    module = sys.modules[f"{PACKAGE}.{name}"]
-    if fault not in module.FAULTS:
-        raise LookupError(f"{fault.name} is of the area {fault.area}, and not in {module.__name__}")
-    return module
-
-
 def code_of(fault: Fault) -> str:
-    """The change of the golden model as its module writes it, behind the functions that it names.
-
-    In a fault that a loop makes, the parts in braces are the loop's.
-    """
-    text, tree = parsed(inspect.getfile(module_of(fault)))
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.args and named(n.args[0], fault.name)]
-    if len(calls) != 1:
-        raise LookupError(f"{fault.name} is written {len(calls)} times in {module_of(fault).__name__}")
-    change = calls[0].args[CHANGE]
-    wanted = {n.id for n in ast.walk(change) if isinstance(n, ast.Name)}
-    helpers = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in wanted]
-    return "\n\n\n".join([*(source(text, h) for h in helpers), f"change = {source(text, change)}"])
-
-
-def named(node: ast.expr, name: str) -> bool:
-    """Whether an expression is the name, or an f-string that can be."""
-    if isinstance(node, ast.JoinedStr):
-        parts = (re.escape(str(p.value)) if isinstance(p, ast.Constant) else "[a-z0-9]+" for p in node.values)
-        return re.fullmatch("".join(parts), name) is not None
-    return isinstance(node, ast.Constant) and node.value == name
-
-
-def source(text: str, node: ast.stmt | ast.expr) -> str:
-    """The lines of a node, as far to the left as they go."""
-    lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
-    first = lines[0].encode()[node.col_offset :].decode()
-    last = len(lines) - 1
-    if last == 0:
-        return first.encode()[: (node.end_col_offset or 0) - node.col_offset].decode()
-    lines[last] = lines[last].encode()[: node.end_col_offset].decode()
-    if not node.col_offset:
-        return "\n".join(lines)
-    return "\n".join([first, *textwrap.dedent("\n".join(lines[1:])).splitlines()])
+    """The fault as its module writes it, without its docstring, after the functions that it names."""
+    text, tree = parsed(inspect.getfile(fault.function))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    own = functions[fault.function.__name__]
+    wanted = {node.id for node in ast.walk(own) if isinstance(node, ast.Name)} - {own.name}
+    lines = text.splitlines()
+    head = lines[own.decorator_list[0].lineno - 1 : own.body[0].lineno - 1]
+    body = "\n".join(lines[own.body[0].end_lineno : own.end_lineno]).lstrip("\n")
+    helpers = [lines[node.lineno - 1 : node.end_lineno] for name, node in functions.items() if name in wanted]
+    return "\n\n\n".join("\n".join(part) for part in [*helpers, [*head, body]])
 
 
 def cases_of(name: str) -> list[str]:

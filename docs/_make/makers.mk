@@ -38,6 +38,7 @@ formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
 
 lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) anew
 	$(BIN)/python docs/_make/lookup_pages.py
+	$(BIN)/python docs/_make/component_tree.py
 
 measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots anew (half an hour)
 	$(MEASURE).kv_error > docs/data/kv-error.json

@@ -45,6 +45,11 @@ def test_the_import_rules_hold(copy: Path) -> None:
         ("accelerated/tritgold_xla/engine.py", "import tritgold_xla.decode.block_program", "inside the XLA engine"),
         ("accelerated/tritgold_xla/runtime/flags.py", "import tritgold.quantize", "never its arithmetic"),
         ("accelerated/tritgold_xla/runtime/flags.py", "import tritgold.layers.rms_norm", "never its arithmetic"),
+        (
+            "conformance/tritgold_conformance/comparing/ties.py",
+            "import tritgold_conformance.judging.judge",
+            "inside conformance, downhill only",
+        ),
         ("conformance/tritgold_conformance/judging/judge.py", "import tritgold_xla", "through its adapter alone"),
     ],
 )

@@ -27,7 +27,7 @@ def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
     from tritgold_conformance.faults.fault import AREAS
 
     if area is not None and area not in AREAS:
-        raise click.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
+        raise click.BadParameter(f"{area!r} is not one of {', '.join(AREAS)}", param_hint="--area")
     listed = [fault for fault in FAULTS.values() if area in (None, fault.area)]
     if as_json:
         printing.print_json({"schema": "tritgold.faults/1", "faults": [as_dict(fault) for fault in listed]})

@@ -93,7 +93,7 @@ _READING_OPTIONS = (
         "ignore_keys",
         multiple=True,
         metavar="KEY",
-        help="Pass over an unknown key of config.json or GGUF.",
+        help="Pass over this key of config.json or GGUF.",
     ),
     click.option(
         "--linear-class",

@@ -15,7 +15,6 @@ from tritgold_conformance.contract.engine import BEHAVIOURS
 
 if TYPE_CHECKING:
     from tritgold_conformance.golden.run import GoldenRun
-    from tritgold_conformance.questions.request_batch import RequestBatch
 
 
 class EngineUnderTest:
@@ -75,10 +74,10 @@ class EngineUnderTest:
         """What the engine says about itself; empty where it says nothing."""
         return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
-    def prepare(self, golden: "GoldenRun", more: "RequestBatch | None" = None) -> None:
+    def prepare(self, golden: "GoldenRun", more: object = None) -> None:
         """Tell it what the judge will ask, where it is an engine that is asked once.
 
-        more: what is asked beside ``RequestBatch.by_judge``, in the same run.
+        more: a RequestBatch of what is asked beside ``RequestBatch.by_judge``, in the same run.
         """
         self._forms = Forms(golden.checkpoint.config)
         if self._asked_once:

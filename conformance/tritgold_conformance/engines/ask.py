@@ -19,6 +19,7 @@ from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence, OperationAnswer, Raised, Unpacked
 from tritgold_conformance.questions.packed_bytes import cases
+from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch
 from tritgold_conformance.questions.sessions import cuts, stacked
 from tritgold_conformance.questions.text_and_bytes import answer
 
@@ -33,7 +34,9 @@ def ask(engine: EngineUnderTest, golden: GoldenRun, on_progress: OnProgress = la
     an engine that is held to an arithmetic without bounds for them.
     """
     on_progress("engine")
-    engine.prepare(golden)
+    offered = [method for method in BEHAVIOURS if engine.has(method)]
+    behaved = behaviours(golden, offered)
+    engine.prepare(golden, RequestBatch(behaviours=[Behaviour(q.method, q.arguments) for q in behaved]))
     bounded = golden.arithmetic != Q8_K_ARITHMETIC
     tokens, methods = golden.tokens, [m for m in dict.fromkeys((*JUDGED, *BEHAVIOURS)) if engine.has(m)]
     on_progress("packed bytes")
@@ -52,7 +55,7 @@ def ask(engine: EngineUnderTest, golden: GoldenRun, on_progress: OnProgress = la
     prefixes = range(1, len(tokens) + 1) if "complete" in methods else ()
     next_tokens = [engine.complete(tokens[:n]) for n in prefixes]
     on_progress("behaviours")
-    answers = {q.label: answer(engine, q) for q in behaviours(golden, methods)}
+    answers = {q.label: answer(engine, q) for q in behaved if q.method in methods}
     return Evidence(
         name=engine.name,
         spec=engine.spec,

@@ -1,4 +1,4 @@
-"""Float32 noise, which is no fault: right engines whose roundings, and so whose broken ties, are their own.
+"""Float32 noise, which is not a fault: right engines whose roundings, and so whose broken ties, are their own.
 
 ``noisy`` moves every output at random and goes with any fault. The other KINDS are arithmetics that real engines have,
 each a whole function: sums in float32 and in another order, norms in float32, scales in another order of operations.
@@ -13,7 +13,8 @@ import numpy as np
 from tritgold.config import ScaleRule
 from tritgold.counter_random import random_bits
 from tritgold.ternary import DenseMatrix
-from tritgold_conformance.faults.fault import Subject, output
+from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.mutate import altered, with_arithmetic
 
 ONE_ROUNDING, SUMS = 6e-8, 3e-7  # relative: of single operations; of norms, softmax, the mix and the head
 _SUMMED = ("_norm", ".probs", ".attn_mix", "logits")
@@ -37,14 +38,12 @@ def noisy(subject: Subject, seed: int, times: float = 1.0) -> Subject:
         with np.errstate(invalid="ignore", over="ignore"):
             return (value * (1 + size * uniform.reshape(value.shape))).astype(np.float32)
 
-    made = output(lambda s: alter)(subject)
-    assert made is not None
-    return replace(made, names=(*subject.names, f"noise {seed}"))
+    return _named(altered(subject, alter), seed)
 
 
 def float32_norms(subject: Subject, seed: int) -> Subject:
     """Norms in float32, where the golden model has float64: transformers' order, or gain and root in one factor."""
-    return _arithmetic(subject, seed, rms_norm=_Norm(None, seed % 2 == 0))
+    return _named(with_arithmetic(subject, rms_norm=_Norm(None, seed % 2 == 0)), seed)
 
 
 def shuffled_sums(subject: Subject, seed: int) -> Subject:
@@ -74,7 +73,7 @@ def shuffled_sums(subject: Subject, seed: int) -> Subject:
         return np.ascontiguousarray(x[:, channels]) @ np.ascontiguousarray(head.rows(slice(None))[:, channels]).T
 
     functions: dict[str, Any] = {"softmax_weights": softmax_weights, "mix_values": mix_values, "logits": logits}
-    return _arithmetic(subject, seed, rms_norm=_Norm(order, seed % 2 == 0), **functions)
+    return _named(with_arithmetic(subject, rms_norm=_Norm(order, seed % 2 == 0), **functions), seed)
 
 
 def scales_otherwise(subject: Subject, seed: int) -> Subject:
@@ -89,7 +88,7 @@ def scales_otherwise(subject: Subject, seed: int) -> Subject:
             return (sums * w / scale[:, None]).astype(np.float32)
         return (sums * (np.float32(1) / scale)[:, None] * w).astype(np.float32)
 
-    return _arithmetic(subject, seed, apply_scales=apply_scales)
+    return _named(with_arithmetic(subject, apply_scales=apply_scales), seed)
 
 
 def float32_everywhere(subject: Subject, seed: int) -> Subject:
@@ -132,6 +131,5 @@ class _Norm:
         return x * root * gain if self._gain_last else x * (root * gain)
 
 
-def _arithmetic(subject: Subject, seed: int, **functions: Callable[..., np.ndarray]) -> Subject:
-    arithmetic = replace(subject.arithmetic, **functions)  # type: ignore[arg-type]
-    return replace(subject, arithmetic=arithmetic, names=(*subject.names, f"noise {seed}"))
+def _named(subject: Subject, seed: int) -> Subject:
+    return replace(subject, names=(*subject.names, f"noise {seed}"))

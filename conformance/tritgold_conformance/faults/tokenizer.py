@@ -1,14 +1,12 @@
-"""Faults between text and ids: how a tokenizer is used, and what stands around its text."""
+"""How a subject goes from text to ids and back: a small tokenizer, with the switches of ``Subject.text``."""
 
 import unicodedata
-from dataclasses import replace
-from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as RawTokenizer
 
 from tritgold.tokenizer import TextStream, Tokenizer
-from tritgold_conformance.faults.fault import Change, Fault, Subject, Witness
+from tritgold_conformance.faults.fault import Subject
 
 BOS = "<bos>"
 
@@ -58,59 +56,3 @@ def stream(s: Subject, ids: list[int]) -> list[str]:
     growing = TextStream(tokenizer)
     pieces = [growing.push(i) for i in ids]
     return [piece for piece in (pieces if s.text.get("cut_off") else [*pieces, growing.finish()]) if piece]
-
-
-def _switched(**switches: Any) -> Change:
-    return lambda s: replace(s, text={**s.text, **switches})
-
-
-_TEXT = Witness("text", "diffusing")
-
-FAULTS = (
-    Fault(
-        "tokens-decoded-alone", "tokenizer", "Each token is decoded by itself.",
-        "emoji and accents become replacement characters; whole texts are right",
-        _switched(alone=True), _TEXT, ("antonellof/ferrox #124", "mukel/llama3.java #5"), ("whole-words",),
-    ),
-    Fault(
-        "stream-cut-off", "tokenizer", "What a stream holds back at the end is never shown.",
-        "an incomplete character at the end of a text is missing",
-        _switched(cut_off=True), _TEXT, (), ("whole-words",),
-    ),
-    Fault(
-        "digits-one-by-one", "tokenizer", "Digits are split one by one, where the vocabulary has groups of three.",
-        "numbers cost more tokens and are answered worse",
-        _switched(digits=1), _TEXT, ("microsoft/BitNet #508",),
-    ),
-    Fault(
-        "digits-not-split", "tokenizer", "Digits are not split at all before the merges.",
-        "numbers of four digits and more are other tokens",
-        _switched(digits=9), _TEXT, ("microsoft/BitNet #508",),
-    ),
-    Fault(
-        "bos-doubled", "tokenizer", "The template renders BOS and the tokenizer adds another.", "answers a little off",
-        _switched(bos="doubled"), _TEXT, ("vllm-project/vllm #16976", "MakazhanAlpamys/Soup #867"),
-    ),
-    Fault(
-        "bos-missing", "tokenizer", "No BOS at the start.", "answers a little off, worst for short prompts",
-        _switched(bos="missing"), _TEXT,
-    ),
-    Fault(
-        "leading-space-added", "tokenizer", "A space is put before the text, as SentencePiece does.",
-        "the first word is another token",
-        _switched(leading_space=True), _TEXT,
-    ),
-    Fault(
-        "white-space-joined", "tokenizer", "Runs of white space become one space.", "code and lists lose their lines",
-        _switched(stripped=True), _TEXT,
-    ),
-    Fault(
-        "text-normalised", "tokenizer", "Text is normalised by NFKC.", "ligatures and full-width letters are others",
-        _switched(normalised=True), _TEXT,
-    ),
-    Fault(
-        "template-space-missing", "tokenizer", "The space behind the assistant's name is missing from the template.",
-        "answers begin with a space, or oddly",
-        _switched(template_space_missing=True), _TEXT, ("ikawrakow/ik_llama.cpp #339",),
-    ),
-)  # fmt: skip

@@ -104,7 +104,9 @@ def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys:
         match file:
             case GgufFile():
                 embedding, tied = file.tensors.get("token_embd.weight"), "output.weight" not in file.tensors
-                model = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys) if embedding else None
+                model = (
+                    read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys) if embedding else None
+                )
                 return model, True
             case SglbitntFile():
                 return read_sglbitnt_config(path, file.config, ignore_keys), True

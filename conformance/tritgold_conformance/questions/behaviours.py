@@ -5,7 +5,6 @@ Held to an answer is only an engine whose answer float noise would not change (`
 
 from collections.abc import Container, Mapping
 from functools import lru_cache
-from typing import Any
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.faults.fault import Subject
@@ -25,18 +24,20 @@ def behaviours(golden: GoldenRun, methods: Container[str]) -> list[Question]:
 
 def fair(golden: GoldenRun, answers: Mapping[str, Answer], method: str) -> list[tuple[Question, Answer, Answer]]:
     """(question, the right answer, the engine's), where float noise leaves the right answer as it is."""
-    subject, found = right(golden), list[tuple[Question, Answer, Any]]()
-    for question in behaviours(golden, (method,)):
-        if question.label in answers:
-            expected = answer_of(subject, question)
-            if stable(subject, question, expected):
-                found.append((question, expected, answers[question.label]))
-    return found
+    return [(q, expected, answers[q.label]) for q, expected in _expected(golden, method) if q.label in answers]
 
 
 def right(golden: GoldenRun) -> Subject:
     """The golden model in the arithmetic of the run."""
     return Subject(golden.checkpoint, golden.arithmetic)
+
+
+@lru_cache(maxsize=2 * len(BEHAVIOURS))
+def _expected(golden: GoldenRun, method: str) -> list[tuple[Question, Answer]]:
+    """The right answers that float noise leaves as they are."""
+    subject = right(golden)
+    answered = [(q, answer_of(subject, q)) for q in behaviours(golden, (method,))]
+    return [(q, expected) for q, expected in answered if stable(subject, q, expected)]
 
 
 @lru_cache(maxsize=1)  # asking, judging and diagnosing one engine follow each other

@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tritgold_conformance.results.report import Expected, Report
-    from tritgold_conformance.suite.judging_process import JudgingProcess
+    from tritgold_conformance.suite.engine_judge import EngineJudge
 
 # Position 0 alone sees no RoPE and no mask; two positions see both; 150 do not fit a batch of 128.
 INPUT_LENGTHS = (1, 2, 40, 150)
@@ -37,30 +37,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def tritgold_judging(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator["JudgingProcess"]:
-    """The process in which the engine is loaded, once, and judged; pytest outlives it."""
-    from tritgold_conformance.suite.judging_process import Asked, JudgingProcess
+def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
+    """The engine, loaded once, and its judge."""
+    from tritgold_conformance.suite.engine_judge import JudgeRequest, engine_judge
 
     option = request.config.getoption
-    process = JudgingProcess(
-        Asked(
-            engine=option("--tritgold-engine"),
-            model=option("--tritgold-model"),
-            mode=option("--tritgold-mode"),
-            linear_class=option("--tritgold-linear-class"),
-            timeout=option("--tritgold-timeout"),
-            capacity=max(INPUT_LENGTHS),
-            folder=str(tmp_path_factory.mktemp("tritgold")),
-        )
-    )
-    yield process
-    process.close()
+    names = ("engine", "model", "mode", "linear-class", "timeout")
+    options = {name.replace("-", "_"): option(f"--tritgold-{name}") for name in names}
+    with engine_judge(JudgeRequest(**options, capacity=max(INPUT_LENGTHS))) as judge:
+        yield judge
 
 
 @pytest.fixture(scope="session", params=INPUT_LENGTHS, ids=lambda n: f"{n}-tokens")
-def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "JudgingProcess") -> "Report":
+def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "EngineJudge") -> "Report":
     """The judgement over an input of each length; speed is not measured in tests.
 
     Where there is none each test of that length is an error.

@@ -16,9 +16,9 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS, fault
-from tritgold_conformance.faults.activation import HARMLESS
 from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Subject
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.faults.rules.activation import clamp_127
 from tritgold_conformance.questions.text_and_bytes import Question, answer_of, questions, same
 
 PROMPT = [256, 5, 17, 99, 5]
@@ -87,7 +87,7 @@ BLIND = {
 
 
 @pytest.mark.parametrize(
-    ("f", "key"), [(f, key) for f in (*FAULTS.values(), HARMLESS) for key in f.invisible_on if key in BLIND]
+    ("f", "key"), [(f, key) for f in (*FAULTS.values(), clamp_127) for key in f.invisible_on if key in BLIND]
 )
 def test_a_fault_changes_no_bit_where_it_cannot_be_seen(f: Fault, key: str) -> None:
     name, tokens = BLIND[key]
@@ -122,12 +122,12 @@ def test_logits_cannot_see_what_a_norm_takes_out_again(name: str) -> None:
 
 def test_clamping_at_127_is_harmless_everywhere() -> None:
     run = golden()
-    made = HARMLESS.apply(Subject(run.checkpoint))
+    made = clamp_127.apply(Subject(run.checkpoint))
     assert made is not None
     right = EngineUnderTest(Shown(made, 40))
     outcomes = [*judge_operations(run, right), *judge_edge_cases(run, right)]
     assert all(isinstance(c, Comparison) and c.outcome == "equal" for c in outcomes)
-    assert HARMLESS.name not in FAULTS
+    assert clamp_127.name not in FAULTS
 
 
 def test_an_unknown_fault_names_its_neighbours() -> None:

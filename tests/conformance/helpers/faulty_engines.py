@@ -1,7 +1,4 @@
-"""Engines with one deliberate fault each, made from the golden model: what the judge must catch.
-
-A fault is either another configuration, other weights, or one replaced operation; there is no copy of the model.
-"""
+"""Engines that the judge must catch: with a fault of the library each, and such as misbehave."""
 
 import contextlib
 import time
@@ -12,140 +9,45 @@ from typing import Any
 
 import numpy as np
 
-from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arithmetic
-from tritgold.layers.rotary import rotation_table
-from tritgold.ternary import InMemoryTernary, TernaryTensor
-from tritgold.weights import LINEARS, ModelWeights
+from tritgold.checkpoint import open_checkpoint
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC
+from tritgold_conformance.faults import fault as known
+from tritgold_conformance.faults.fault import Subject
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
-Change = Callable[[Checkpoint], Checkpoint]
-
-
-def changed_linears(checkpoint: Checkpoint, change: Callable[[str, TernaryTensor], TernaryTensor]) -> ModelWeights:
-    """The weights with every linear passed through ``change(name, tensor)``."""
-    layers = tuple(
-        replace(layer, **{n: InMemoryTernary(change(n, layer.linear(n).ternary())) for n in LINEARS})
-        for layer in checkpoint.weights.layers
-    )
-    return replace(checkpoint.weights, layers=layers)
-
-
-def config_with(**fields: Any) -> Callable[[Checkpoint], Checkpoint]:
-    return lambda checkpoint: replace(checkpoint, config=replace(checkpoint.config, **fields))
-
-
-def linears_with(change: Callable[[str, TernaryTensor], TernaryTensor]) -> Callable[[Checkpoint], Checkpoint]:
-    return lambda checkpoint: replace(checkpoint, weights=changed_linears(checkpoint, change))
-
-
-def interleaved(_: str, t: TernaryTensor) -> TernaryTensor:
-    """HF rows read as i::4: true row (s % 4) * (out / 4) + s // 4 at place s."""
-    s = np.arange(t.shape[0])
-    return TernaryTensor(t.trits[(s % 4) * (t.shape[0] // 4) + s // 4], t.scale)
-
-
-def without_scale(name: str) -> Callable[[str, TernaryTensor], TernaryTensor]:
-    return lambda n, t: TernaryTensor(t.trits, np.asarray(1, np.float32)) if n == name else t
-
-
-def per_tensor(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = np.float32(127) / max(np.abs(x).max(), np.float32(1e-5))
-    return np.rint(x * scale).astype(np.int8), np.full(len(x), scale, np.float32)
-
-
-def truncating(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
-    return np.trunc(x * scale[:, None]).astype(np.int8), scale
-
-
-def half_away(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = np.float32(127) / np.maximum(np.abs(x).max(axis=1), np.float32(1e-5))
-    scaled = x * scale[:, None]
-    return (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int8), scale
-
-
-def no_floor(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    absmax = np.abs(x).max(axis=1)
-    scale = np.where(absmax > 0, np.float32(127) / np.maximum(absmax, np.float32(1e-30)), np.float32(1))
-    return np.rint(x * scale[:, None]).astype(np.int8), scale.astype(np.float32)
-
-
-def int16_sums(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    return (codes.astype(np.int32) @ trits.astype(np.int32).T).astype(np.int16).astype(np.int32)
-
-
-def every_eighth_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    kept = np.arange(codes.shape[1]) % 8 != 7
-    return codes[:, kept].astype(np.int32) @ trits[:, kept].astype(np.int32).T
-
-
-def no_offset_correction(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    return codes.astype(np.int32) @ (trits.astype(np.int32) + 1).T
-
-
-def no_rotation(positions: np.ndarray, head_dim: int, theta: float) -> Any:
-    return rotation_table(positions * 0, head_dim, theta)
-
-
-def unmasked(q: np.ndarray, k: np.ndarray, start: int) -> np.ndarray:
-    group = q.shape[1] // k.shape[1]
-    scores = np.einsum("thd,shd->hts", q, np.repeat(k, group, axis=1)).astype(np.float64) / np.sqrt(q.shape[2])
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    return (weights / weights.sum(axis=2, keepdims=True)).astype(np.float32)
-
-
-def no_sub_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
-    """Skips the norms of width inter: the sub-norm before down, in the seeded model."""
-    mean_square = (x.astype(np.float64) ** 2).mean(axis=1, keepdims=True)
-    return x if len(gain) == 768 else (x / np.sqrt(mean_square + eps) * gain).astype(np.float32)
-
-
-# name -> (checkpoint change, replaced operation, first divergence, class of it)
-FAULTS: dict[str, tuple[Change | None, dict[str, Callable[..., Any]], str, str]] = {
-    "scale divided": (config_with(scale_rule="divide"), {}, "layers.0.q.out", ""),
-    "silu for relu2": (config_with(activation="silu"), {}, "layers.0.ffn_act", ""),
-    "theta 1e4": (config_with(rope_theta=1e4), {}, "layers.0.q_rope", ""),
-    "eps 1e-3": (config_with(norm_eps=1e-3), {}, "layers.0.attn_norm", ""),
-    "rows interleaved": (linears_with(interleaved), {}, "layers.0.q.acc", "channels permuted"),
-    "signs flipped": (
-        linears_with(lambda _, t: TernaryTensor(-t.trits, t.scale)),
-        {},
-        "layers.0.q.acc",
-        "sign flipped",
-    ),
-    "v without scale": (linears_with(without_scale("v")), {}, "layers.0.v.out", "a constant ratio"),
-    "gate without scale": (linears_with(without_scale("gate")), {}, "layers.0.gate.out", "a constant ratio"),
-    "per tensor": (None, {"quantize": per_tensor}, "layers.0.attn_in.codes", ""),
-    "truncating": (None, {"quantize": truncating}, "layers.0.attn_in.codes", "truncation"),
-    "every eighth skipped": (None, {"accumulate": every_eighth_skipped}, "layers.0.q.acc", ""),
-    "no offset correction": (None, {"accumulate": no_offset_correction}, "layers.0.q.acc", "shifted by one constant"),
-    "no rope": (None, {"rotation_table": no_rotation}, "layers.0.q_rope", "equal at position 0"),
-    "no mask": (None, {"softmax_weights": unmasked}, "layers.0.probs", ""),
-    "sub-norm dropped": (None, {"rms_norm": no_sub_norm}, "layers.0.ffn_sub_norm", ""),
+# Of the library: name -> (first divergence, its class).
+FAULTS: dict[str, tuple[str, str]] = {
+    "scale-divided": ("layers.0.q.out", ""),
+    "silu": ("layers.0.ffn_act", ""),
+    "rope-theta-1e4": ("layers.0.q_rope", ""),
+    "norm-eps-1e-3": ("layers.0.attn_norm", ""),
+    "hf-rows-interleaved": ("layers.0.q.acc", "channels permuted"),
+    "sign-flipped": ("layers.0.q.acc", "sign flipped"),
+    "scale-never-on-v": ("layers.0.v.out", "a constant ratio"),
+    "scale-never-on-gate": ("layers.0.gate.out", "a constant ratio"),
+    "per-tensor": ("layers.0.attn_in.codes", ""),
+    "truncated": ("layers.0.attn_in.codes", "truncation"),
+    "every-8th-skipped": ("layers.0.q.acc", ""),
+    "offset-missing": ("layers.0.q.acc", "shifted by one constant"),
+    "rope-missing": ("layers.0.q_rope", "equal at position 0"),
+    "mask-missing": ("layers.0.probs", ""),
+    "ffn-sub-norm-skipped": ("layers.0.ffn_sub_norm", ""),
+}
+# Faults that a model's own activations do not show: name -> what shows it.
+UNSEEN = {
+    "half-away": "layers.0.attn_in.codes [ties, zeros, tiny]",
+    "no-floor": "layers.0.attn_in.codes [ties, zeros, tiny]",
+    "int16-wraps": "layers.0.down.acc [extreme sums]",
 }
 
 
-def faulty(model: str, fault: str) -> ReferenceEngine:
-    """The golden model with one fault of the table."""
-    change, replaced, *_ = FAULTS[fault]
-    checkpoint = open_checkpoint(Path(model))
-    arithmetic: Arithmetic = replace(GOLDEN_ARITHMETIC, **replaced)
-    engine = ReferenceEngine(change(checkpoint) if change else checkpoint, arithmetic=arithmetic)
+def Faulty(model: str, fault: str = "scale-divided") -> ReferenceEngine:  # noqa: N802 - named as an engine's class
+    """The golden model with one fault of the library; it must have a place for it."""
+    subject = known(fault).apply(Subject(open_checkpoint(Path(model))))
+    assert subject is not None
+    engine = ReferenceEngine(subject.checkpoint, arithmetic=subject.arithmetic)
     engine.name = f"faulty: {fault}"
     return engine
-
-
-# Faults that a model's own activations do not show: name -> (replaced operation, what shows it).
-UNSEEN: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
-    "half away": ({"quantize": half_away}, "layers.0.attn_in.codes [ties, zeros, tiny]"),
-    "no floor": ({"quantize": no_floor}, "layers.0.attn_in.codes [ties, zeros, tiny]"),
-    "int16 sums": ({"accumulate": int16_sums}, "layers.0.down.acc [extreme sums]"),
-}
-
-
-def Faulty(model: str, fault: str = "scale divided") -> ReferenceEngine:  # noqa: N802 - named as an engine's class
-    return faulty(model, fault)
 
 
 class LogitsOnly:
@@ -154,7 +56,7 @@ class LogitsOnly:
     name = "logits only"
 
     def __init__(self, model: str, fault: str | None = None) -> None:
-        self._inner = faulty(model, fault) if fault else ReferenceEngine(open_checkpoint(Path(model)))
+        self._inner = Faulty(model, fault) if fault else ReferenceEngine(open_checkpoint(Path(model)))
 
     def reset(self) -> None:
         self._inner.reset()
@@ -235,7 +137,7 @@ class HangingWriter(LogitsOnly):
     name = "hanging writer"
 
     def __init__(self, model: str) -> None:
-        super().__init__(model, "no rope")
+        super().__init__(model, "rope-missing")
 
     def generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> list[int]:
         while True:
@@ -271,7 +173,7 @@ class NotANumber(LogitsOnly):
 
 
 class ForgetfulPrefill(ReferenceEngine):
-    """Right in one prefill and in steps; a prefill leaves nothing behind it."""
+    """Right in one prefill and in steps; a prefill leaves nothing in the cache."""
 
     name = "forgetful prefill"
 

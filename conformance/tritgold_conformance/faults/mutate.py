@@ -1,0 +1,227 @@
+"""What faults are made with: small changes of a Subject, and decorators that make a change of one wrong function.
+
+A function here takes a subject first and gives back the changed one, or None where it has no place for the change. The
+decorators (``replaces``, ``gate``, ``appends``; ``packing.reads``) stand below ``library.known_fault``.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tritgold.kv_cache.base import KvShape
+from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.ternary import DenseMatrix, LinearWeight, TernaryTensor
+from tritgold.weights import LINEARS, LayerWeights
+from tritgold_conformance.faults.fault import Change, Subject
+from tritgold_conformance.faults.quick import Rows
+
+# (trace name, value, outputs of this pass so far by trace name) -> the value in its place; None leaves it.
+Altering = Callable[[str, np.ndarray, Mapping[str, np.ndarray]], np.ndarray | None]
+ChangeTensor = Callable[[str, TernaryTensor], TernaryTensor]
+Shape = tuple[int, int]
+KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; beyond, memory is dearer than time
+
+
+def written_as(function: Callable[..., Any], change: Change) -> Change:
+    """The change, with name, docstring and source of the function that it was made of."""
+    return functools.update_wrapper(change, function)
+
+
+def replaces(operation: str) -> Callable[[Callable[..., Any]], Change]:
+    """Decorates a function that takes the place of one of ``Arithmetic``, whose signature it has."""
+    return lambda function: written_as(function, lambda s: with_arithmetic(s, **{operation: function}))
+
+
+def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Change]:
+    """Decorates another activation of the gate, float64 [tokens, inter]. unless: no place where it is right."""
+
+    def decorated(function: Callable[[np.ndarray], np.ndarray]) -> Change:
+        def gated_activation(gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
+            return (function(gate.astype(np.float64)) * up).astype(np.float32)
+
+        def change(s: Subject) -> Subject | None:
+            return None if s.config.activation == unless else with_arithmetic(s, gated_activation=gated_activation)
+
+        return written_as(function, change)
+
+    return decorated
+
+
+class FaultyCache(Float32Cache):
+    """The exact cache, whose rows a fault changes on their way out.
+
+    units: float32 [2, layers, capacity], ones; for a fault to keep a number of each key row and each value row in.
+    """
+
+    def __init__(self, config: KvShape, capacity: int) -> None:
+        super().__init__(config, capacity)
+        self.units = np.ones((2, config.layers, capacity), np.float32)
+
+    def stored_values(self, layer: int) -> np.ndarray:
+        """Values of the passes before this one, float32 [length, kv_heads, head_dim]."""
+        return self._values[layer, : self.length]
+
+
+def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Change:
+    """Decorates ``function(cache, layer, keys, values, new)``: all keys and values of a layer as a pass reads them.
+
+    It is given what the exact cache has, and how many rows of it are this pass's own. keys and values are the cache's
+    memory, float32 [length + new, kv_heads, head_dim]: what is written to them stays.
+    """
+
+    class Cache(FaultyCache):
+        def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            keys, values = super().append(layer, k, v)
+            return function(self, layer, keys, values, len(k))
+
+    return written_as(function, lambda s: replace(s, new_cache=Cache))
+
+
+def with_arithmetic(s: Subject, **functions: Any) -> Subject:
+    """Other functions of the arithmetic, by their names; ``s.arithmetic`` has those to go on from."""
+    return replace(s, arithmetic=replace(s.arithmetic, **functions))
+
+
+def altered(s: Subject, alter: Altering) -> Subject:
+    """One output, or some, by their trace names, after what earlier faults alter."""
+    before = s.arithmetic.alter
+
+    def both(name: str, value: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray:
+        if before is not None:
+            value = before(name, value, seen)
+        found = alter(name, value, seen)
+        return value if found is None else found
+
+    return with_arithmetic(s, alter=both)
+
+
+def from_layer(seen: Mapping[str, np.ndarray], name: str, other: str) -> np.ndarray | None:
+    """Another output of the layer: ``layers.3.o.out`` and ``attn_mix`` -> that of ``layers.3.attn_mix``."""
+    return seen.get(".".join([*name.split(".")[:2], other]))
+
+
+def output_from(s: Subject, ending: str, source: str) -> Subject:
+    """An output of each layer replaced by one that came before it there."""
+    return altered(s, lambda name, _, seen: from_layer(seen, name, source) if name.endswith("." + ending) else None)
+
+
+def with_gains(s: Subject, change: Callable[[np.ndarray], np.ndarray]) -> Subject:
+    """Every norm with other gains."""
+    return with_arithmetic(s, rms_norm=lambda x, gain, eps: s.arithmetic.rms_norm(x, change(gain), eps))
+
+
+def with_positions(s: Subject, change: Callable[[np.ndarray], np.ndarray]) -> Subject:
+    """RoPE at other positions, int64 [tokens]."""
+    before = s.arithmetic.rotation_table
+    return with_arithmetic(s, rotation_table=lambda at, head_dim, theta: before(change(at), head_dim, theta))
+
+
+def with_config(s: Subject, **fields: Any) -> Subject | None:
+    """Other fields of the configuration; no place for it where they are so already."""
+    changed = replace(s.config, **fields)
+    return None if changed == s.config else with_checkpoint(s, config=changed)
+
+
+def with_checkpoint(s: Subject, **fields: Any) -> Subject:
+    """Other fields of the checkpoint."""
+    return replace(s, checkpoint=replace(s.checkpoint, **fields))
+
+
+def with_weights(s: Subject, **fields: Any) -> Subject:
+    """Other weights of the model."""
+    return with_checkpoint(s, weights=replace(s.checkpoint.weights, **fields))
+
+
+def with_layers(s: Subject, change: Callable[[LayerWeights], Mapping[str, Any]]) -> Subject:
+    """Other weights in every layer, by field."""
+    return with_weights(s, layers=tuple(replace(layer, **change(layer)) for layer in s.checkpoint.weights.layers))
+
+
+def reordered(s: Subject, order: list[int]) -> Subject | None:
+    """The layers in another order; no place for it where it is the same."""
+    layers = s.checkpoint.weights.layers
+    return None if order == sorted(order) else with_weights(s, layers=tuple(layers[i] for i in order))
+
+
+def with_head(s: Subject, make: Callable[[np.ndarray], np.ndarray]) -> Subject:
+    """An untied head made of the rows of the right one, float32 [vocab, hidden]."""
+    made = with_weights(s, head=Rows(make(s.checkpoint.weights.head_or_embedding.rows(slice(None)))))
+    return with_checkpoint(made, config=replace(s.config, tied_head=False))
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedWeight:
+    """A LinearWeight that is another one with a fault, computed when it is asked for, and kept where it is small."""
+
+    source: LinearWeight
+    name: str
+    change: ChangeTensor
+    master: DenseMatrix | None = None
+    _kept: list[TernaryTensor] = field(default_factory=list)
+
+    @property
+    def shape(self) -> Shape:
+        """(out, in)."""
+        return self.source.shape
+
+    def ternary(self) -> TernaryTensor:
+        """The changed tensor."""
+        if self._kept:
+            return self._kept[0]
+        made = self.change(self.name, self.source.ternary())
+        if made.trits.size <= KEPT:
+            self._kept.append(made)
+        return made
+
+
+def linears(s: Subject, change: ChangeTensor, fits: Callable[[Shape], bool] = lambda shape: True) -> Subject | None:
+    """Every linear weight of a shape that fits, through ``change(name, tensor)``; no place for it where none fits."""
+    layers, found = [], False
+    for layer in s.checkpoint.weights.layers:
+        names = [name for name in LINEARS if fits(layer.linear(name).shape)]
+        found = found or bool(names)
+        changed: dict[str, Any] = {name: ChangedWeight(layer.linear(name), name, change) for name in names}
+        layers.append(replace(layer, **changed))
+    return with_weights(s, layers=tuple(layers)) if found else None
+
+
+def with_scales(s: Subject, change: Callable[[np.ndarray], np.ndarray], only: str = "") -> Subject | None:
+    """The scale of every linear changed, or of one."""
+
+    def changed(name: str, t: TernaryTensor) -> TernaryTensor:
+        return t if only not in ("", name) else TernaryTensor(t.trits, np.asarray(change(t.scale), np.float32))
+
+    return linears(s, changed)
+
+
+def with_scales_of(s: Subject, sources: Mapping[str, str], layers_on: int = 0) -> Subject:
+    """Linears with the scales of others, by name: of their layer, or of one ``layers_on`` after it, around the end."""
+    layers = s.checkpoint.weights.layers
+
+    def borrowing(layer: LayerWeights, lender: LayerWeights) -> LayerWeights:
+        def change(name: str, t: TernaryTensor) -> TernaryTensor:
+            return TernaryTensor(t.trits, lender.linear(sources[name]).ternary().scale)
+
+        changed: dict[str, Any] = {name: ChangedWeight(layer.linear(name), name, change) for name in sources}
+        return replace(layer, **changed)
+
+    return with_weights(
+        s, layers=tuple(borrowing(layer, layers[(n + layers_on) % len(layers)]) for n, layer in enumerate(layers))
+    )
+
+
+def decoding(s: Subject, **switches: Any) -> Subject:
+    """Switches of ``generating``. Sets of defects are joined with those that are on already."""
+    joined: dict[str, Any] = dict(s.decoding)
+    for name, value in switches.items():
+        before = joined.get(name)
+        joined[name] = before | value if isinstance(before, frozenset | Mapping) else value
+    return replace(s, decoding=joined)
+
+
+def text(s: Subject, **switches: Any) -> Subject:
+    """Switches of ``tokenizer``."""
+    return replace(s, text={**s.text, **switches})

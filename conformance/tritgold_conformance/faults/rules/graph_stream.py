@@ -1,0 +1,132 @@
+"""Faults of the graph: a residual lost, an all-zero head, another embedding, layers in another order."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from tritgold.quantize import absmean_ternary
+from tritgold.ternary import DenseMatrix
+from tritgold_conformance.faults.fault import OPERATIONS, TRACE, Subject, Witness
+from tritgold_conformance.faults.library import known_fault
+from tritgold_conformance.faults.mutate import (
+    altered,
+    from_layer,
+    output_from,
+    reordered,
+    with_arithmetic,
+    with_head,
+)
+
+AREA = "graph"
+
+
+@known_fault(OPERATIONS)
+def attn_residual_dropped(s: Subject) -> Subject:
+    """Attention's output replaces the stream.
+
+    Looks like: babble"""
+    return output_from(s, "attn_residual", "o.out")
+
+
+@known_fault(OPERATIONS)
+def ffn_residual_dropped(s: Subject) -> Subject:
+    """The FFN's output replaces the stream.
+
+    Looks like: babble"""
+    return output_from(s, "ffn_residual", "down.out")
+
+
+@known_fault(TRACE)
+def residual_behind_the_norm(s: Subject) -> Subject:
+    """What is added to is the norm's output.
+
+    Looks like: the stream stops growing from layer to layer
+
+    The addition only sees the stream, so the norm remembers."""
+    normed: dict[bytes, np.ndarray] = {}
+
+    def rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+        normed[x.tobytes()] = found = s.arithmetic.rms_norm(x, gain, eps)
+        return found
+
+    def alter(name: str, _: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        part = {"attn_residual": "o.out", "ffn_residual": "down.out"}.get(name.rpartition(".")[2])
+        if part is None:
+            return None
+        stream = seen.get(_stream(name), np.zeros(0, np.float32))
+        found, delta = normed.get(stream.tobytes()), from_layer(seen, name, part)
+        return None if found is None or delta is None else found + delta
+
+    return with_arithmetic(altered(s, alter), rms_norm=rms_norm)
+
+
+def _stream(name: str) -> str:
+    """The residual stream that an addition reads."""
+    _, layer, what = name.split(".")
+    if what == "ffn_residual":
+        return f"layers.{layer}.attn_residual"
+    return "embedding" if layer == "0" else f"layers.{int(layer) - 1}.ffn_residual"
+
+
+@known_fault(OPERATIONS)
+def head_left_empty(s: Subject) -> Subject:
+    """A tied head is taken for an untied one that is not there: zeros.
+
+    Looks like: all logits are zero, the first token for ever
+    Seen in: sgl-project/sglang #1508; vllm-project/vllm #53019"""
+    return with_head(s, np.zeros_like)
+
+
+@known_fault(OPERATIONS)
+def head_ternarised(s: Subject) -> Subject:
+    """The head is quantised like every other linear.
+
+    Looks like: logits roughly right"""
+    return with_head(s, lambda rows: absmean_ternary(rows).dense())
+
+
+@known_fault(TRACE)
+def head_before_final_norm(s: Subject) -> Subject:
+    """Logits are made of the stream, without the final norm.
+
+    Looks like: the likeliest tokens right, their probabilities not"""
+    last = f"layers.{s.config.layers - 1}.ffn_residual"
+    return altered(s, lambda name, _, seen: seen.get(last) if name == "final_norm" else None)
+
+
+@known_fault(OPERATIONS)
+def embedding_scaled(s: Subject) -> Subject:
+    """The embedding is multiplied by the root of hidden.
+
+    Looks like: babble from layer 0 on"""
+
+    def embed(tokens: np.ndarray, embedding: DenseMatrix) -> np.ndarray:
+        return (s.arithmetic.embed(tokens, embedding) * np.float32(math.sqrt(s.config.hidden))).astype(np.float32)
+
+    return with_arithmetic(s, embed=embed)
+
+
+@known_fault(OPERATIONS)
+def embedding_of_the_next_id(s: Subject) -> Subject:
+    """Row id + 1 of the embedding: a special token was counted twice.
+
+    Looks like: babble; the embedding of each token is another token's"""
+    embed = s.arithmetic.embed
+    return with_arithmetic(s, embed=lambda tokens, embedding: embed((tokens + 1) % s.config.vocab, embedding))
+
+
+@known_fault(OPERATIONS)
+def layers_reversed(s: Subject) -> Subject | None:
+    """Layers run from the last to the first.
+
+    Looks like: babble"""
+    return reordered(s, list(range(s.config.layers))[::-1])
+
+
+@known_fault(Witness("operations", "deep"), invisible_on=("11-layers",))
+def layers_in_order_of_name(s: Subject) -> Subject | None:
+    """Layers run in the order of their names: 1, 10, 11, 2.
+
+    Looks like: models of up to 10 layers are right"""
+    return reordered(s, sorted(range(s.config.layers), key=str))
