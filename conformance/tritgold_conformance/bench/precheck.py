@@ -84,7 +84,7 @@ class Judge:
             if wrong := precheck_rows.wrong_prompts(engine, checkpoint, kv_cache, self._allowed, lengths):
                 return wrong, seen
             seen += f"; prompt of {precheck_rows.long_length(checkpoint.config.context)} tokens"
-        if "batch" in named and callable(getattr(engine, "beside", None)):
+        if "batch" in named and callable(getattr(engine, "fork", None)):
             timed = (case["sequences"] for row, case in rows if row == "batch")
             most = max(len(precheck_rows.PROMPTS), *timed)
             if wrong := precheck_rows.wrong_batch(engine, checkpoint, self._allowed, most):

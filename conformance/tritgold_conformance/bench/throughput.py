@@ -1,6 +1,4 @@
-"""Seconds as speeds: tokens and multiply-accumulates a second, bytes, and their share of the bandwidth."""
-
-from typing import Any
+"""Seconds as speeds: tokens and multiply-accumulates a second, and the bytes that a step has to read."""
 
 from tritgold.config import ModelConfig
 from tritgold_conformance.bench import memory
@@ -24,19 +22,6 @@ def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, cas
         unit=_UNITS.get(row, "token" if "context" in case else "prompt"), per_second=tokens / timing.median,
         gmacs=None if blocks else macs / timing.median / 1e9,
     )  # fmt: skip
-
-
-def row_of_a_matrix(row: str, threads: int, case: Case, said: list[dict[str, Any]], weights: int) -> Result:
-    """A way to multiply, from what its rounds said. One whose products are wrong has no speed."""
-    first = said[0]
-    result = Result(
-        row=row, engine=first["by"], threads=threads, case=case, status="not passed", unit="product", why=first["wrong"]
-    )
-    if not first["wrong"]:
-        timing = Timing.of([s["seconds"] for s in said])
-        result.status, result.why, result.timing, result.moved = "measured", first["why"], timing, first["moved"]
-        result.gmacs = weights * case["tokens"] / timing.median / 1e9
-    return result
 
 
 def bytes_of_a_step(

@@ -179,7 +179,7 @@ def _measured(
     """
     from tritgold_conformance.bench.models import model_of
     from tritgold_conformance.bench.plan import Plan
-    from tritgold_conformance.bench.results import Found, Report
+    from tritgold_conformance.bench.results import BenchResults, Report
     from tritgold_conformance.bench.run import check, run
     from tritgold_conformance.bench.synthetic import model_bytes
     from tritgold_conformance.commands.env import environment
@@ -197,7 +197,7 @@ def _measured(
         matrices = list(dict.fromkeys(sizes))
     if model is not None:
         plan = replace(plan, blocks=model.config.mask is not None)
-    machine, found = environment(), Found()
+    machine, found = environment(), BenchResults()
 
     def report(complete: bool) -> Report:
         return Report(
