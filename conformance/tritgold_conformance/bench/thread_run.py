@@ -13,7 +13,7 @@ from tritgold.errors import EngineError
 from tritgold.weights import LINEARS
 from tritgold_conformance.bench.json_rpc import Worker
 from tritgold_conformance.bench.models import Model
-from tritgold_conformance.bench.plan import OF_A_PEER, Case, Plan
+from tritgold_conformance.bench.plan import OF_A_PEER, Case, Groups, Plan
 from tritgold_conformance.bench.processes import engine_process, peer_process
 from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status, Tuned
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
@@ -21,8 +21,6 @@ from tritgold_conformance.bench.rounds import products_of, profile_of
 from tritgold_conformance.bench.synthetic import Say
 from tritgold_conformance.bench.throughput import bytes_of_a_step, row_of_a_model, shown
 from tritgold_conformance.bench.timing import Timing, paired_ratio
-
-Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
 
 
 class ThreadRun:
@@ -63,7 +61,7 @@ class ThreadRun:
         return engine_process(self.plan.engine, self.threads, **options)
 
     def _rows_of(self, model: Model) -> None:
-        groups = self._groups()
+        groups = self.plan.by_kv_cache()
         verdicts = self._judge(model, groups)
         if not any(verdict["passed"] for verdict in verdicts.values()):
             return
@@ -76,21 +74,9 @@ class ThreadRun:
             for name, peer in self.peers.items():
                 _add_facts(self.of_peers[name], peer)
 
-    def _groups(self) -> Groups:
-        """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""
-        groups: Groups = {}
-        if self.plan.profile or set(self.plan.model_rows) - {"kv"}:
-            groups[self.plan.kv_cache] = []
-        for row in self.plan.model_rows:
-            for case in self.plan.cases(row):
-                groups.setdefault(case.get("kv", self.plan.kv_cache), []).append((row, case))
-        return groups
-
     def _judge(self, model: Model, groups: Groups) -> dict[str | None, Any]:
-        """Verdicts by KV cache. In a process of its own, like the timed one but for what judging leaves in memory and
-        for programs that are kept.
-
-        A cache that does not pass has no speed.
+        """Verdicts by KV cache; one that does not pass has no speed. In a process of its own, like the timed one but for
+        what judging leaves in memory and for programs that are kept.
         """
         verdicts = {}
         with self._process(timed=False) as judging:
@@ -175,10 +161,7 @@ class ThreadRun:
         _add_facts(engine, ours)
 
     def _opened(self, child: Worker, model: Model, kv_cache: str | None) -> dict[str, Any]:
-        found: dict[str, Any] = child.ask(
-            "open", path=str(model.path), capacity=self.plan.capacity(), kv_cache=kv_cache
-        )
-        return found
+        return child.ask("open", path=str(model.path), capacity=self.plan.capacity(), kv_cache=kv_cache)
 
     def _rounds(self, ours: Worker, config: ModelConfig, row: str, case: Case) -> None:
         """One case: all engines in turn, as many rounds as asked for; the first is not counted."""
