@@ -75,8 +75,8 @@ class ThreadRun:
                 _add_facts(self.of_peers[name], peer)
 
     def _judge(self, model: Model, groups: Groups) -> dict[str | None, Any]:
-        """Verdicts by KV cache; one that does not pass has no speed. In a process of its own, like the timed one but for
-        what judging leaves in memory and for programs that are kept.
+        """Verdicts by KV cache; one that does not pass has no speed. In a process of its own, like the timed one except
+        for what judging leaves in memory and for programs that are kept.
         """
         verdicts = {}
         with self._process(timed=False) as judging:

@@ -10,7 +10,7 @@ import click
 from tritgold_conformance.commands import printing
 
 if TYPE_CHECKING:
-    from tritgold_conformance.case_vectors.judge import Judgement, Verdict
+    from tritgold_conformance.case_vectors.judgement import Judgement, Verdict
 
 SHOWN = 20  # failures on a terminal; --json has all
 SUSPECTS = 5  # the same

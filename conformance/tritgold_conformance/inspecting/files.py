@@ -1,4 +1,4 @@
-"""What ``tritgold inspect`` looks at: a container, opened before anybody asks if it is a model, and its linears."""
+"""What ``tritgold inspect`` looks at: a container, opened before it is read as a model, and its linears."""
 
 import re
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Configuration:
 class Linear:
     """A linear weight as it lies in a file.
 
-    name: ours, ``layers.3.q``; the file's own where it is no name of ours. shape: (out, in) as the configuration has
+    name: ours, ``layers.3.q``; the file's own where it is not a name of ours. shape: (out, in) as the configuration has
     it, None where none is known. beside: the scale stored outside the bytes, None where there is none. beside_bytes:
     what that scale costs. rows: where each row of the model lies, for files that permute q and k.
     """
@@ -129,12 +129,10 @@ def _shapes_of_refused(path: Path, file: Opened) -> dict[str, tuple[int, int]]:
         with suppress(OSError, ValueError, FormatError):
             values = parse_json(read_text(path / "config.json", MOST_BYTES))
     sizes: dict[str, Any] = values if isinstance(values, dict) else {}
-    hidden: Any
-    inter: Any
-    heads: Any
-    hidden, inter, heads = (sizes.get(k) for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    if not (_is_size(hidden) and _is_size(inter) and _is_size(heads)):
+    known = [sizes.get(k) for k in ("hidden_size", "intermediate_size", "num_attention_heads")]
+    if not all(map(_is_size, known)):
         return {}
+    hidden, inter, heads = cast(list[int], known)
     head_dim, kv_heads = sizes.get("head_dim") or hidden // heads, sizes.get("num_key_value_heads") or heads
     if not (_is_size(head_dim) and _is_size(kv_heads)):
         return {}
@@ -174,10 +172,8 @@ def _our_names(table: Mapping[str, tuple[str, ...]]) -> Callable[[str], str | No
     ]
 
     def ours(name: str) -> str | None:
-        for pattern, what in patterns:
-            if found := pattern.fullmatch(name):
-                return f"layers.{found[1]}.{what}"
-        return None
+        matches = ((pattern.fullmatch(name), what) for pattern, what in patterns)
+        return next((f"layers.{match[1]}.{what}" for match, what in matches if match), None)
 
     return ours
 
