@@ -26,11 +26,11 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_i
     """
     import sys
 
+    from tritgold_conformance.inspecting.files import ReadOptions
     from tritgold_conformance.inspecting.inspection import inspect_model
-    from tritgold_conformance.inspecting.layouts import Asked
 
     with printing.errors(as_json), model_input.model_path(model) as path:
-        asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
+        asked = ReadOptions(reading.layouts(), reading.linear_class, reading.ignore_keys)
         if twin is None:
             facts = inspect_model(path, asked, None, tensors)
         else:

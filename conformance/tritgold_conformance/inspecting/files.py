@@ -16,6 +16,7 @@ from tritgold.formats.container import StoredTensor, holes
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
+from tritgold.formats.layouts import Layouts
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.rope_rows import interleaved_rows
@@ -26,6 +27,15 @@ from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.weights import LINEARS
 
 Opened = SafetensorsFolder | SafetensorsFile | GgufFile | SglbitntFile
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
+
+    layouts: Layouts
+    linear_class: str | None = None
+    ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
     return file, f"GGUF version {file.version}, architecture {printable(file.architecture) or 'not given'}"
 
 
-def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Configuration:
+def read_config(path: Path, file: Opened, options: ReadOptions) -> Configuration:
     """The configuration alone. Where it is refused, the model is refused for the same reason when it is opened."""
 
     def read() -> tuple[ModelConfig | None, bool]:
@@ -105,9 +115,9 @@ def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys:
                 model = read_gguf_config(path, file.metadata, embedding.shape[0], tied) if embedding else None
                 return model, True
             case SglbitntFile():
-                return read_sglbitnt_config(path, file.config, ignore_keys), True
+                return read_sglbitnt_config(path, file.config, options.ignore_keys), True
             case SafetensorsFolder():
-                found = read_hf_config(path / "config.json", linear_class, ignore_keys)
+                found = read_hf_config(path / "config.json", options.linear_class, options.ignore_keys)
                 return found.model, found.mode is not None
         return None, False
 

@@ -14,7 +14,7 @@ from tritgold_conformance.inspecting.files import Linear
 # Shares of zeros outside of which weights were hardly trained to be ternary: absmean leaves 31 % of Gaussian masters
 # zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (the largest of 256, rounded).
 FEWEST_ZEROS, MOST_ZEROS = 0.01, 0.7
-_MASTERS = "makes this of master weights that were not made ternary first"
+_MASTERS = "this of master weights that were not made ternary first"
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ def _of_trits(layout: Packing, linear: Linear, codes: np.ndarray, trits: tuple[i
 def _density(trits: tuple[int, int, int]) -> list[Finding]:
     zeros = trits[1] / max(sum(trits), 1)
     if zeros < FEWEST_ZEROS:
-        return [Finding("no-zeros", f"{zeros:.1%} zeros: I2_S's quantiser {_MASTERS}")]
+        return [Finding("no-zeros", f"{zeros:.1%} zeros: I2_S's quantiser makes {_MASTERS}")]
     if MOST_ZEROS < zeros < 1:
-        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: the quantiser of TQ1_0 and TQ2_0 {_MASTERS}")]
+        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: TQ1_0's and TQ2_0's quantisers make {_MASTERS}")]
     return []
 
 

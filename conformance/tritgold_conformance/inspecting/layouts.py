@@ -23,20 +23,12 @@ from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.sglbitnt_file import SglbitntFile
-from tritgold_conformance.inspecting.files import Linear, Opened
+from tritgold_conformance.inspecting.files import Linear, Opened, ReadOptions
 
 _I2_S = {"128": "i2_s block=128", "64": "i2_s block=64", "4rows": "i2_s_4rows"}
 _I2_S_OPTIONS = {label: option for option, label in _I2_S.items()}
+Shape = tuple[int, int]  # of a matrix: out, in
 _TILED = ("TL1", "TL2")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
-
-    layouts: Layouts
-    linear_class: str | None = None
-    ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass
@@ -78,7 +70,7 @@ class Group:
             return next((h.layout for h in self.merged if h.layout is not None), None)
         return next(h.layout for h in self.merged if h.label == wanted)
 
-    def shape(self, linear: Linear, label: str) -> tuple[int, int] | None:
+    def shape(self, linear: Linear, label: str) -> Shape | None:
         """(out, in) of a linear under a hypothesis, None where it does not come into question for this tensor."""
         return next((h.shape for h in self.by_tensor[linear.name] if h.label == label), None)
 
@@ -109,7 +101,7 @@ class Group:
         }
 
 
-def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, tuple[int, int]]) -> list[Group]:
+def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping[str, Shape]) -> list[Group]:
     """The packed linears by kind, floats left out, with what the file and the user say about each.
 
     truth: shape of each linear in a twin, by our name; empty without one.
@@ -117,7 +109,7 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
     own = _own_tiles(file)
     tiles = _tiles(file, asked, own)
     where = places(file) if isinstance(file, GgufFile) else {}
-    sorted_out: dict[tuple[str, tuple[int, int] | None], list[Linear]] = {}
+    sorted_out: dict[tuple[str, Shape | None], list[Linear]] = {}
     for linear in found:
         dtype, (rows, columns) = linear.stored.dtype, linear.stored.shape
         if (isinstance(file, GgufFile) and not is_float(linear.stored)) or dtype in ("U8", "I8"):
@@ -150,14 +142,14 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
     return made
 
 
-def _own_tiles(file: Opened) -> dict[tuple[int, int], Tile]:
+def _own_tiles(file: Opened) -> dict[Shape, Tile]:
     """What a file of ours says of its tiles, by shape."""
     with suppress(TritgoldError):  # opening the model says what is wrong with them
         return tiles_of(file.metadata, file.path) if isinstance(file, GgufFile) else {}
     return {}
 
 
-def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> dict[tuple[int, int], tuple[Tile, str]]:
+def _tiles(file: Opened, asked: ReadOptions, own: Mapping[Shape, Tile]) -> dict[Shape, tuple[Tile, str]]:
     """The tile of every shape that is said, and by whom: options go before the file, as in opening the model."""
     said = {shape: (tile, "file") for shape, tile in own.items()}
     if isinstance(file, GgufFile) and asked.layouts.tile:
@@ -166,7 +158,7 @@ def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> d
     return said | {shape: (tile, "option") for shape, tile in asked.layouts.tiles.items()}
 
 
-def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[Packing | None, str | None]:
+def _usable(dtype: str, shape: Shape, tile: Tile) -> tuple[Packing | None, str | None]:
     """The layout with this tile; None, and why, where the format has no such tile."""
     try:
         return Layouts(tile=tile).packing(dtype, shape), None
@@ -174,7 +166,7 @@ def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[Packing | N
         return None, f"the tile {tile} is not one of {dtype}: {error.expected} expected"
 
 
-def _said_of_i2_s(group: Group, file: Opened, asked: Asked) -> tuple[str | None, str]:
+def _said_of_i2_s(group: Group, file: Opened, asked: ReadOptions) -> tuple[str | None, str]:
     """The label that the user or the file names, and which of the two."""
     if group.dtype != "I2_S" or not isinstance(file, GgufFile):
         return None, ""
@@ -235,7 +227,7 @@ def _option(group: Group) -> str | None:
     return f"tell the other commands --q2-0-block {given['block']}" if given.get("block") == 128 else None
 
 
-def decided_layouts(found: list[Group], asked: Asked) -> Layouts:
+def decided_layouts(found: list[Group], asked: ReadOptions) -> Layouts:
     """The user's layouts with what was found out about the file."""
     layouts, tiles = asked.layouts, dict(asked.layouts.tiles)
     for group in found:
