@@ -1,6 +1,6 @@
 """The rows of a model, on an engine in this process: made ready once, then measured a round at a time.
 
-An engine is whatever has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; what it lacks is not
+An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; what it lacks is not
 offered, and said so.
 """
 

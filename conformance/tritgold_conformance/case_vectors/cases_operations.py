@@ -66,9 +66,8 @@ def _quantized() -> Iterator[Draft]:
     yield _quantize("ties-zeros-tiny", "ties; a zero token; one below the floor; one outlier", ties_zeros_tiny(24))
     yield _quantize("tiny", "the floor of 1e-5 acts: codes 13 and -25; without one they are 64 and -127", [1e-6, -2e-6])
     yield _quantize("zero", "a token of zeros: codes 0, s = 1.27e7, nothing divided by 0", np.zeros((2, 5)))
-    yield _quantize(
-        "near-the-floor", "absmax of 2e-5: a floor that is added to it shrinks s by a third", [2e-5, -0.9e-5]
-    )
+    near = [2e-5, -0.9e-5]
+    yield _quantize("near-the-floor", "absmax of 2e-5: a floor that is added to it shrinks s by a third", near)
     yield _quantize("one-outlier", "one channel holds the whole range, the others vanish or are 1",
                     [0.25, -1000, 4, 3.9, -3.9, 8])  # fmt: skip
     yield _quantize("negative", "one sign: the largest magnitude is a negative number", [-1, -2, -4, -127, -63.25])

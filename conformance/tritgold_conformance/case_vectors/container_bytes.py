@@ -46,7 +46,7 @@ def string(text: str | bytes) -> bytes:
 
 
 def pair(key: str | bytes, kind: int, value: Any) -> bytes:
-    """A key and its value; an array, or a value that is no such value, as bytes."""
+    """A key and its value; an array, or a value that is not of its kind, as bytes."""
     if not isinstance(value, bytes):
         value = string(value) if kind == STRING else struct.pack(f"<{_LETTERS[kind]}", value)
     return string(key) + struct.pack("<I", kind) + value

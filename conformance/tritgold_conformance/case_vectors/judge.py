@@ -38,9 +38,8 @@ def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Ju
         cases = msgspec.json.decode((folder / group / CASES).read_bytes(), type=Cases)
         verdicts += [v for v in _judge_group(folder / group, answers / group, cases) if only in ("", group, v.case)]
     if only and not verdicts:
-        raise EngineError(
-            "no such case or group", kind="case-name", got=printable(repr(only)), hint="see manifest.json"
-        )
+        got = printable(repr(only))
+        raise EngineError("no such case or group", kind="case-name", got=got, hint="see manifest.json")
     return Judgement(verdicts, _unknown(answers, manifest))
 
 

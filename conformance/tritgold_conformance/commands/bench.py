@@ -207,11 +207,7 @@ def _measured(
             config={} if model is None else model.config.as_dict(),
             command=shlex.join(["tritgold", *sys.argv[1:]]),
             machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
-            engines=found.engines,
-            bandwidth=found.bandwidth,
-            results=found.results,
-            profiles=found.profiles,
-            tuned=found.tuned,
+            **vars(found),
             complete=complete,
         )
 

@@ -69,7 +69,7 @@ class WrongCache(Shortcuts):
 
 
 class ForgetsTheChunkBefore(Shortcuts):
-    """A prompt of more than 32 tokens begins anew behind them."""
+    """A prompt of more than 32 tokens begins again after them."""
 
     def read(self, tokens: list[int]) -> np.ndarray:
         if len(tokens) > 32:
