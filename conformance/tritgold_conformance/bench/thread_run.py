@@ -17,9 +17,8 @@ from tritgold_conformance.bench.plan import OF_A_PEER, Case, Groups, Plan
 from tritgold_conformance.bench.processes import engine_process, peer_process
 from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status, Tuned
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
-from tritgold_conformance.bench.rounds import products_of, profile_of
 from tritgold_conformance.bench.synthetic import Say
-from tritgold_conformance.bench.throughput import bytes_of_a_step, row_of_a_model, shown
+from tritgold_conformance.bench.throughput import bytes_of_a_step, products_of, profile_of, row_of_a_model, shown
 from tritgold_conformance.bench.timing import Timing, paired_ratio
 
 
