@@ -24,8 +24,8 @@ from tritgold.convert.targets import TARGETS
 from tritgold.errors import TritgoldError, TritgoldWarning
 from tritgold.formats.layouts import Layouts
 from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.inspecting.files import ReadOptions
 from tritgold_conformance.inspecting.inspection import inspect_model
-from tritgold_conformance.inspecting.layouts import Asked
 
 SEED = 158
 SECONDS = 2.0  # of processor time for a case; the slowest sound one takes 0.02
@@ -89,7 +89,7 @@ def _outcome(path: Path, here: Path, case: int) -> str:
         assert_printable(error)
         kind = error.kind
     if case % INSPECTED == 0:
-        kind_seen = _typed(lambda: json.dumps(inspect_model(path, Asked(Layouts()))))
+        kind_seen = _typed(lambda: json.dumps(inspect_model(path, ReadOptions(Layouts()))))
         # inspect says more than open, and never less: what opens has an inspection.
         assert kind != "opens" or kind_seen == "", f"opens, yet inspect refuses it: {kind_seen}"
     if kind == "opens" and case % CONVERTED == 1:

@@ -24,7 +24,7 @@ KEPT = 30  # last lines of a child's standard error, shown where it ends unasked
 def serve(handlers: dict[str, Handler]) -> None:
     """Answer questions until standard input ends. ``{"do": name, ...}`` calls handlers[name](**rest)."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # from here on, prints of anybody's go to standard error
+    os.dup2(2, 1)  # from here on, everything printed goes to standard error
     for line in sys.stdin:
         asked = json.loads(line)
         try:
@@ -48,7 +48,7 @@ def _place(error: BaseException) -> str:
 class Worker:
     """The other side: a child process that serves.
 
-    Raises EngineError ``worker`` where the child ends or answers with what is no JSON; what its handler raised comes
+    Raises EngineError ``worker`` where the child ends or answers with what is not JSON; what its handler raised comes
     back as EngineError, MissingDependencyError as itself.
     """
 
@@ -114,7 +114,7 @@ class Worker:
             f"its process ended during {do!r} with {self._child.returncode}",
             kind="worker",
             thing=self.name,
-            hint=shown or "it said nothing; out of memory, perhaps",
+            hint=shown or "it wrote nothing; out of memory, perhaps",
         )
 
     def _refused(self, said: dict[str, Any]) -> TritgoldError:

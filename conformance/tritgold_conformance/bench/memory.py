@@ -10,7 +10,7 @@ from tritgold.errors import EngineError, OutputError
 from tritgold.machine import available_memory
 from tritgold.weights import LINEARS
 
-SPARE = 256 << 20  # bytes left to everybody else
+SPARE = 256 << 20  # bytes left to other programs
 
 
 def ternary_weights(config: ModelConfig) -> int:
@@ -44,7 +44,7 @@ def peer_bytes(name: str, config: ModelConfig, positions: int, file_size: int) -
     if name == "llama.cpp":
         return file_size + 2 * kv_values(config) * positions + (300 << 20)
     floats = head_weights(config) * (1 if config.tied_head else 2)
-    # Weights that are still packed, and those of one matrix in float32, are there beside the finished ones.
+    # Weights that are still packed, and those of one matrix in float32, are there next to the finished ones.
     return int(2.3 * (ternary_weights(config) + floats)) + (700 << 20)
 
 
@@ -88,7 +88,7 @@ def peak_memory() -> int | None:
 
 
 def forget_peak() -> None:
-    """Begin ``peak_memory`` anew from what is resident now, where the system can."""
+    """Begin ``peak_memory`` again from what is resident now, where the system can."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

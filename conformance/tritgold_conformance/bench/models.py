@@ -2,9 +2,10 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from tritgold.golden import DEFAULT, trained_model
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold_conformance.bench.memory import head_weights, ternary_weights
 from tritgold_conformance.bench.precheck import quietly_opened
-from tritgold_conformance.bench.shapes import GOLDEN, SHAPES, ModelShape
+from tritgold_conformance.bench.shapes import GOLDEN, SEED, SHAPES, ModelShape
 from tritgold_conformance.bench.synthetic import Say, cache_folder, synthetic_model
 
 SMALL = 60_000_000  # weights of a model that is judged itself
@@ -60,13 +61,10 @@ def _judged_for(file: Path, config: ModelConfig, say: Say) -> Path:
         return file
     if config.activation == "relu2" and not config.sub_norms:
         return file  # a graph that no GGUF file has
-    shape = ModelShape(
-        f"file-{config.hidden}-{config.inter}",
-        *(config.layers, config.hidden, config.inter, config.heads, config.kv_heads, config.head_dim, config.vocab),
-        *(config.context, config.rope_theta, config.norm_eps, config.activation, config.sub_norms, config.tied_head),
-        architecture="bitnet" if config.sub_norms else "llama",
-    ).small()
-    return synthetic_model(shape, cache_folder(), say)
+    own: dict[str, Any] = {"name": f"file-{config.hidden}-{config.inter}", "seed": SEED}
+    own["architecture"] = "bitnet" if config.sub_norms else "llama"
+    sizes = {f.name: getattr(config, f.name) for f in fields(ModelShape) if f.name not in own}
+    return synthetic_model(ModelShape(**own, **sizes).small(), cache_folder(), say)
 
 
 def for_llama_cpp(model: Model, say: Say) -> Path:
@@ -102,7 +100,7 @@ def for_transformers(model: Model, say: Say) -> Path:
 
 
 def _write_folder(folder: Path, checkpoint: Checkpoint) -> None:
-    """Weights and config.json; no tokenizer, nobody reads text here. One matrix is in memory at a time."""
+    """Weights and config.json; no tokenizer, for no text is read. One matrix is in memory at a time."""
     c, w = checkpoint.config, checkpoint.weights
     vectors = {"final_norm": w.final_norm}
     for index, layer in enumerate(w.layers):

@@ -16,11 +16,12 @@ KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
 # What a peer measures for a row of ours. It has no screened head, so ``greedy`` is its plain decoding.
 OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "first-token": "first-token"}
 
-# Of block diffusion: tokens of a text, and the ways that have a threshold.
+# Of block diffusion: tokens of a text, and the presets that have a threshold.
 BLOCK_TOKENS = 64
 PRESETS = ("fast-dllm-v2", "iterative", "adaptive")
 
 Case = dict[str, Any]
+Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Plan:
                 expected=f"at most {most}",
                 hint="two threads on one processor measure the scheduler",
             )
-        if "threads" in self.rows:  # it is no measurement of its own: these two, and what comes of more threads
+        if "threads" in self.rows:  # not a measurement of its own: these two, and what comes of more threads
             added = tuple(row for row in ("decode", "prefill") if row not in self.rows)
             object.__setattr__(self, "rows", tuple(r for r in self.rows if r != "threads") + added)
 
@@ -91,25 +92,33 @@ class Plan:
                 context = (self.contexts or (16,))[0]
                 return [{"sequences": n, "context": context, "steps": self.steps} for n in self.sequences]
             case "block-diffusion" if self.blocks:
-                ways = [("iterative", "1")]  # a token a pass: what the others are to be compared with
-                ways += [(preset, t) for preset in PRESETS for t in ("0.9", "0.5", "0.3")]
-                ways.append(("greedy", "0"))
-                return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in ways]
+                # iterative at 1 is a token a pass: what the others are to be compared with
+                drawn = [(preset, t) for preset in PRESETS for t in ("0.9", "0.5", "0.3")]
+                presets = [("iterative", "1"), *drawn, ("greedy", "0")]
+                return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in presets]
             case "block-diffusion":
                 return [{"block": 32, "passes": n, "tokens": BLOCK_TOKENS} for n in (4, 8, 16)]
         return [{}]
 
-    def capacity(self) -> int:
-        """Positions that the engines need room for; a round that does not fit begins again from the context."""
-        ends = [64]
+    def by_kv_cache(self) -> Groups:
+        """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""
+        groups: Groups = {}
+        if self.profile or set(self.model_rows) - {"kv"}:
+            groups[self.kv_cache] = []
         for row in self.model_rows:
             for case in self.cases(row):
-                rounds = min(self.runs, 4)
-                if row == "block-diffusion":
-                    ends.append(2 * case["tokens"])
-                    continue
-                ends.append(case["tokens"] if "tokens" in case else case.get("context", 0) + rounds * self.steps + 1)
-        return -(-max(ends) // 64) * 64
+                groups.setdefault(case.get("kv", self.kv_cache), []).append((row, case))
+        return groups
+
+    def capacity(self) -> int:
+        """Positions that the engines need room for; a round that does not fit begins again from the context."""
+        decoded = min(self.runs, 4) * self.steps + 1
+        ends = [
+            case["tokens"] * (2 if row == "block-diffusion" else 1) if "tokens" in case
+            else case.get("context", 0) + decoded
+            for row in self.model_rows for case in self.cases(row)
+        ]  # fmt: skip
+        return -(-max(64, *ends) // 64) * 64
 
     def require_context(self, config: ModelConfig) -> None:
         """Raises ContextError where a case needs more positions than the model has."""

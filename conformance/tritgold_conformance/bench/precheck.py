@@ -29,7 +29,7 @@ from tritgold_conformance.judging.check import check
 
 TOKENS, STEPS = 8, 8
 LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie; of one logit 8 x
-_BEHIND_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv"}  # rows of more than TOKENS tokens
+_AFTER_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv"}  # rows of more than TOKENS tokens
 _NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
 Opener = Callable[[Checkpoint, int, str | None], object]
 
@@ -65,7 +65,7 @@ class Judge:
             if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
                 raise
             return False, str(error)
-        except Exception as error:  # of an engine that is no ``EngineUnderTest`` here, as the timed one is not
+        except Exception as error:  # of an engine that is not an ``EngineUnderTest`` here, as the timed one is not
             return False, f"{type(error).__name__}: {error}"
         return passed, text
 
@@ -79,12 +79,12 @@ class Judge:
             if wrong := _shortcuts(engine, self._golden.tokens) or self._wrong_cache(engine, kv_cache):
                 return wrong, seen
             seen += f"; KV cache {kv_cache} as the golden one"
-        if named & _BEHIND_PROMPTS:
+        if named & _AFTER_PROMPTS:
             lengths = [case["tokens"] for row, case in rows if row in ("prefill", "first-token")]
             if wrong := precheck_rows.wrong_prompts(engine, checkpoint, kv_cache, self._allowed, lengths):
                 return wrong, seen
             seen += f"; prompt of {precheck_rows.long_length(checkpoint.config.context)} tokens"
-        if "batch" in named and callable(getattr(engine, "beside", None)):
+        if "batch" in named and callable(getattr(engine, "fork", None)):
             timed = (case["sequences"] for row, case in rows if row == "batch")
             most = max(len(precheck_rows.PROMPTS), *timed)
             if wrong := precheck_rows.wrong_batch(engine, checkpoint, self._allowed, most):
@@ -130,7 +130,7 @@ class Judge:
 
 
 def quietly_opened(path: Path) -> Checkpoint:
-    """The checkpoint; warnings are for whoever opens it by hand."""
+    """The checkpoint without warnings: those are for a user who opens it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)
         return open_checkpoint(path)
@@ -147,7 +147,6 @@ def _shortcuts(engine: Any, tokens: list[int]) -> str:
         if last.shape != whole.shape or not np.abs(last - whole).max() <= LOGIT_NOISE * np.abs(whole).max():
             return "read(tokens) is not the last row of prefill(tokens)"
     if callable(getattr(engine, "greedy", None)):
-        engine.reset()
         by_logits = _chain(engine, lambda token: int(np.argmax(engine.step(token))), tokens[0])
         chosen = _chain(engine, greedy_step(engine), tokens[0])
         if chosen != by_logits:
@@ -156,9 +155,9 @@ def _shortcuts(engine: Any, tokens: list[int]) -> str:
 
 
 def _chain(engine: Any, following: Callable[[int], int], token: int) -> list[int]:
-    """STEPS tokens behind one, each from the one before."""
+    """STEPS tokens after one, each from the one before."""
     engine.reset()
-    found = [following(token)]
-    while len(found) < STEPS:
+    found = [token]
+    for _ in range(STEPS):
         found.append(following(found[-1]))
-    return found
+    return found[1:]

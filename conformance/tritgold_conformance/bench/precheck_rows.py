@@ -18,10 +18,10 @@ from tritgold_conformance.comparing.tie_sensitivity import relative_largest, rel
 from tritgold_conformance.golden.run import judging_tokens
 
 LONG = 300  # tokens: three chunks of the XLA engine, and three parts of its attention
-STEPS = 2  # behind each prompt
+STEPS = 2  # after each prompt
 BLOCK_MODEL = "kjv-dlm"
-BLOCK_TOKENS, BLOCK_ROOM = 40, 128  # behind a prompt: two blocks of 32, wherever they begin
-# Behind it no rounding tie decides a token, in any of the ways that are timed; with most texts some do.
+BLOCK_TOKENS, BLOCK_ROOM = 40, 128  # after a prompt: two blocks of 32, wherever they begin
+# After it no rounding tie decides a token in any preset that is timed; after most texts some do.
 BLOCK_TEXT = "The word of the LORD came unto me, saying, Son of man, prophesy against"
 LONGEST, PROMPTS = 70, (5, 3, 7)  # tokens of the sequences of a batch: the first, and by turns the others
 COMPARED = 4  # sequences of a batch that are run alone too
@@ -54,7 +54,7 @@ def long_length(context: int) -> int:
 def wrong_prompts(
     engine: Any, checkpoint: Checkpoint, kv_cache: str | None, allowed: Allowed, lengths: Sequence[int] = ()
 ) -> str:
-    """A prompt of ``long_length`` tokens and the steps behind it, and its beginnings, against the golden model with the
+    """A prompt of ``long_length`` tokens and the steps after it, and its beginnings, against the golden model with the
     same KV cache. lengths: of prompts that are to be timed; the longer ones are left out.
     """
     c = checkpoint.config
@@ -82,7 +82,7 @@ def _last_logits(engine: Any, prompt: list[int]) -> np.ndarray:
 
 
 def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed, sequences: int) -> str:
-    """Sequences of several lengths side by side, some of them against themselves alone. engine: with ``beside``."""
+    """Sequences of several lengths side by side, some of them against themselves alone. engine: with ``fork``."""
     vocab = checkpoint.config.vocab
     longest = min(LONGEST, checkpoint.config.context - STEPS)
     lengths = [longest, *(PROMPTS[n % len(PROMPTS)] for n in range(sequences - 1))]
@@ -131,18 +131,15 @@ def wrong_blocks(
 
 
 def one_of_each(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each way the case with the fewest passes: the others differ in a number alone.
+    """Of each preset the case with the fewest passes: the others differ in a number alone.
 
     >>> one_of_each([{"preset": "adaptive", "threshold": "0.9"}, {"preset": "adaptive", "threshold": "0.3"}])
     [{'preset': 'adaptive', 'threshold': '0.3'}]
     """
-    ways = dict.fromkeys(case.get("preset") for case in cases)
-    quickest = {way: [case for case in cases if case.get("preset") == way] for way in ways}
-    return [min(same, key=_number) for same in quickest.values()]
-
-
-def _number(case: dict[str, Any]) -> float:
-    return float(case["threshold"] if "threshold" in case else case["passes"])
+    quickest: dict[str | None, dict[str, Any]] = {}
+    for case in sorted(cases, key=lambda case: float(case["threshold"] if "threshold" in case else case["passes"])):
+        quickest.setdefault(case.get("preset"), case)
+    return list(quickest.values())
 
 
 def golden_options(case: dict[str, Any], vocab: int) -> Diffusion:

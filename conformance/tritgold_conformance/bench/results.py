@@ -18,7 +18,7 @@ class Engine(msgspec.Struct, kw_only=True):
     """One engine in one process.
 
     options: those that the judged and the timed engine were made with. flags: environment that its speed depends on.
-    judged: the judge's verdict and how it was reached; of a peer, that nobody judged it. load: seconds from the file
+    judged: the judge's verdict and how it was reached; of a peer, that it is not judged. load: seconds from the file
     to an engine that can read tokens. cold, warm: seconds of the first token with an empty compilation cache and with
     the one that run left; peak_memory: bytes (VmHWM). packed_bytes, head_bytes, kv_bytes: of ternary weights, of the
     head, of one position in the KV cache.
@@ -27,8 +27,8 @@ class Engine(msgspec.Struct, kw_only=True):
     name: str
     threads: int
     options: dict[str, str]
-    versions: dict[str, str]
-    flags: dict[str, str]
+    versions: dict[str, str] = {}
+    flags: dict[str, str] = {}
     passed: bool | None
     judged: str
     load: float | None = None
@@ -45,10 +45,10 @@ class Result(msgspec.Struct, kw_only=True):
 
     case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
-    one unit; moved: bytes that one unit has to read; share: of the bandwidth, were these all, the median over rounds,
-    each with the bandwidth of its own time. ratio: of a peer's row,
-    how many times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is
-    faster. scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
+    one unit. bytes_moved (``moved`` in JSON): that one unit has to read; roofline_fraction (``share``): of the
+    bandwidth, were these all, the median over rounds, each with that of its own time. ratio: of a peer's row, how many
+    times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is faster.
+    scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
     """
 
     row: str
@@ -63,15 +63,16 @@ class Result(msgspec.Struct, kw_only=True):
     first: float | None = None
     per_second: float | None = None
     gmacs: float | None = None
-    moved: int | None = None
-    share: float | None = None
+    bytes_moved: int | None = msgspec.field(default=None, name="moved")
+    roofline_fraction: float | None = msgspec.field(default=None, name="share")
     ratio: float | None = None
     scaling: float | None = None
 
 
 class Bandwidth(msgspec.Struct, kw_only=True):
     """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: median of the
-    fastest way of each time. samples: how often it was measured, once and in every round whose share may be said.
+    fastest way of each time. samples: how often it was measured, once and in every round of a row whose bytes are
+    known.
     """
 
     threads: int
@@ -82,12 +83,14 @@ class Bandwidth(msgspec.Struct, kw_only=True):
 
 
 class Part(msgspec.Struct, kw_only=True):
-    """One operation of a decode step. calls: in a step; seconds: of all of them; moved: bytes of weights and cache."""
+    """One operation of a decode step. calls: in a step; seconds: of all of them; bytes_moved (``moved`` in JSON): of
+    weights and cache.
+    """
 
     name: str
     calls: int
     seconds: float
-    moved: int
+    bytes_moved: int = msgspec.field(name="moved")
 
 
 class Profile(msgspec.Struct, kw_only=True):
@@ -142,7 +145,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 @dataclass
-class Found:
+class BenchResults:
     """What has been measured so far."""
 
     engines: list[Engine] = field(default_factory=list)
@@ -153,7 +156,7 @@ class Found:
 
 
 def to_json(report: Report) -> bytes:
-    """One JSON object."""
+    """One JSON object, indented."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1)
 
 

@@ -1,16 +1,16 @@
 """The rows of a model, on an engine in this process: made ready once, then measured a round at a time.
 
-An engine is whatever has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; what it lacks is not
+An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; what it lacks is not
 offered, and said so.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tritgold.errors import EngineError
+from tritgold_conformance.bench.timing import timed
 from tritgold_conformance.golden.run import judging_tokens
 
 Case = dict[str, Any]
@@ -27,32 +27,35 @@ class Rows:
         self._used = 0  # positions that the engine holds
         self._token = 0
         self._case: tuple[str, str] | None = None
+        self._methods: dict[str, Callable[[Case], list[float]]] = {
+            "prefill": lambda case: self._prompt(case, self._read),
+            "first-token": lambda case: self._prompt(case, self._chosen),
+            "decode": self._decode,
+            "greedy": self._greedy,
+            "batch": self._batch,
+            "block-diffusion": self._blocks,
+        }
 
     def measure(self, row: str, case: Case) -> dict[str, Any]:
         """One round: ``seconds`` of each unit; ``first``, seconds of the first call, in the round that made ready."""
-        method = {"prefill": self._prefill, "first-token": self._first_token, "decode": self._decode}.get(row)
-        method = {"greedy": self._greedy, "batch": self._batch, "block-diffusion": self._blocks}.get(row, method)
-        if method is None:
+        if row not in self._methods:
             raise not_offered(row)
-        named = (row, repr(sorted(case.items())))
-        first = None
+        named, first = (row, repr(sorted(case.items()))), None
         if named != self._case:
             self._case = None
-            first = self._ready(row, case, method)
+            first = self._ready(row, case)
             self._case = named
-        return {"seconds": method(case), "first": first}
+        return {"seconds": self._methods[row](case), "first": first}
 
-    def _ready(self, row: str, case: Case, method: Any) -> float:
+    def _ready(self, row: str, case: Case) -> float:
         """Everything compiled and touched; seconds of the first unit."""
         if row in ("decode", "greedy"):
             self._fill(case["context"])
-            return float(method({**case, "steps": 1})[0])
         if row == "batch":
             self._batched = None  # the cache before: its memory first
-            self._batched = self._need("beside")(case["sequences"], capacity=case["context"] + case["steps"] + 1)
+            self._batched = self._need("fork")(case["sequences"], capacity=case["context"] + case["steps"] + 1)
             self._fill_batch(case)
-            return float(method({**case, "steps": 1})[0])
-        return float(method(case)[0])
+        return self._methods[row]({**case, "steps": 1} if "steps" in case else case)[0]
 
     def _has(self, method: str) -> bool:
         return callable(getattr(self._engine, method, None))
@@ -68,48 +71,37 @@ class Rows:
             return np.asarray(self._engine.read(tokens)).reshape(-1)
         return np.asarray(self._need("prefill")(tokens))[-1]
 
-    def _prefill(self, case: Case) -> list[float]:
-        tokens = judging_tokens(case["tokens"], self._vocab, seed=2)
-        self._engine.reset()
-        begin = time.perf_counter()
-        self._read(tokens)
-        return [time.perf_counter() - begin]
+    def _chosen(self, tokens: list[int]) -> int:
+        return int(np.argmax(self._read(tokens)))
 
-    def _first_token(self, case: Case) -> list[float]:
+    def _prompt(self, case: Case, read: Callable[[list[int]], object]) -> list[float]:
         tokens = judging_tokens(case["tokens"], self._vocab, seed=2)
         self._engine.reset()
-        begin = time.perf_counter()
-        int(np.argmax(self._read(tokens)))
-        return [time.perf_counter() - begin]
+        return timed(lambda: read(tokens))
 
     def _fill(self, context: int) -> None:
         self._engine.reset()
-        tokens = judging_tokens(context, self._vocab, seed=2)
-        self._token = int(np.argmax(self._read(tokens)))
+        self._token = self._chosen(judging_tokens(context, self._vocab, seed=2))
         self._used = context
 
     def _decode(self, case: Case) -> list[float]:
         """Greedy, token by token, from the whole vector of logits."""
         step = self._need("step")
-
-        def following(token: int) -> int:
-            return int(np.argmax(step(token)))
-
-        return self._steps(case, following)
+        return self._steps(case, lambda token: int(np.argmax(step(token))))
 
     def _greedy(self, case: Case) -> list[float]:
         """The engine's own greedy decoding."""
         self._need("greedy")
         return self._steps(case, greedy_step(self._engine))
 
-    def _steps(self, case: Case, following: Any) -> list[float]:
+    def _steps(self, case: Case, following: Callable[[int], int]) -> list[float]:
         if self._used + case["steps"] > self._capacity:
             self._fill(case["context"])
-        seconds = []
-        for _ in range(case["steps"]):
-            begin = time.perf_counter()
-            self._token = int(following(self._token))
-            seconds.append(time.perf_counter() - begin)
+
+        def step() -> None:
+            self._token = following(self._token)
+
+        seconds = timed(step, case["steps"])
         self._used += case["steps"]
         return seconds
 
@@ -124,21 +116,14 @@ class Rows:
         if self._batched.length + case["steps"] > self._batched.capacity:
             self._fill_batch(case)
         tokens = judging_tokens(case["sequences"], self._vocab, seed=3)
-        seconds = []
-        for _ in range(case["steps"]):
-            begin = time.perf_counter()
-            self._batched.step_all(tokens)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
+        return timed(lambda: self._batched.step_all(tokens), case["steps"])
 
     def _blocks(self, case: Case) -> list[float]:
-        """A whole text behind a prompt of half a block."""
+        """A whole text after a prompt of half a block."""
         if self._diffuse is None:
             raise not_offered("block diffusion")
         prompt = judging_tokens(16, self._vocab - 1, seed=2)
-        begin = time.perf_counter()
-        self._diffuse(self._engine, prompt, case["tokens"], case)
-        return [time.perf_counter() - begin]
+        return timed(lambda: self._diffuse(self._engine, prompt, case["tokens"], case))
 
 
 def greedy_step(engine: Any) -> Callable[[int], int]:

@@ -11,9 +11,9 @@ from tritgold_conformance.bench import memory
 from tritgold_conformance.bench.models import Model, for_llama_cpp, for_transformers
 from tritgold_conformance.bench.plan import Plan
 from tritgold_conformance.bench.processes import require_peers
-from tritgold_conformance.bench.results import Found
+from tritgold_conformance.bench.results import BenchResults
 from tritgold_conformance.bench.synthetic import Say
-from tritgold_conformance.bench.thread_run import OneCount
+from tritgold_conformance.bench.thread_run import ThreadRun
 from tritgold_conformance.bench.throughput import add_scaling
 
 
@@ -22,24 +22,24 @@ def run(
     model: Model | None,
     matrices: list[tuple[int, int]],
     say: Say = lambda _: None,
-    found: Found | None = None,
-) -> Found:
+    found: BenchResults | None = None,
+) -> BenchResults:
     """Measure. model: None for the rows of a matrix alone; matrices: sizes [out, in] for those.
 
-    found: filled while measuring, so that whoever stops it has what was measured by then.
+    found: filled while measuring, so that a run that is stopped keeps what was measured by then.
     Raises what ``check`` raises, EngineError where a process ends by itself.
     """
-    found = Found() if found is None else found
+    found = BenchResults() if found is None else found
     files = dict[str, Path]()
     if model is None:
         memory.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
     else:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)
-        ways = {"llama.cpp": for_llama_cpp, "transformers": for_transformers}
-        files = {peer: ways[peer](model, say) for peer in plan.peers}
+        converters = {"llama.cpp": for_llama_cpp, "transformers": for_transformers}
+        files = {peer: converters[peer](model, say) for peer in plan.peers}
     for threads in plan.threads:
-        OneCount(plan, model, matrices, files, threads, found, say).run()
+        ThreadRun(plan, model, matrices, files, threads, found, say).run()
     add_scaling(found.results)
     return found
 
@@ -54,7 +54,7 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
     plan.require_context(config)
     positions = plan.capacity()
     need = {plan.engine: memory.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
-    if "start" in plan.rows:  # a second process, beside the one that is timed
+    if "start" in plan.rows:  # a second process, next to the one that is timed
         need["start"] = need[plan.engine]
     need |= {peer: memory.peer_bytes(peer, config, positions, file_size) for peer in plan.peers}
     memory.require_memory(need)

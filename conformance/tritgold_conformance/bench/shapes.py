@@ -34,24 +34,8 @@ class ModelShape:
         """The same as the engines take it. Tokens 1 and 2 are BOS and EOS."""
         from tritgold.config import ModelConfig
 
-        return ModelConfig(
-            vocab=self.vocab,
-            hidden=self.hidden,
-            inter=self.inter,
-            layers=self.layers,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            context=self.context,
-            norm_eps=self.norm_eps,
-            rope_theta=self.rope_theta,
-            activation=self.activation,
-            sub_norms=self.sub_norms,
-            tied_head=self.tied_head,
-            scale_rule="multiply",
-            bos=1,
-            eos=(2,),
-        )
+        sizes = {name: value for name, value in vars(self).items() if name not in ("name", "architecture", "seed")}
+        return ModelConfig(**sizes, scale_rule="multiply", bos=1, eos=(2,))
 
     def cut(self, layers: int) -> "ModelShape":
         """With fewer layers; the name says so."""

@@ -7,9 +7,6 @@ from rich.table import Table
 
 from tritgold_conformance.bench.results import Engine, Profile, Report, Result, Tuned
 
-_TIMES = "median p95 p99 ms"
-_NUMBERS = (_TIMES, "a second", "GMAC/s", "MB", "of roof", "ratio", "scaling")
-
 
 def render(report: Report, console: Console) -> None:
     """Machine, engines, bandwidth, choices, rows, profiles."""
@@ -45,92 +42,88 @@ def render(report: Report, console: Console) -> None:
                 f"[yellow]{escape(what)}[/], {_threads(result.threads)}: {result.status}: {escape(result.why)}"
             )
     for profile in report.profiles:
-        title = f"A decode step behind {profile.context} positions, {_threads(profile.threads)}"
-        console.print(f"\n[bold]{title}[/]; each operation alone, all its calls together")
-        console.print(_profile(profile))
-        share = profile.overhead / profile.step
+        _print_profile(profile, console)
+
+
+def _print_profile(profile: Profile, console: Console) -> None:
+    title = f"A decode step at context {profile.context}, {_threads(profile.threads)}"
+    console.print(f"\n[bold]{title}[/]; each operation alone, all its calls together")
+    console.print(_profile(profile))
+    console.print(
+        f"sum {1e3 * profile.total:.3f} ms, whole step {1e3 * profile.step:.3f} ms, "
+        f"overhead {1e3 * profile.overhead:.3f} ms ({profile.overhead / profile.step:.0%})"
+    )
+    speed = profile.roof or float("inf")
+    if faster := [part.name for part in profile.parts if part.bytes_moved > speed * part.seconds]:
         console.print(
-            f"sum {1e3 * profile.total:.3f} ms, whole step {1e3 * profile.step:.3f} ms, "
-            f"overhead {1e3 * profile.overhead:.3f} ms ({share:.0%})"
+            f"[yellow]faster than the roof[/] of these rounds, {speed / 1e9:.1f} GB/s: "
+            f"{escape(', '.join(faster))}; from a cache, or the roof was measured low and every share is too high"
         )
-        speed = profile.roof or float("inf")
-        faster = [part.name for part in profile.parts if part.moved > speed * part.seconds]
-        if faster:
-            console.print(
-                f"[yellow]faster than the roof[/] of these rounds, {speed / 1e9:.1f} GB/s: "
-                f"{escape(', '.join(faster))}; from a cache, or the roof was measured low and every share is too high"
-            )
 
 
 def _engine(engine: Engine, console: Console) -> None:
     style = {True: "green", False: "bold red", None: "yellow"}[engine.passed]
-    said = ", ".join(f"{name} {value}" for name, value in {**engine.versions, **engine.options}.items())
-    facts = [
-        *([] if engine.load is None else [f"load {engine.load:.2f} s"]),
-        *([] if engine.cold is None else [f"first token cold {engine.cold:.2f} s"]),
-        *([] if engine.warm is None else [f"warm {engine.warm:.2f} s"]),
-        *([] if engine.peak_memory is None else [f"peak {engine.peak_memory / 1e6:,.0f} MB"]),
-        *([] if engine.packed_bytes is None else [f"packed weights {engine.packed_bytes / 1e6:,.0f} MB"]),
-    ]
-    console.print(f"[bold]{escape(engine.name)}[/], {_threads(engine.threads)} ({escape(said)})")
+    versions = ", ".join(f"{name} {value}" for name, value in {**engine.versions, **engine.options}.items())
+    measured = (
+        ("load {:.2f} s", engine.load),
+        ("first token cold {:.2f} s", engine.cold),
+        ("warm {:.2f} s", engine.warm),
+        ("peak {:,.0f} MB", engine.peak_memory and engine.peak_memory / 1e6),
+        ("packed weights {:,.0f} MB", engine.packed_bytes and engine.packed_bytes / 1e6),
+    )
+    facts = [text.format(value) for text, value in measured if value is not None]
+    console.print(f"[bold]{escape(engine.name)}[/], {_threads(engine.threads)} ({escape(versions)})")
     console.print(f"  [{style}]{escape(engine.judged)}[/]")
     if facts:
         console.print(f"  {', '.join(facts)}")
 
 
-def _results(results: list[Result]) -> Table:
-    """A column stands where some row has it; times in milliseconds."""
+def _table(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
+    """Columns of words, then of numbers."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
-    rows = [(result, _cells(result)) for result in results]
-    used = [name for name in _NUMBERS if any(cells.get(name) for _, cells in rows)]
-    for name in ("row", "engine", "case"):
-        table.add_column(name, no_wrap=name != "case", overflow="fold")
-    for name in used:
+    for name in words:
+        table.add_column(name, no_wrap=name in ("row", "engine"), overflow="fold")
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
-    for result, cells in rows:
-        numbers = [cells.get(name, "") for name in used]
-        table.add_row(result.row, escape(result.engine), escape(_case(result)), *numbers)
     return table
 
 
-def _cells(result: Result) -> dict[str, str]:
-    t, found = result.timing, {}
-    if t is None:
-        return {}
-    found = {_TIMES: " ".join(_short(1e3 * seconds) for seconds in (t.median, t.p95, t.p99))}
-    if result.per_second is not None:
-        found["a second"] = _short(result.per_second)
-    if result.gmacs is not None:
-        found["GMAC/s"] = _short(result.gmacs)
-    if result.moved is not None:
-        found["MB"] = _short(result.moved / 1e6)
-    if result.share is not None:
-        found["of roof"] = f"{result.share:.0%}"
-    if result.ratio is not None:
-        found["ratio"] = f"{result.ratio:.2f}"
-    if result.scaling is not None:
-        found["scaling"] = f"{result.scaling:.2f}"
-    return found
+def _results(results: list[Result]) -> Table:
+    """A column of numbers stands where some row has it; times in milliseconds."""
+    rows = [(result, _numbers(result)) for result in results]
+    used = tuple(name for name in rows[0][1] if any(numbers[name] for _, numbers in rows))
+    table = _table(("row", "engine", "case"), used)
+    for result, numbers in rows:
+        table.add_row(result.row, escape(result.engine), escape(_case(result)), *(numbers[name] for name in used))
+    return table
+
+
+def _numbers(r: Result) -> dict[str, str]:
+    """By column; empty where the row has none."""
+    times = (r.timing.median, r.timing.p95, r.timing.p99) if r.timing else ()
+    return {
+        "median p95 p99 ms": " ".join(_short(1e3 * seconds) for seconds in times),
+        "a second": "" if r.per_second is None else _short(r.per_second),
+        "GMAC/s": "" if r.gmacs is None else _short(r.gmacs),
+        "MB": "" if r.bytes_moved is None else _short(r.bytes_moved / 1e6),
+        "of roof": "" if r.roofline_fraction is None else f"{r.roofline_fraction:.0%}",
+        "ratio": "" if r.ratio is None else f"{r.ratio:.2f}",
+        "scaling": "" if r.scaling is None else f"{r.scaling:.2f}",
+    }
 
 
 def _profile(profile: Profile) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
-    table.add_column("operation")
-    for name in ("calls", "ms", "of the step", "MB", "GB/s"):
-        table.add_column(name, justify="right")
+    table = _table(("operation",), ("calls", "ms", "of the step", "MB", "GB/s"))
     for part in profile.parts:
-        speed = f"{part.moved / part.seconds / 1e9:.1f}" if part.moved else ""
-        moved = f"{part.moved / 1e6:,.1f}" if part.moved else ""
-        share = f"{part.seconds / profile.step:.1%}"
-        table.add_row(part.name, str(part.calls), f"{1e3 * part.seconds:.3f}", share, moved, speed)
+        size, speed = part.bytes_moved, part.bytes_moved / part.seconds
+        bytes_ = (f"{size / 1e6:,.1f}", f"{speed / 1e9:.1f}") if size else ("", "")
+        step = f"{part.seconds / profile.step:.1%}"
+        table.add_row(part.name, str(part.calls), f"{1e3 * part.seconds:.3f}", step, *bytes_)
     return table
 
 
 def _tuned(choices: list[Tuned]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
-    table.add_column("matrix")
-    for name in ("threads", "tokens", "ms"):
-        table.add_column(name, justify="right")
+    table = _table(("matrix",), ("threads", "tokens", "ms"))
     for name in ("fastest", "others"):
         table.add_column(name)
     for one in choices:

@@ -1,8 +1,9 @@
-"""What a list of seconds says: median and percentiles, and two lists that were measured in turn."""
+"""Seconds of repeated work, their median and percentiles, and two lists that were measured in turn."""
 
 import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -19,7 +20,7 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Timing":
-        """Raises ValueError for no seconds, and for what is no time: 0 or less, infinity, NaN.
+        """Raises ValueError for no seconds, and for what is not a time: 0 or less, infinity, NaN.
 
         >>> Timing.of([3, 1, 2])
         Timing(samples=3, median=2, p50=2, p95=3, p99=3, least=1)
@@ -27,19 +28,29 @@ class Timing:
         wrong = [s for s in seconds if not (math.isfinite(s) and s > 0)]
         if wrong or not seconds:
             raise ValueError(f"no seconds: {wrong[0] if wrong else 'none measured'}")
-        p50, p95, p99 = (percentile(seconds, share) for share in (50, 95, 99))
+        p50, p95, p99 = (percentile(seconds, percent) for percent in (50, 95, 99))
         return cls(len(seconds), statistics.median(seconds), p50, p95, p99, min(seconds))
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` % of all do not exceed (nearest rank): always one that was measured.
+def timed(work: Callable[[], object], times: int = 1) -> list[float]:
+    """Seconds of each of so many calls."""
+    seconds = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    return seconds
 
-    >>> [percentile(range(1, 101), share) for share in (50, 95, 99, 100)]
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least ``percent`` % of all do not exceed (nearest rank): always one that was measured.
+
+    >>> [percentile(range(1, 101), percent) for percent in (50, 95, 99, 100)]
     [50, 95, 99, 100]
     """
-    if not values or not 0 < share <= 100:
-        raise ValueError(f"no percentile {share} of {len(values)} values")
-    return sorted(values)[math.ceil(share / 100 * len(values)) - 1]
+    if not values or not 0 < percent <= 100:
+        raise ValueError(f"no percentile {percent} of {len(values)} values")
+    return sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
 
 
 def paired_ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:

@@ -34,15 +34,14 @@ class Bench:
         self._parts: Any = None
         self._matrix: Any = None
         self._weights: Any = None
-        self._ways: dict[str, Any] = {}
-        self._by_numpy: set[str] = set()
+        self._kernels: list[tuple[str, Any]] = []
         self._wrong: dict[tuple[str, int], str] = {}
         self._buffer: Any = None
 
     def bandwidth(self, size: int) -> dict[str, float]:
         """Bytes a second by way of reading."""
         if self._buffer is None:
-            from tritgold_conformance.bench.bandwidth import Buffer
+            from tritgold_conformance.bench.roofline import Buffer
 
             compiled = None
             if self._spec == "xla":
@@ -80,10 +79,9 @@ class Bench:
         begin = time.perf_counter()
         checkpoint = quietly_opened(Path(path))
         engine = self._opener(path)(checkpoint, capacity, kv_cache)
-        load = time.perf_counter() - begin
-        begin = time.perf_counter()
-        first = None
+        load, first = time.perf_counter() - begin, None
         if callable(getattr(engine, "step", None)):
+            begin = time.perf_counter()
             engine.reset()
             engine.step(0)
             first = time.perf_counter() - begin
@@ -98,26 +96,24 @@ class Bench:
         return found
 
     def product(self, out: int, in_: int, tokens: int) -> dict[str, Any]:
-        """One round of every way to multiply a matrix: seconds by way; those that are wrong have a text instead."""
+        """One round of every kernel on a matrix: seconds by kernel; those that are wrong have a text instead."""
         from tritgold_conformance.bench import matrices
 
         if (out, in_) != self._matrix:
-            self._ways, self._wrong = {}, {}
-            self._matrix, self._weights = (out, in_), matrices.matrix(out, in_)
-            ways = matrices.numpy_ways(self._weights)
-            self._by_numpy = {way.name for way in ways}
+            self._wrong, self._matrix, self._weights = {}, (out, in_), matrices.matrix(out, in_)
+            self._kernels = [("numpy", kernel) for kernel in matrices.numpy_kernels(self._weights)]
             if self._spec == "xla":
                 own = self._adapter("xla_products").products(self._weights)
-                ways += [matrices.Way(p.name, p.why, p.moved, out, p.run) for p in own]
-            self._ways = {way.name: way for way in ways}
+                self._kernels += [("xla", matrices.Kernel(p.name, p.why, p.moved, out, p.run)) for p in own]
         codes, answers = matrices.codes_of(tokens, in_), {}
-        for name, way in self._ways.items():
-            if (name, tokens) not in self._wrong:  # the first call of all: compiles, and is judged
-                self._wrong[name, tokens] = _said(lambda way=way: matrices.wrong(way, codes, self._weights))
-            text = self._wrong[name, tokens]
-            seconds = None if text else matrices.seconds_of(way, codes, out)
-            by = "numpy" if name in self._by_numpy else self._spec
-            answers[name] = {"seconds": seconds, "wrong": text, "by": by, "why": way.why, "moved": way.moved}
+        for by, kernel in self._kernels:
+            called = kernel.name, tokens
+            if called not in self._wrong:  # the first call of all: compiles, and is judged
+                self._wrong[called] = _wrong(lambda kernel=kernel: matrices.wrong(kernel, codes, self._weights))
+            text = self._wrong[called]
+            seconds = None if text else matrices.seconds_of(kernel, codes, out)
+            facts = {"by": by, "why": kernel.why, "bytes_moved": kernel.bytes_moved}
+            answers[kernel.name] = {"seconds": seconds, "wrong": text, **facts}
         return answers
 
     def profile(self, context: int) -> list[dict[str, Any]]:
@@ -132,7 +128,7 @@ class Bench:
             except ImportError as error:
                 raise not_offered(f"profile ({error})") from error
         found = [(part, part.seconds()) for part in self._parts]
-        return [{"name": p.name, "calls": p.calls, "moved": p.moved, "seconds": s} for p, s in found]
+        return [{"name": p.name, "calls": p.calls, "bytes_moved": p.moved, "seconds": s} for p, s in found]
 
     def facts(self) -> dict[str, Any]:
         """Versions, flags and the peak of memory."""
@@ -158,7 +154,7 @@ class Bench:
         return importlib.import_module(f"tritgold_conformance.engines.{name}")
 
 
-def _said(check: Any) -> str:
+def _wrong(check: Any) -> str:
     try:
         return str(check())
     except Exception as error:

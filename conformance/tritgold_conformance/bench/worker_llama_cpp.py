@@ -47,7 +47,7 @@ class LlamaCpp:
             ) from error
         params = xl.CommonParams()
         params.model.path, params.n_parallel = path, 1
-        params.n_ctx = capacity + 64  # the token behind a prompt that fills the capacity needs a place
+        params.n_ctx = capacity + 64  # the token after a prompt that fills the capacity needs a place
         params.warmup, params.verbosity = True, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self._threads
         types = {int(kind): name for name, kind in vars(xl.ggml_type).items() if name.startswith("GGML_TYPE_")}

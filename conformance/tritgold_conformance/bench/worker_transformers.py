@@ -1,8 +1,8 @@
 """transformers and torch in a process of their own: ``autobitlinear``, offline, bfloat16.
 
 Run by the Python that TRITGOLD_PEERS_PYTHON names, which need not have tritgold: this file imports nothing of it.
-``PYTHON worker_transformers.py THREADS``; the protocol is that of lines.py. torch.compile of the quantisers is off, as
-tests/peers has it: it was measured to change nothing here, and takes a compiler.
+``PYTHON worker_transformers.py THREADS``; the protocol is that of json_rpc.py. torch.compile of the quantisers is off,
+as in tests/peers: it was measured to change nothing here, and takes a compiler.
 """
 
 import importlib
@@ -41,7 +41,7 @@ class Transformers:
             begin = time.perf_counter()
             int(self._run(ids, None).argmax())
             seconds = [time.perf_counter() - begin]
-            self._past = None  # no tokens are to be decoded behind this prompt
+            self._past = None  # no tokens are to be decoded after this prompt
             return {"seconds": seconds, "first": None}
         if self._context != case["context"] or self._past is None:
             self._token = int(self._run(self._ids(case["context"]), None).argmax())

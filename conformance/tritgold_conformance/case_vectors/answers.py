@@ -4,7 +4,7 @@ So what is expected, and what each fault would answer, cannot be computed in two
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import TritgoldError
-from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.container import FLOAT_BYTES
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.safetensors_file import SafetensorsFile
@@ -26,6 +26,7 @@ from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.packing import FORMATS
 
 Arrays = dict[str, np.ndarray]
+Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,8 @@ class Answer:
 def answer(subject: Subject, draft: Draft) -> Answer:
     """The subject's answer. A typed error is an answer too; anything else that is raised is not."""
     try:
+        if draft.kind in _OPERATIONS:
+            return Answer(_OPERATIONS[draft.kind](subject, dict(draft.inputs), draft.parameters))
         found = _KINDS[draft.kind](subject, draft)
     except TritgoldError as error:
         return Answer(refused=error.kind)
@@ -76,58 +79,43 @@ def _open(_: Subject, draft: Draft) -> Arrays:
         path = Path(folder) / name
         path.write_bytes(raw)
         opened = GgufFile(path) if draft.parameters["container"] == "gguf" else SafetensorsFile(path)
-        return {tensor.name: _values(tensor).copy() for tensor in opened.tensors.values() if tensor.data.size}
-
-
-def _values(tensor: StoredTensor) -> np.ndarray:
-    return tensor.floats() if tensor.dtype in FLOAT_BYTES else tensor.data
+        return {
+            tensor.name: (tensor.floats() if tensor.dtype in FLOAT_BYTES else tensor.data).copy()
+            for tensor in opened.tensors.values()
+            if tensor.data.size
+        }
 
 
 # ---- operations --------------------------------------------------------------------------------------------------
 
 
-def _quantize(s: Subject, d: Draft) -> Arrays:
-    codes, scale = s.arithmetic.quantize(d.inputs["x"])
-    return {"codes": codes, "scale": scale}
-
-
-def _bit_linear(s: Subject, d: Draft) -> Arrays:
-    i, rule = d.inputs, d.parameters["scale_rule"]
+def _bit_linear(s: Subject, i: Arrays, p: Parameters) -> Arrays:
     acc = s.arithmetic.accumulate(i["codes"], i["trits"])
-    return {"acc": acc, "out": s.arithmetic.apply_scales(acc, i["scale"], i["weight_scale"], rule)}
+    return {"acc": acc, "out": s.arithmetic.apply_scales(acc, i["scale"], i["weight_scale"], p["scale_rule"])}
 
 
-def _linear(s: Subject, d: Draft) -> Arrays:
-    codes, scale = s.arithmetic.quantize(d.inputs["x"])
-    acc = s.arithmetic.accumulate(codes, d.inputs["trits"])
-    out = s.arithmetic.apply_scales(acc, scale, d.inputs["weight_scale"], d.parameters["scale_rule"])
-    return {"codes": codes, "scale": scale, "acc": acc, "out": out}
+def _linear(s: Subject, i: Arrays, p: Parameters) -> Arrays:
+    quantized = dict(zip(("codes", "scale"), s.arithmetic.quantize(i["x"]), strict=True))
+    return quantized | _bit_linear(s, {**i, **quantized}, p)
 
 
-def _rms_norm(s: Subject, d: Draft) -> Arrays:
-    return {"x": s.arithmetic.rms_norm(d.inputs["x"], d.inputs["gain"], d.parameters["eps"])}
+def _rope(s: Subject, i: Arrays, p: Parameters) -> Arrays:
+    table = s.arithmetic.rotation_table(i["positions"], i["x"].shape[2], p["theta"])
+    return {"x": s.arithmetic.rotate(i["x"], table)}
 
 
-def _rope(s: Subject, d: Draft) -> Arrays:
-    x = d.inputs["x"]
-    table = s.arithmetic.rotation_table(d.inputs["positions"], x.shape[2], d.parameters["theta"])
-    return {"x": s.arithmetic.rotate(x, table)}
-
-
-def _softmax(s: Subject, d: Draft) -> Arrays:
-    return {"x": s.arithmetic.softmax_weights(d.inputs["q"], d.inputs["k"], start=d.parameters["start"])}
-
-
-def _mix(s: Subject, d: Draft) -> Arrays:
-    return {"x": s.arithmetic.mix_values(d.inputs["probs"], d.inputs["v"])}
-
-
-def _ffn_activation(s: Subject, d: Draft) -> Arrays:
-    return {"x": s.arithmetic.gated_activation(d.inputs["gate"], d.inputs["up"], d.parameters["activation"])}
-
-
-def _add(_: Subject, d: Draft) -> Arrays:
-    return {"x": d.inputs["a"] + d.inputs["b"]}
+# Subject, inputs, parameters -> outputs.
+_OPERATIONS: dict[str, Callable[[Subject, Arrays, Parameters], Arrays]] = {
+    "quantize": lambda s, i, _: dict(zip(("codes", "scale"), s.arithmetic.quantize(i["x"]), strict=True)),
+    "bit_linear": _bit_linear,
+    "linear": _linear,
+    "rms_norm": lambda s, i, p: {"x": s.arithmetic.rms_norm(i["x"], i["gain"], p["eps"])},
+    "rope": _rope,
+    "softmax": lambda s, i, p: {"x": s.arithmetic.softmax_weights(i["q"], i["k"], start=p["start"])},
+    "mix": lambda s, i, _: {"x": s.arithmetic.mix_values(i["probs"], i["v"])},
+    "ffn_activation": lambda s, i, p: {"x": s.arithmetic.gated_activation(i["gate"], i["up"], p["activation"])},
+    "add": lambda _, i, p: {"x": i["a"] + i["b"]},
+}
 
 
 def _kv(_: Subject, d: Draft) -> Arrays:
@@ -182,15 +170,6 @@ def _asked(method: str) -> Callable[[Subject, Draft], Answer]:
 _KINDS: dict[str, Callable[[Subject, Draft], Answer | Arrays]] = {
     "unpack": _unpack,
     "open": _open,
-    "quantize": _quantize,
-    "bit_linear": _bit_linear,
-    "linear": _linear,
-    "rms_norm": _rms_norm,
-    "rope": _rope,
-    "softmax": _softmax,
-    "mix": _mix,
-    "ffn_activation": _ffn_activation,
-    "add": _add,
     "kv": _kv,
     "kv_load": _kv_load,
     "operation": _operation,

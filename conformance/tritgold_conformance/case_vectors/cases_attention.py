@@ -18,11 +18,13 @@ HEADS = ((1, 1), (4, 2), (6, 3), (4, 1), (3, 3))  # query heads, key heads
 
 def groups() -> Iterator[Group]:
     """rope, softmax, mix, kv."""
-    yield Group("operations/rope", "operations", "Rotation by position, first half of a head with the second.",
-                [*_rotated()])  # fmt: skip
-    yield Group("operations/softmax", "operations", "Softmax weights over the keys that a token sees.", [*_weighted()])
-    yield Group("operations/mix", "operations", "Values weighted and summed, heads side by side.", [*_mixed()])
-    yield Group("operations/kv", "operations", "Keys and values stored by a scheme, and read back.", [*_kept()])
+    for name, about, drafts in (
+        ("rope", "Rotation by position, first half of a head with the second.", _rotated()),
+        ("softmax", "Softmax weights over the keys that a token sees.", _weighted()),
+        ("mix", "Values weighted and summed, heads side by side.", _mixed()),
+        ("kv", "Keys and values stored by a scheme, and read back.", _kept()),
+    ):
+        yield Group(f"operations/{name}", "operations", about, [*drafts])
 
 
 def _rope(name: str, why: str, x: Any, positions: list[int], theta: float, seed: int | None = None) -> Draft:
@@ -54,12 +56,13 @@ def _weighted() -> Iterator[Draft]:
         q, k = floats(6100 + heads, (5, heads, 6), 2.0), floats(6150 + kv_heads, (5, kv_heads, 6), 2.0)
         why = f"{heads} query heads over {kv_heads} key heads: consecutive ones share a key head"
         yield _softmax(f"heads-{heads}-over-{kv_heads}", why, q, k, 6100 + heads)
-    q, k = floats(6200, (1, 4, 8), 2.0), floats(6201, (1, 2, 8), 2.0)
-    yield _softmax("position-0", "one token sees itself: 1", q, k, 6200)
-    q, k = floats(6202, (1, 4, 8), 2.0), floats(6203, (20, 2, 8), 2.0)
-    yield _softmax("step", "the last of 20 positions sees all of them", q, k, 6202, 19)
-    q, k = floats(6204, (3, 4, 8), 2.0), floats(6205, (9, 2, 8), 2.0)
-    yield _softmax("chunk", "three tokens behind six: the mask begins where the chunk does", q, k, 6204, 6)
+    for name, seed, queries, keys, start, why in (
+        ("position-0", 6200, 1, 1, 0, "one token sees itself: 1"),
+        ("step", 6202, 1, 20, 19, "the last of 20 positions sees all of them"),
+        ("chunk", 6204, 3, 9, 6, "three tokens behind six: the mask begins where the chunk does"),
+    ):
+        q, k = floats(seed, (queries, 4, 8), 2.0), floats(seed + 1, (keys, 2, 8), 2.0)
+        yield _softmax(name, why, q, k, seed, start)
     size = np.float32(np.sqrt(200 / np.sqrt(8)))
     q = np.full((4, 2, 8), size, np.float32)
     k = np.full((4, 1, 8), size, np.float32) * np.array([1, 0.5, 0, -1], np.float32)[:, None, None]

@@ -79,9 +79,8 @@ def _random(folder: str, number: int, shapes: list[Shape]) -> Iterator[Draft]:
 def _constant(folder: str, shape: Shape) -> Iterator[Draft]:
     for label, value in (("all-minus", -1), ("all-zero", 0), ("all-plus", 1)):
         data = packed(folder, np.full(shape, value, np.int8), 500)
-        yield unpack(
-            folder, label, f"every trit {value}: the byte of the padding is not the byte of zeros", data, shape
-        )
+        why = f"every trit {value}: the byte of the padding is not the byte of zeros"
+        yield unpack(folder, label, why, data, shape)
 
 
 def _marked(folder: str) -> Draft:

@@ -29,16 +29,14 @@ _TRAILER = 32
 def groups() -> Iterator[Group]:
     """malformed/packed, malformed/safetensors, malformed/gguf; and files that are right in ways some readers miss."""
     yield Group("malformed/packed", "files", "Packed bytes that hold no matrix of trits.", [*_packed()])
-    yield Group("malformed/safetensors", "files", "safetensors files to be refused.",
-                [_file("safetensors", name, kind, raw) for name, kind, raw in _safetensors()])  # fmt: skip
-    yield Group("malformed/gguf", "files", "GGUF files to be refused.",
-                [_file("gguf", name, kind, raw) for name, kind, raw in _gguf()])  # fmt: skip
+    for container, about, broken in (("safetensors", "safetensors", _safetensors()), ("gguf", "GGUF", _gguf())):
+        drafts = [_file(container, name, f"{kind}: {name.replace('-', ' ')}", raw, kind) for name, kind, raw in broken]
+        yield Group(f"malformed/{container}", "files", f"{about} files to be refused.", drafts)
     yield Group("files/containers", "files", "Containers that are right: tensors by name, bit for bit.", [*_sound()])
 
 
-def _file(container: str, name: str, kind: str, raw: bytes) -> Draft:
-    why = f"{kind}: {name.replace('-', ' ')}"
-    return Draft(name, "open", why, {"container": container}, refused=kind, file=(f"{name}.{container}", raw))
+def _file(container: str, name: str, why: str, raw: bytes, refused: str | None = None) -> Draft:
+    return Draft(name, "open", why, {"container": container}, refused=refused, file=(f"{name}.{container}", raw))
 
 
 # ---- packed bytes ------------------------------------------------------------------------------------------------
@@ -87,8 +85,7 @@ def _block_scales(folder: str, data: bytes, shape: tuple[int, int]) -> Iterator[
 
 
 def _floats_that_are_no_trits() -> Iterator[Draft]:
-    words = {"f32": "<f4", "f16": "<f2"}
-    for folder, word in words.items():
+    for folder, word in (("f32", "<f4"), ("f16", "<f2")):
         two = np.array([[0.5, -0.5, 0.25]], word).tobytes()
         yield unpack(folder, f"{folder}-two-magnitudes", "ordinary weights, not one magnitude", two, (1, 3),
                      refused="not-ternary")  # fmt: skip
@@ -111,11 +108,8 @@ def _safetensors() -> Iterator[tuple[str, str, bytes]]:
     yield "not-utf-8", "header-utf8", safetensors(b'{"\xff":1}')
     yield "no-json", "header-json", safetensors(b'{"a":')
     yield "a-list", "header-type", safetensors([{"a": ONE}], bytes(4))
-    yield (
-        "name-twice",
-        "duplicate-name",
-        safetensors(b'{"a":%b,"a":%b}' % ((json.dumps(ONE).encode(),) * 2), bytes(4)),
-    )
+    twice = (json.dumps(ONE).encode(),) * 2
+    yield "name-twice", "duplicate-name", safetensors(b'{"a":%b,"a":%b}' % twice, bytes(4))
     yield "no-shape", "entry", safetensors({"a": {"dtype": "F32", "data_offsets": [0, 4]}}, bytes(4))
     yield "negative-size", "entry", safetensors({"a": entry(shape=[-1])}, bytes(4))
     yield "unknown-dtype", "unknown-dtype", safetensors({"a": entry("F33")}, bytes(4))
@@ -179,16 +173,13 @@ def _gguf() -> Iterator[tuple[str, str, bytes]]:
 
 
 def _sound() -> Iterator[Draft]:
-    def sound(container: str, name: str, why: str, raw: bytes) -> Draft:
-        return Draft(name, "open", why, {"container": container}, file=(f"{name}.{container}", raw))
-
     data = MATRIX.tobytes()
     header = {"b": entry(shape=[4, 8], offsets=[64, 192]), "a": entry(shape=[2, 8], offsets=[0, 64])}
-    yield sound("safetensors", "order-of-the-data", "the header names them in another order than they lie",
+    yield _file("safetensors", "order-of-the-data", "the header names them in another order than they lie",
                 safetensors(header, data))  # fmt: skip
     whole = {"a": entry("BF16", [3, 2], [0, 12]), "h": entry("F16", [2], [12, 16]), "z": entry("F32", [0, 4], [16, 16])}
     halves = np.array([1.5, -2.25, 0, 3e38, -1e-38, 2], "<f4").view("<u2")[1::2].tobytes()
-    yield sound("safetensors", "half-floats", "bf16 and f16 are widened exactly; a tensor may be empty",
+    yield _file("safetensors", "half-floats", "bf16 and f16 are widened exactly; a tensor may be empty",
                 safetensors(whole, halves + np.array([0.1, -65504], "<f2").tobytes()))  # fmt: skip
     i2_s = packing("i2_s").pack(trits(7201, (2, 128)), 0.37)
     tensors = [
@@ -198,6 +189,6 @@ def _sound() -> Iterator[Draft]:
     ]
     strings = pair("tokenizer.ggml.tokens", c.ARRAY, array(c.STRING, [f"token {i}" for i in range(5)]))
     raw = gguf([strings, ARCH, pair("general.alignment", c.U32, 64)], tensors, alignment=64)
-    yield sound("gguf", "order-of-the-offsets",
+    yield _file("gguf", "order-of-the-offsets",
                 "strings ahead; data in another order than the infos, with gaps; 36 is I2_S", raw)  # fmt: skip
-    yield sound("gguf", "version-2", "version 2 is read like 3", gguf([ARCH], [FLOATS], version=2))
+    yield _file("gguf", "version-2", "version 2 is read like 3", gguf([ARCH], [FLOATS], version=2))

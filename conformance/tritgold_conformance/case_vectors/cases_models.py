@@ -115,17 +115,15 @@ def _model(name: str, checkpoint: Checkpoint, about: str, operations: bool = Tru
     if operations:
         golden = GoldenRun.of(checkpoint, judging_tokens(OPERATION_TOKENS, config.vocab, 7))
         for number, (operation, inputs) in enumerate(_inputs(golden)):
-            drafts.append(
-                _operation(operation, inputs, number, tolerances(operation, inputs, config, checkpoint.weights))
-            )
+            allowed = tolerances(operation, inputs, config, checkpoint.weights)
+            drafts.append(_operation(operation, inputs, number, allowed))
             asked.append(OperationInput(operation, inputs))
     count = len(tokens)
     chunks = {"prefill": [count], "pieces": [4, 3, *[1] * (count - 7)], "steps": [1] * count}
     sessions = [Session(label, tokens, lengths) for label, lengths in chunks.items()]
     drafts += [_logits(session) for session in sessions]
-    return Group(
-        f"models/{name}", "logits", f"A model of noise: {about}.", drafts, checkpoint, RequestBatch(asked, [], sessions)
-    )
+    requests = RequestBatch(asked, [], sessions)
+    return Group(f"models/{name}", "logits", f"A model of noise: {about}.", drafts, checkpoint, requests)
 
 
 def _embedded() -> Group:

@@ -23,14 +23,15 @@ OUT = (1, 2, 6, 7, 8, 9)
 
 def groups() -> Iterator[Group]:
     """quantize, bit-linear, linear, rms-norm, ffn-activation, add."""
-    yield Group("operations/quantize", "operations", "float32 activations -> int8 codes and a scale a token.",
-                [*_quantized()])  # fmt: skip
-    yield Group("operations/bit-linear", "operations", "Codes times trits: the integer sum, then the scales.",
-                [*_products(), *_sizes(), *_extreme()])  # fmt: skip
-    yield Group("operations/linear", "operations", "A whole BitLinear: quantise, product, scales.", [*_linears()])
-    yield Group("operations/rms-norm", "operations", "RMSNorm with gains.", [*_norms()])
-    yield Group("operations/ffn-activation", "operations", "The gate's function times up.", [*_gated()])
-    yield Group("operations/add", "operations", "The residual: one addition.", [_added()])
+    for name, about, drafts in (
+        ("quantize", "float32 activations -> int8 codes and a scale a token.", _quantized()),
+        ("bit-linear", "Codes times trits: the integer sum, then the scales.", _products()),
+        ("linear", "A whole BitLinear: quantise, product, scales.", _linears()),
+        ("rms-norm", "RMSNorm with gains.", _norms()),
+        ("ffn-activation", "The gate's function times up.", _gated()),
+        ("add", "The residual: one addition.", _added()),
+    ):
+        yield Group(f"operations/{name}", "operations", about, [*drafts])
 
 
 # ---- quantise ----------------------------------------------------------------------------------------------------
@@ -65,9 +66,8 @@ def _quantized() -> Iterator[Draft]:
     yield _quantize("ties-zeros-tiny", "ties; a zero token; one below the floor; one outlier", ties_zeros_tiny(24))
     yield _quantize("tiny", "the floor of 1e-5 acts: codes 13 and -25; without one they are 64 and -127", [1e-6, -2e-6])
     yield _quantize("zero", "a token of zeros: codes 0, s = 1.27e7, nothing divided by 0", np.zeros((2, 5)))
-    yield _quantize(
-        "near-the-floor", "absmax of 2e-5: a floor that is added to it shrinks s by a third", [2e-5, -0.9e-5]
-    )
+    near = [2e-5, -0.9e-5]
+    yield _quantize("near-the-floor", "absmax of 2e-5: a floor that is added to it shrinks s by a third", near)
     yield _quantize("one-outlier", "one channel holds the whole range, the others vanish or are 1",
                     [0.25, -1000, 4, 3.9, -3.9, 8])  # fmt: skip
     yield _quantize("negative", "one sign: the largest magnitude is a negative number", [-1, -2, -4, -127, -63.25])
@@ -97,15 +97,13 @@ def _products() -> Iterator[Draft]:
     yield _product("divided", "the same with a scale that divides", c, t, 3600, "divide")
     ones = np.ones((1, 18), np.int8)
     yield _product("tail-of-18", "18 products of 1: 16 where what is behind 16 is dropped", ones, ones, 3602)
-
-
-def _sizes() -> Iterator[Draft]:
     for tokens in TOKENS:
         c, t = codes(3700 + tokens, (tokens, 20)), trits(3800 + tokens, (4, 20))
         yield _product(f"tokens-{tokens}", f"{tokens} tokens", c, t, 3700 + tokens)
     for out in OUT:
         c, t = codes(3900 + out, (2, 20)), trits(3950 + out, (out, 20))
         yield _product(f"out-{out}", f"{out} rows of weights", c, t, 3900 + out)
+    yield from _extreme()
 
 
 def _extreme() -> Iterator[Draft]:
@@ -163,14 +161,13 @@ def _norms() -> Iterator[Draft]:
     for width in COLUMNS:
         x = floats(5000 + width, (3, width), 2.0) + np.float32(0.5)
         yield _norm(f"random-{width}", f"rows of {width} whose mean is not 0", x, 5000 + width)
+    outlier = np.zeros((1, 33), np.float32)
+    outlier[0, 7] = -3000
     yield _norm("tiny", "tokens of 1e-3: eps is larger than the mean square", floats(5400, (2, 24), 1e-3), 5400)
     yield _norm("eps-1e-6", "the eps of another family", floats(5401, (2, 24), 1e-3), 5401, 1e-6)
     yield _norm("zero", "a token of zeros stays one", np.zeros((2, 7), np.float32), 5402)
-    outlier = np.zeros((1, 33), np.float32)
-    outlier[0, 7] = -3000
     yield _norm("one-outlier", "one channel alone: its square is beyond float16", outlier, 5403)
-    large = floats(5404, (2, 24), 3e4)
-    yield _norm("large", "squares beyond float16", large, 5404)
+    yield _norm("large", "squares beyond float16", floats(5404, (2, 24), 3e4), 5404)
 
 
 def _gate(name: str, why: str, gate: np.ndarray, up: np.ndarray, activation: Activation, seed: int | None) -> Draft:
@@ -193,7 +190,7 @@ def _gated() -> Iterator[Draft]:
             yield _gate(f"random-{width}", f"rows of {width}", gate, up, activation, 5500 + width)
 
 
-def _added() -> Draft:
+def _added() -> Iterator[Draft]:
     a, b = floats(5800, (3, 33), 200.0), floats(5801, (3, 33), 0.01)
-    return Draft("random-33", "add", "a large stream and a small addition", {}, {"a": a, "b": b}, 5800,
-                 {"x": Ulp(1, "one float32 addition")})  # fmt: skip
+    yield Draft("random-33", "add", "a large stream and a small addition", {}, {"a": a, "b": b}, 5800,
+                {"x": Ulp(1, "one float32 addition")})  # fmt: skip

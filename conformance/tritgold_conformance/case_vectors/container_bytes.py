@@ -25,7 +25,7 @@ def entry(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a GGUF file, shape rows first. offset: as recorded; None puts it behind the one before."""
+    """A tensor of a GGUF file, shape rows first. offset: as recorded; None puts it after the one before."""
 
     name: str | bytes
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ def string(text: str | bytes) -> bytes:
 
 
 def pair(key: str | bytes, kind: int, value: Any) -> bytes:
-    """A key and its value; an array, or a value that is no such value, as bytes."""
+    """A key and its value; an array, or a value that is not of its kind, as bytes."""
     if not isinstance(value, bytes):
         value = string(value) if kind == STRING else struct.pack(f"<{_LETTERS[kind]}", value)
     return string(key) + struct.pack("<I", kind) + value
@@ -76,19 +76,13 @@ def gguf(
     pairs, tensors = list(pairs), list(tensors)
     infos, data = b"", bytearray()
     for tensor in tensors:
-        offset = _aligned(len(data), alignment) if tensor.offset is None else tensor.offset
+        offset = len(data) + -len(data) % alignment if tensor.offset is None else tensor.offset
         sizes = tuple(reversed(tensor.shape))
         infos += string(tensor.name) + struct.pack("<I", len(sizes) if dims is None else dims)
         infos += struct.pack(f"<{len(sizes)}QIQ", *sizes, tensor.type_id, offset)
         data += b"\xee" * (offset - len(data))
         data[offset : offset + len(tensor.data)] = tensor.data
-    counts = (
-        len(tensors) if tensor_count is None else tensor_count,
-        len(pairs) if pair_count is None else pair_count,
-    )
-    head = magic + struct.pack("<IQQ", version, *counts) + b"".join(pairs) + infos
+    tensor_count = len(tensors) if tensor_count is None else tensor_count
+    pair_count = len(pairs) if pair_count is None else pair_count
+    head = magic + struct.pack("<IQQ", version, tensor_count, pair_count) + b"".join(pairs) + infos
     return head + bytes(-len(head) % alignment) + bytes(data) + bytes(-len(data) % alignment)
-
-
-def _aligned(at: int, alignment: int) -> int:
-    return -(-at // alignment) * alignment

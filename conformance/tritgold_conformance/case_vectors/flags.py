@@ -1,4 +1,4 @@
-"""Which cases show which fault: each fault is applied to the golden model, and its answers are judged like anybody's.
+"""Which cases show which fault: each fault is applied to the golden model, and its answers are judged like an engine's.
 
 The table is recorded in the manifest that ships, since a case is there for a few bugs and not for all that it happens
 to show; a test computes it again.
@@ -23,14 +23,14 @@ UNSEEN: dict[str, str] = {}
 
 
 def shows(group: Group, draft: Draft, right: Answer, fault: str) -> bool:
-    """Whether the golden model with the fault fails this case. Not so where it raises what is no answer."""
+    """Whether the golden model with the fault fails this case. Not so where it raises what is not an answer."""
     made = with_fault(group.name if group.model else "", fault)
     if made is None or not _reads(draft, made):
         return False
     try:
         with np.errstate(all="ignore"):
             return fails(draft, right, answer(made, draft))
-    except Exception:  # an array that the fault's own code cannot take: a crash is no answer
+    except Exception:  # an array that the fault's own code cannot take: a crash is not an answer
         return False
 
 
@@ -40,11 +40,8 @@ def with_fault(group: str, fault: str) -> Subject | None:
 
     Cases without a model are answered by one of each family, as there are faults that have a place in one only.
     """
-    models = [g.model for g in groups() if g.name == group and g.model] or [
-        spare_model(),
-        cases_models.llama(),
-        cases_models.wide(),
-    ]
+    models = [g.model for g in groups() if g.name == group and g.model]
+    models = models or [spare_model(), cases_models.llama(), cases_models.wide()]
     made = (FAULTS[fault].apply(Subject(model)) for model in models)
     return next((subject for subject in made if subject is not None), None)
 

@@ -36,7 +36,7 @@ def groups() -> tuple[Group, ...]:
 
 @cache
 def spare_model() -> Checkpoint:
-    """The model of whatever belongs to none: its faults are those of the arithmetic."""
+    """The model of cases that belong to none: its faults are those of the arithmetic."""
     return cases_models.small()
 
 

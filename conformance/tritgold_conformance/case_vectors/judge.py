@@ -1,12 +1,10 @@
-"""Somebody's answers against the expected ones: a folder of outputs, group by group, case by case. Fails closed.
+"""An engine's answers against the expected ones: a folder of outputs, group by group, case by case. Fails closed.
 
 What was written is untrusted and read with our own strict reader. Within a group that was answered at all, an output
-that is missing fails, and so does one that nobody asked for; what an engine does not have it says in ``skipped``.
+that is missing fails, and so does one that was not asked for; what an engine does not have it says in ``skipped``.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -18,80 +16,21 @@ from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.formats.untrusted_text import printable, read_text
 from tritgold_conformance.case_vectors.allowed import from_data
 from tritgold_conformance.case_vectors.case import CASES, EXPECTED, Answers, Case, Cases, Manifest, Output, Status
+from tritgold_conformance.case_vectors.judgement import Judgement, Verdict
 from tritgold_conformance.case_vectors.manifest import LARGEST
-from tritgold_conformance.case_vectors.rules import rules
 from tritgold_conformance.comparing.compare import MISSING, Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
-OVERFLOW = "int16-wraps"  # the fault of which an engine that multiplies at all must have run a case
 UNSPECIFIED = "unspecified"  # what an engine says that has no word for why it refuses a file
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One case. what: why it failed or was not assessed. comparisons: of its arrays. flags: of the case."""
-
-    case: str
-    status: Status
-    what: str = ""
-    comparisons: list[Comparison] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """All verdicts in the order of the folder. unknown: folders of answers that are of no group."""
-
-    verdicts: list[Verdict]
-    unknown: list[str] = field(default_factory=list)
-
-    def count(self, status: Status) -> int:
-        """Cases of this status."""
-        return sum(v.status == status for v in self.verdicts)
-
-    @property
-    def suspects(self) -> dict[str, int]:
-        """Fault -> failed cases that are there for it; first those of which no case passed, then the most frequent.
-
-        A case fails with every fault that it is there for: one that passes speaks against them all, at least for what
-        it is about. What was not returned at all speaks for none.
-        """
-        wrong = [v for v in self.verdicts if v.status == "failed" and not v.what.endswith(MISSING)]
-        counts = Counter(flag for v in wrong for flag in v.flags)
-        passed = Counter(flag for v in self.verdicts if v.status == "passed" for flag in v.flags)
-        return dict(sorted(counts.items(), key=lambda item: (passed[item[0]], -item[1])))
-
-    def passed_for(self, fault: str) -> int:
-        """Cases there for a fault that passed."""
-        return sum(v.status == "passed" and fault in v.flags for v in self.verdicts)
-
-    @property
-    def rules(self) -> dict[str, str]:
-        """Series of cases that fail by a rule."""
-        by_status = {s: [v.case for v in self.verdicts if v.status == s] for s in ("failed", "passed")}
-        return rules(by_status["failed"], by_status["passed"])
-
-    @property
-    def without_overflow(self) -> bool:
-        """Products were answered, and of the cases whose sums leave int16 none: that is how overflows stay unseen."""
-        there_for = {v.status for v in self.verdicts if OVERFLOW in v.flags}
-        return there_for == {"not assessed"}
-
-    @property
-    def exit_code(self) -> int:
-        """0: all that was assessed passed; 1: not; 5: nothing was assessed, or no sum that leaves int16."""
-        if self.count("failed"):
-            return 1
-        return 0 if self.count("passed") and not self.without_overflow else 5
 
 
 def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Judgement:
     """Every case of a folder, which has been checked, against a folder of answers. only: the id of one case or group.
 
-    Raises EngineError: ``engine-output`` for answers that cannot be read, ``case-name`` for a case that is none.
+    Raises EngineError: ``engine-output`` for answers that cannot be read, ``case-name`` for a case that does not exist.
     """
     if not answers.is_dir():
-        raise _unreadable("is no folder", answers, hint="answers lie in ANSWERS/<group>/outputs.safetensors")
+        raise _unreadable("is not a folder", answers, hint="answers lie in ANSWERS/<group>/outputs.safetensors")
     verdicts = []
     for group in manifest.groups:
         if only and not (only == group or only.startswith(f"{group}/")):
@@ -99,9 +38,8 @@ def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Ju
         cases = msgspec.json.decode((folder / group / CASES).read_bytes(), type=Cases)
         verdicts += [v for v in _judge_group(folder / group, answers / group, cases) if only in ("", group, v.case)]
     if only and not verdicts:
-        raise EngineError(
-            "no such case or group", kind="case-name", got=printable(repr(only)), hint="see manifest.json"
-        )
+        got = printable(repr(only))
+        raise EngineError("no such case or group", kind="case-name", got=got, hint="see manifest.json")
     return Judgement(verdicts, _unknown(answers, manifest))
 
 
@@ -128,7 +66,7 @@ def _judge_group(folder: Path, answers: Path, group: Cases) -> Iterator[Verdict]
     extra += sorted((given.refused.keys() | given.texts.keys()) - names)
     for name in extra:
         shown = printable(name)
-        yield Verdict(f"{group.group}/{shown}", "failed", "was answered, and nobody asked for it")
+        yield Verdict(f"{group.group}/{shown}", "failed", "was answered, and was not asked for")
 
 
 def _judge_case(
@@ -146,11 +84,8 @@ def _judge_case(
         texts = given.texts.get(case.name)
         if texts == case.texts:
             return "passed", "", []
-        return (
-            "failed",
-            "no texts" if texts is None else f"texts {printable(texts)}, expected {printable(case.texts)}",
-            [],
-        )
+        what = "no texts" if texts is None else f"texts {printable(texts)}, expected {printable(case.texts)}"
+        return "failed", what, []
     comparisons = [
         _compared(output, right, own.get(role))
         for role, output in case.outputs.items()

@@ -46,7 +46,7 @@ def hashes(folder: Path) -> dict[str, Hash]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
-            _refuse("is a link or a device, and no file", "vectors-extra", folder, name)
+            _refuse("is a link or a device, not a file", "vectors-extra", folder, name)
         if path.is_file() and name != MANIFEST:
             raw = path.read_bytes()
             found[name] = Hash(bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
@@ -97,7 +97,7 @@ def _refuse(
     name: str,
     got: object = None,
     expected: object = None,
-    hint: str | None = "write the folder anew: tritgold vectors DIR",
+    hint: str | None = "write the folder again: tritgold vectors DIR",
 ) -> NoReturn:
     thing = printable(name)
     raise FormatError(message, kind=kind, file=folder, thing=thing, got=got, expected=expected, hint=hint)

@@ -1,4 +1,4 @@
-"""python -m tritgold_conformance.case_vectors.record: the shipped manifest anew, after cases or faults have changed.
+"""python -m tritgold_conformance.case_vectors.record: writes the shipped manifest again after cases or faults changed.
 
 Two minutes: every fault against every case. What it writes is reviewed like source: a hash that changes is an
 expected output that changes.

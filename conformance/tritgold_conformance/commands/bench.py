@@ -16,7 +16,7 @@ from tritgold.formats.whole_file import written_whole
 from tritgold_conformance.bench import table
 from tritgold_conformance.bench.models import model_of
 from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, PEERS, ROWS, Plan
-from tritgold_conformance.bench.results import Found, Report, json_schema, to_json
+from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.run import check, run
 from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
 from tritgold_conformance.bench.synthetic import model_bytes
@@ -184,7 +184,7 @@ def _measured(
         matrices = list(dict.fromkeys(sizes))
     if model is not None:
         plan = replace(plan, blocks=model.config.mask is not None)
-    machine, found = environment(), Found()
+    machine, found = environment(), BenchResults()
 
     def report(complete: bool) -> Report:
         return Report(
@@ -194,11 +194,7 @@ def _measured(
             config={} if model is None else model.config.as_dict(),
             command=shlex.join(["tritgold", *sys.argv[1:]]),
             machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
-            engines=found.engines,
-            bandwidth=found.bandwidth,
-            results=found.results,
-            profiles=found.profiles,
-            tuned=found.tuned,
+            **vars(found),
             complete=complete,
         )
 

@@ -7,7 +7,7 @@ import click
 
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.inspecting import inspection
-from tritgold_conformance.inspecting.layouts import Asked
+from tritgold_conformance.inspecting.files import ReadOptions
 from tritgold_conformance.rendering.inspection import render_inspection
 
 
@@ -29,7 +29,7 @@ def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_i
     or never written in places. 4: two or more layouts fit and nothing says which; what would decide is shown.
     """
     with printing.errors(as_json), model_input.model_path(model) as path:
-        asked = Asked(reading.layouts(), reading.linear_class, reading.ignore_keys)
+        asked = ReadOptions(reading.layouts(), reading.linear_class, reading.ignore_keys)
         if twin is None:
             facts = inspection.inspect_model(path, asked, None, tensors)
         else:

@@ -11,8 +11,8 @@ import click
 from tritgold.errors import FormatError
 from tritgold_conformance.case_vectors import manifest
 from tritgold_conformance.case_vectors.case import Manifest, json_schema
-from tritgold_conformance.case_vectors.judge import Judgement, Verdict
 from tritgold_conformance.case_vectors.judge import judge as judge_answers
+from tritgold_conformance.case_vectors.judgement import Judgement, Verdict
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.commands import printing
 

@@ -1,1 +1,1 @@
-"""What a file holds, and what speaks against it."""
+"""What a file holds, and what is odd about it."""

@@ -1,4 +1,4 @@
-"""What ``tritgold inspect`` looks at: a container, opened before anybody asks if it is a model, and its linears."""
+"""What ``tritgold inspect`` looks at: a container, opened before it is read as a model, and its linears."""
 
 import re
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
+from tritgold.formats.layouts import Layouts
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.rope_rows import interleaved_rows
@@ -27,6 +28,15 @@ from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.weights import LINEARS
 
 Opened = SafetensorsFolder | SafetensorsFile | GgufFile | SglbitntFile
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
+
+    layouts: Layouts
+    linear_class: str | None = None
+    ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Configuration:
 class Linear:
     """A linear weight as it lies in a file.
 
-    name: ours, ``layers.3.q``; the file's own where it is no name of ours. shape: (out, in) as the configuration has
+    name: ours, ``layers.3.q``; the file's own where it is not a name of ours. shape: (out, in) as the configuration has
     it, None where none is known. beside: the scale stored outside the bytes, None where there is none. beside_bytes:
     what that scale costs. rows: where each row of the model lies, for files that permute q and k.
     """
@@ -97,21 +107,20 @@ def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
     return file, f"GGUF version {file.version}{shards}, architecture {printable(file.architecture) or 'not given'}"
 
 
-def read_config(path: Path, file: Opened, linear_class: str | None, ignore_keys: tuple[str, ...]) -> Configuration:
+def read_config(path: Path, file: Opened, options: ReadOptions) -> Configuration:
     """The configuration alone. Where it is refused, the model is refused for the same reason when it is opened."""
 
     def read() -> tuple[ModelConfig | None, bool]:
         match file:
             case GgufFile():
                 embedding, tied = file.tensors.get("token_embd.weight"), "output.weight" not in file.tensors
-                model = (
-                    read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys) if embedding else None
-                )
-                return model, True
+                if embedding is None:
+                    return None, True
+                return read_gguf_config(path, file.metadata, embedding.shape[0], tied, options.ignore_keys), True
             case SglbitntFile():
-                return read_sglbitnt_config(path, file.config, ignore_keys), True
+                return read_sglbitnt_config(path, file.config, options.ignore_keys), True
             case SafetensorsFolder():
-                found = read_hf_config(path / "config.json", linear_class, ignore_keys)
+                found = read_hf_config(path / "config.json", options.linear_class, options.ignore_keys)
                 return found.model, found.mode is not None
         return None, False
 
@@ -133,12 +142,10 @@ def _shapes_of_refused(path: Path, file: Opened) -> dict[str, tuple[int, int]]:
         with suppress(OSError, ValueError, FormatError):
             values = parse_json(read_text(path / "config.json", MOST_BYTES))
     sizes: dict[str, Any] = values if isinstance(values, dict) else {}
-    hidden: Any
-    inter: Any
-    heads: Any
-    hidden, inter, heads = (sizes.get(k) for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
-    if not (_is_size(hidden) and _is_size(inter) and _is_size(heads)):
+    known = [sizes.get(k) for k in ("hidden_size", "intermediate_size", "num_attention_heads")]
+    if not all(map(_is_size, known)):
         return {}
+    hidden, inter, heads = cast(list[int], known)
     head_dim, kv_heads = sizes.get("head_dim") or hidden // heads, sizes.get("num_key_value_heads") or heads
     if not (_is_size(head_dim) and _is_size(kv_heads)):
         return {}
@@ -178,10 +185,8 @@ def _our_names(table: Mapping[str, tuple[str, ...]]) -> Callable[[str], str | No
     ]
 
     def ours(name: str) -> str | None:
-        for pattern, what in patterns:
-            if found := pattern.fullmatch(name):
-                return f"layers.{found[1]}.{what}"
-        return None
+        matches = ((pattern.fullmatch(name), what) for pattern, what in patterns)
+        return next((f"layers.{match[1]}.{what}" for match, what in matches if match), None)
 
     return ours
 

@@ -1,4 +1,4 @@
-"""What is odd about the weights of a file: said of every tensor, refused by nobody here."""
+"""What is odd about the weights of a file: said of every tensor, and nothing is refused here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from tritgold_conformance.inspecting.files import Linear
 # Shares of zeros outside of which weights were hardly trained to be ternary: absmean leaves 31 % of Gaussian masters
 # zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (the largest of 256, rounded).
 FEWEST_ZEROS, MOST_ZEROS = 0.01, 0.7
+_MASTERS = "this of master weights that were not made ternary first"
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,13 @@ class Look:
 def look(linear: Linear, layout: Packing | None, shape: tuple[int, int] | None) -> Look:
     """Unpack a matrix and look at it. Of an ambiguous payload any layout will do: no count depends on which."""
     seen = Look(linear, shape)
-    try:
-        codes = None if layout is None or shape is None else layout.codes(linear.stored.data, shape)
-    except PackingError:
-        codes = None  # a length or a shape that this layout does not have: its verdict says so
-    if layout is None or shape is None or codes is None:
+    if layout is None or shape is None:
         return seen
-    minus, zero, plus = (int(np.count_nonzero(codes == code)) for code in (0, 1, 2))
-    seen.trits = minus, zero, plus
+    try:
+        codes = layout.codes(linear.stored.data, shape)
+    except PackingError:
+        return seen  # a length or a shape that this layout does not have: its verdict says so
+    seen.trits = minus, zero, plus = _counts(codes, (0, 1, 2))
     if minus + zero + plus < codes.size:
         seen.findings.append(_invalid(layout, codes, shape))
     seen.findings += _of_trits(layout, linear, codes, seen.trits)
@@ -70,14 +70,16 @@ def look(linear: Linear, layout: Packing | None, shape: tuple[int, int] | None) 
     return seen
 
 
+def _counts(values: np.ndarray, of: tuple[int, int, int]) -> tuple[int, int, int]:
+    minus, zero, plus = (int(np.count_nonzero(values == value)) for value in of)
+    return minus, zero, plus
+
+
 def look_at_opened(linear: Linear, weight: LinearWeight) -> Look:
     """The same for a float weight, of which only an opened model says what its trits are."""
     tensor = weight.ternary()
-    seen = Look(linear, tensor.shape)
-    minus, zero, plus = (int(np.count_nonzero(tensor.trits == trit)) for trit in (-1, 0, 1))
-    seen.trits, seen.scales = (minus, zero, plus), (float(tensor.scale), float(tensor.scale))
-    seen.findings += _density((minus, zero, plus))
-    return seen
+    trits, scale = _counts(tensor.trits, (-1, 0, 1)), float(tensor.scale)
+    return Look(linear, tensor.shape, trits, (scale, scale), _density(trits))
 
 
 def summary(seen: Iterable[Look], files: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -109,23 +111,19 @@ def _of_trits(layout: Packing, linear: Linear, codes: np.ndarray, trits: tuple[i
             cause = ": an empty or failed read" if bytes_.endswith("0x00") else ""
             return [Finding("all-minus-one", f"every weight is -1{bytes_}{cause}")]
         return [Finding("all-zero", f"every weight is 0{bytes_}")]
-    rows = np.flatnonzero(~codes.any(axis=1))
-    found = []
-    if rows.size:
-        found.append(
-            Finding("rows-minus-one", f"{rows.size} rows of nothing but -1, the first is {rows[0]}: zero bytes")
-        )
-    return found + ([] if layout.name == "q1_0" else _density(trits))
+    found = [] if layout.name == "q1_0" else _density(trits)
+    if (rows := np.flatnonzero(~codes.any(axis=1))).size:
+        what = f"{rows.size} rows of nothing but -1, the first is {rows[0]}: zero bytes"
+        found.insert(0, Finding("rows-minus-one", what))
+    return found
 
 
 def _density(trits: tuple[int, int, int]) -> list[Finding]:
     zeros = trits[1] / max(sum(trits), 1)
     if zeros < FEWEST_ZEROS:
-        cause = "I2_S's quantiser makes this of master weights that nobody made ternary first"
-        return [Finding("no-zeros", f"{zeros:.1%} zeros: {cause}")]
+        return [Finding("no-zeros", f"{zeros:.1%} zeros: I2_S's quantiser makes {_MASTERS}")]
     if MOST_ZEROS < zeros < 1:
-        cause = "TQ1_0's and TQ2_0's quantisers make this of master weights that nobody made ternary first"
-        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: {cause}")]
+        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: TQ1_0's and TQ2_0's quantisers make {_MASTERS}")]
     return []
 
 

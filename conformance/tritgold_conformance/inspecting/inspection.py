@@ -25,13 +25,14 @@ from tritgold_conformance.inspecting.files import (
     Configuration,
     Linear,
     Opened,
+    ReadOptions,
     linears,
     open_container,
     read_config,
     require_written,
 )
 from tritgold_conformance.inspecting.health import Finding, Look, look, look_at_opened, summary
-from tritgold_conformance.inspecting.layouts import Asked, Group, decided_layouts, groups
+from tritgold_conformance.inspecting.layouts import Group, decided_layouts, groups
 from tritgold_conformance.inspecting.twin import TwinComparison, require_certain, shapes_of
 
 SCHEMA = "tritgold.inspection/2"
@@ -52,7 +53,9 @@ class Examined:
     groups: list[Group]
 
 
-def inspect_model(path: Path, asked: Asked, twin: Path | None = None, with_tensors: bool = False) -> dict[str, Any]:
+def inspect_model(
+    path: Path, asked: ReadOptions, twin: Path | None = None, with_tensors: bool = False
+) -> dict[str, Any]:
     """Facts as plain data; ``exit_code`` says what they come to.
 
     ``problem`` is null, or the error with which the model is refused. Raises FormatError where the bytes are unsound
@@ -98,16 +101,16 @@ def _exit_code(facts: Mapping[str, Any]) -> int:
     return NO_MODEL if facts["problem"] or differs or contradicted or undecided else 0
 
 
-def _examine(path: Path, asked: Asked, truth: Mapping[str, tuple[int, int]]) -> Examined:
+def _examine(path: Path, asked: ReadOptions, truth: Mapping[str, tuple[int, int]]) -> Examined:
     require_written(path)
     file, kind = open_container(path, asked.layouts.q2_0_block)
-    configuration = read_config(path, file, asked.linear_class, asked.ignore_keys)
+    configuration = read_config(path, file, asked)
     found = linears(file, configuration)
     return Examined(file, kind, configuration, found, groups(file, found, asked, truth))
 
 
 def _open_twin(path: Path) -> Checkpoint:
-    asked = Asked(Layouts())
+    asked = ReadOptions(Layouts())
     examined = _examine(path, asked, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)
@@ -116,7 +119,7 @@ def _open_twin(path: Path) -> Checkpoint:
     return opened
 
 
-def _open(path: Path, asked: Asked, layouts: Layouts) -> tuple[Checkpoint | None, dict[str, Any] | None]:
+def _open(path: Path, asked: ReadOptions, layouts: Layouts) -> tuple[Checkpoint | None, dict[str, Any] | None]:
     """The model, or the error with which it is refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)  # health says the same of every tensor
@@ -164,7 +167,7 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
 
 
 def _of_the_refusal(problem: Mapping[str, Any] | None, seen: list[Look]) -> Iterator[Finding]:
-    """Numbers that are none, where no look at a linear found them: in the embedding, a gain, master weights."""
+    """What is not a number, where no look at a linear found it: in the embedding, a gain, master weights."""
     known = any("non-finite" in finding.kind for tensor in seen for finding in tensor.findings)
     if problem is not None and problem["kind"].endswith("non-finite") and not known:
         where = f"{printable(problem['thing'])}: " if problem["thing"] else ""

@@ -8,7 +8,6 @@ from typing import Any
 from tritgold.errors import PackingError, TritgoldError
 from tritgold.formats.fingerprint import (
     Hypothesis,
-    Place,
     gguf_hypotheses,
     is_float,
     is_open,
@@ -24,29 +23,22 @@ from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.sglbitnt_file import SglbitntFile
-from tritgold_conformance.inspecting.files import Linear, Opened
+from tritgold_conformance.inspecting.files import Linear, Opened, ReadOptions
 
 _I2_S = {"128": "i2_s block=128", "64": "i2_s block=64", "4rows": "i2_s_4rows"}
+_I2_S_OPTIONS = {label: option for option, label in _I2_S.items()}
+Shape = tuple[int, int]  # of a matrix: out, in
 _TILED = ("TL1", "TL2")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
-
-    layouts: Layouts
-    linear_class: str | None = None
-    ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass
 class Group:
     """Linears of one kind: those of one type, of TL1 and TL2 those of one shape, since a tile is chosen by the shape.
 
-    by_tensor: hypotheses by the linear's name. merged: those that hold for all of them. open: whether layouts exist
-    that nobody can list. layout: the label of the one that it is, None while that is not known; by: what says so:
+    by_tensor: hypotheses by the linear's name. merged: those that hold for all of them. open: layouts cannot be
+    enumerated (custom tiles). layout: the label of the one that it is, None while that is not known; by: what says so:
     ``type``, ``bytes``, ``file``, ``option`` or ``twin``. agreement: with the twin, by label, 0 to 1. contradicted: in
-    words, where the twin is of another opinion than file or option.
+    words, where the twin contradicts file or option.
     """
 
     dtype: str
@@ -72,13 +64,13 @@ class Group:
 
     def packing(self, label: str | None = None) -> Packing | None:
         """The packing of a label; without one that of the layout it is, or else of the first that is left, or of the
-        first of all: where nothing fits, somebody still wants to see what is there."""
+        first of all: where nothing fits, what is there is still worth a look."""
         wanted = label or self.layout or next(iter(self.fitting), None)
         if wanted is None:
             return next((h.layout for h in self.merged if h.layout is not None), None)
         return next(h.layout for h in self.merged if h.label == wanted)
 
-    def shape(self, linear: Linear, label: str) -> tuple[int, int] | None:
+    def shape(self, linear: Linear, label: str) -> Shape | None:
         """(out, in) of a linear under a hypothesis, None where it does not come into question for this tensor."""
         return next((h.shape for h in self.by_tensor[linear.name] if h.label == label), None)
 
@@ -109,7 +101,7 @@ class Group:
         }
 
 
-def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, tuple[int, int]]) -> list[Group]:
+def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping[str, Shape]) -> list[Group]:
     """The packed linears by kind, floats left out, with what the file and the user say about each.
 
     truth: shape of each linear in a twin, by our name; empty without one.
@@ -117,7 +109,7 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
     own = _own_tiles(file)
     tiles = _tiles(file, asked, own)
     where = places(file) if isinstance(file, GgufFile) else {}
-    sorted_out: dict[tuple[str, tuple[int, int] | None], list[Linear]] = {}
+    sorted_out: dict[tuple[str, Shape | None], list[Linear]] = {}
     for linear in found:
         dtype, (rows, columns) = linear.stored.dtype, linear.stored.shape
         if (isinstance(file, GgufFile) and not is_float(linear.stored)) or dtype in ("U8", "I8"):
@@ -127,13 +119,18 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
         tile, by = tiles.get(shape, (None, "")) if shape else (None, "")
         said, trouble = (None, None) if tile is None or shape is None else _usable(dtype, shape, tile)
         stated = _usable(dtype, shape, own[shape])[0] if shape in own else None
-        # The file's own tile is tried beside the option's, so that a twin can tell which of the two is right.
+        # The file's own tile is tried as well as the option's, so that a twin can tell which of the two is right.
         given = None if said is None else [options_of(said)]
         if given and stated is not None and stated != said:
             given.append(options_of(stated))
-        by_tensor = {
-            linear.name: _hypotheses(file, linear, where, given, asked, truth.get(linear.name)) for linear in members
-        }
+        by_tensor = {}
+        for linear in members:
+            stored, lenient = linear.stored, asked.layouts.code3_as_zero
+            if isinstance(file, GgufFile):
+                by_tensor[linear.name] = gguf_hypotheses(stored, where[stored.name], given, lenient)
+            else:
+                hypotheses = sglbitnt_hypotheses if isinstance(file, SglbitntFile) else uint8_hypotheses
+                by_tensor[linear.name] = hypotheses(stored, linear.shape or truth.get(linear.name), lenient)
         group = Group(dtype, members, by_tensor, merged(by_tensor), is_open(dtype, given))
         group.notes += [trouble] if trouble else []
         if given and len(given) > 1 and stated is not None and shape is not None:
@@ -145,30 +142,14 @@ def groups(file: Opened, found: list[Linear], asked: Asked, truth: Mapping[str, 
     return made
 
 
-def _hypotheses(
-    file: Opened,
-    linear: Linear,
-    where: Mapping[str, Place],
-    tiles: list[Tile] | None,
-    asked: Asked,
-    truth: tuple[int, int] | None,
-) -> list[Hypothesis]:
-    lenient, stored = asked.layouts.code3_as_zero, linear.stored
-    if isinstance(file, GgufFile):
-        return gguf_hypotheses(stored, where[stored.name], tiles, lenient)
-    judge = sglbitnt_hypotheses if isinstance(file, SglbitntFile) else uint8_hypotheses
-    return judge(stored, linear.shape or truth, lenient)
-
-
-def _own_tiles(file: Opened) -> dict[tuple[int, int], Tile]:
+def _own_tiles(file: Opened) -> dict[Shape, Tile]:
     """What a file of ours says of its tiles, by shape."""
-    if isinstance(file, GgufFile):
-        with suppress(TritgoldError):  # opening the model says what is wrong with them
-            return tiles_of(file.metadata, file.path)
+    with suppress(TritgoldError):  # opening the model says what is wrong with them
+        return tiles_of(file.metadata, file.path) if isinstance(file, GgufFile) else {}
     return {}
 
 
-def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> dict[tuple[int, int], tuple[Tile, str]]:
+def _tiles(file: Opened, asked: ReadOptions, own: Mapping[Shape, Tile]) -> dict[Shape, tuple[Tile, str]]:
     """The tile of every shape that is said, and by whom: options go before the file, as in opening the model."""
     said = {shape: (tile, "file") for shape, tile in own.items()}
     if isinstance(file, GgufFile) and asked.layouts.tile:
@@ -177,15 +158,15 @@ def _tiles(file: Opened, asked: Asked, own: Mapping[tuple[int, int], Tile]) -> d
     return said | {shape: (tile, "option") for shape, tile in asked.layouts.tiles.items()}
 
 
-def _usable(dtype: str, shape: tuple[int, int], tile: Tile) -> tuple[Packing | None, str | None]:
+def _usable(dtype: str, shape: Shape, tile: Tile) -> tuple[Packing | None, str | None]:
     """The layout with this tile; None, and why, where the format has no such tile."""
     try:
         return Layouts(tile=tile).packing(dtype, shape), None
     except PackingError as error:
-        return None, f"the tile {tile} is none of {dtype}: {error.expected} expected"
+        return None, f"the tile {tile} is not one of {dtype}: {error.expected} expected"
 
 
-def _said_of_i2_s(group: Group, file: Opened, asked: Asked) -> tuple[str | None, str]:
+def _said_of_i2_s(group: Group, file: Opened, asked: ReadOptions) -> tuple[str | None, str]:
     """The label that the user or the file names, and which of the two."""
     if group.dtype != "I2_S" or not isinstance(file, GgufFile):
         return None, ""
@@ -201,7 +182,7 @@ def _said_of_i2_s(group: Group, file: Opened, asked: Asked) -> tuple[str | None,
 def _decide(group: Group, wanted: str | None, by: str) -> None:
     """What is said outside the bytes goes before them, unless they rule it out."""
     fitting = group.fitting
-    if wanted is not None and wanted in fitting:
+    if wanted in fitting:
         group.layout, group.by = wanted, by
         return
     if wanted is not None:
@@ -213,44 +194,40 @@ def _decide(group: Group, wanted: str | None, by: str) -> None:
 def _note(group: Group) -> None:
     padding = padding_is_zero(linear.stored for linear in group.linears)
     if group.dtype == "I2_S" and padding is True and group.layout is None:
-        what = "zeros behind every scale, as Python converters write, which know blocks of 128 only: a hint, no proof"
+        what = "zeros after every scale, as Python converters write, which know blocks of 128 only: a hint, no proof"
         group.notes.append(what)
     elif padding is False:
-        group.notes.append("what lies behind the scales is not zero: written by llama-quantize, on whatever machine")
+        group.notes.append("what lies after the scales is not zero: written by llama-quantize, on any machine")
     if group.open:
-        shape = group.linears[0].stored.shape
-        size = f"{shape[0]} x {shape[1]}"
-        what = f"tiles that nobody published may fit {size} as well; {group.dtype} bytes do not say theirs"
+        size = " x ".join(map(str, group.linears[0].stored.shape))
+        what = f"tiles that were not published may fit {size} as well; {group.dtype} bytes do not say theirs"
         group.notes.append(what)
 
 
 def advice(group: Group) -> str | None:
     """What would decide an ambiguous group, and what other commands must be told of one that a twin decided."""
     twin = "--twin FILE, the same model in another format"
-    if group.ambiguous:
-        if group.dtype == "I2_S":
-            return f"--i2s 128, 64 or 4rows, if you know how the file was written; or {twin}"
-        if group.dtype in _TILED:
-            return f"--tile BM,BK[,bm], or --tile-ini with the kernel_config.ini of the build; or {twin}"
-        return f"a config.json with the shapes, or {twin}"
-    if group.by in ("twin", "bytes") and group.layout is not None:
-        return _option(group)
-    return None
+    if not group.ambiguous:
+        return _option(group) if group.by in ("twin", "bytes") and group.layout is not None else None
+    if group.dtype == "I2_S":
+        return f"--i2s 128, 64 or 4rows, if you know how the file was written; or {twin}"
+    if group.dtype in _TILED:
+        return f"--tile BM,BK[,bm], or --tile-ini with the kernel_config.ini of the build; or {twin}"
+    return f"a config.json with the shapes, or {twin}"
 
 
 def _option(group: Group) -> str | None:
+    if group.dtype == "I2_S":
+        return f"tell the other commands --i2s {_I2_S_OPTIONS[str(group.layout)]}"
     layout = group.packing()
     given = {} if layout is None else options_of(layout)
-    if group.dtype == "I2_S":
-        i2_s = next(name for name, label in _I2_S.items() if label == group.layout)
-        return f"tell the other commands --i2s {i2_s}"
     if group.dtype in _TILED:
         rows, columns = group.linears[0].stored.shape
         return f"tell the other commands --tile {rows}x{columns}=" + ",".join(str(size) for size in given.values())
     return f"tell the other commands --q2-0-block {given['block']}" if given.get("block") == 128 else None
 
 
-def decided_layouts(found: list[Group], asked: Asked) -> Layouts:
+def decided_layouts(found: list[Group], asked: ReadOptions) -> Layouts:
     """The user's layouts with what was found out about the file."""
     layouts, tiles = asked.layouts, dict(asked.layouts.tiles)
     for group in found:
@@ -259,8 +236,7 @@ def decided_layouts(found: list[Group], asked: Asked) -> Layouts:
             continue
         given = options_of(layout)
         if group.dtype == "I2_S":
-            names = {label: name for name, label in _I2_S.items()}
-            layouts = replace(layouts, i2_s=names[label_of(layout)])  # type: ignore[arg-type]
+            layouts = replace(layouts, i2_s=_I2_S_OPTIONS[label_of(layout)])  # type: ignore[arg-type]
         elif group.dtype == "Q2_0":
             layouts = replace(layouts, q2_0_block=given["block"])
         elif group.dtype in _TILED:

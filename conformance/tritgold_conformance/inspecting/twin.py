@@ -83,25 +83,27 @@ class TwinComparison:
 
     def _reading(self, group: Group, linear: Linear, label: str | None) -> tuple[np.ndarray | None, float | None]:
         """Trits and stored scale under a hypothesis; None where the tensor cannot be read so."""
-        if label is None:
-            return None, None
-        for _, trits in _readings(group, linear, self.truth[linear.name].shape, label):
-            return trits, _one_scale(group.packing(label), linear, trits.shape)
-        return None, None
+        shape = self.truth[linear.name].shape
+        readings = iter(()) if label is None else _readings(group, linear, shape, label)
+        trits = next((trits for _, trits in readings), None)
+        return trits, None if trits is None else _one_scale(group.packing(label), linear, trits.shape)
 
     def _compare(self, linear: Linear, trits: np.ndarray | None, scale: float | None, label: str | None = None) -> None:
         self.compared.append(linear.name)
-        truth = self.truth[linear.name].ternary()
+        truth, difference = self.truth[linear.name].ternary(), dict[str, Any]()
         if trits is None:
             here = " x ".join(map(str, linear.stored.shape))
             what = f"cannot be the twin's {truth.shape[0]} x {truth.shape[1]} weights: {linear.stored.dtype} {here}"
-            self._differs(linear, None, None, what)
+            difference = {"agreement": None, "first": None, "looks_like": what}
         elif not np.array_equal(trits, truth.trits):
             wrong = trits != truth.trits
             row, column = divmod(int(np.argmax(wrong)), truth.shape[1])
             head_dim = self.twin.config.head_dim if linear.name.endswith((".q", ".k")) else None
             looks_like = name_misreading(trits, truth.trits, head_dim, label)
-            self._differs(linear, 1 - np.count_nonzero(wrong) / wrong.size, [row, column], looks_like)
+            agreement = 1 - np.count_nonzero(wrong) / wrong.size
+            difference = {"agreement": agreement, "first": [row, column], "looks_like": looks_like}
+        if difference:
+            self.differences.append({"name": linear.name, "stored_as": linear.stored.name, **difference})
         if scale is not None:
             self._compare_scale(linear, scale, truth)
 
@@ -109,17 +111,9 @@ class TwinComparison:
         found, expected = _multiplying(scale, self.rule), _multiplying(float(truth.scale), self.twin.config.scale_rule)
         if found is None or expected is None or not truth.trits.any():
             return
-        fault = name_scale_fault(found, expected)
-        if fault is not None:
+        if (fault := name_scale_fault(found, expected)) is not None:
             first = {"first": linear.stored.name, "found": found, "twin": expected}
-            entry = self._faults.setdefault(fault, {"fault": fault, "tensors": 0, **first})
-            entry["tensors"] += 1
-
-    def _differs(
-        self, linear: Linear, agreement: float | None, first: list[int] | None, looks_like: str | None
-    ) -> None:
-        what = {"agreement": agreement, "first": first, "looks_like": looks_like}
-        self.differences.append({"name": linear.name, "stored_as": linear.stored.name, **what})
+            self._faults.setdefault(fault, {"fault": fault, "tensors": 0, **first})["tensors"] += 1
 
 
 def require_certain(found: list[Group], path: object) -> None:
@@ -143,7 +137,7 @@ def shapes_of(twin: Checkpoint | None) -> Mapping[str, tuple[int, int]]:
 def _readings(
     group: Group, linear: Linear, shape: tuple[int, int], only: str | None = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Trits int8 under every hypothesis that gives this shape, or one; what is no trit there equals none."""
+    """Trits int8 under every hypothesis that gives this shape, or one; what is not a trit there equals none."""
     for hypothesis in group.by_tensor[linear.name]:
         if hypothesis.layout is None or hypothesis.shape != shape or only not in (None, hypothesis.label):
             continue

@@ -5,14 +5,14 @@ import pytest
 
 from tritgold.layers.bit_linear import accumulate
 from tritgold_conformance.bench import matrices
-from tritgold_conformance.bench.bandwidth import COLUMNS, Buffer
+from tritgold_conformance.bench.roofline import COLUMNS, Buffer
 
 
 @pytest.mark.parametrize("size", [(8, 8), (300, 256), (5, 7), (64, 2560)])
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_numpy_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None:
     weights, codes = matrices.matrix(*size), matrices.codes_of(tokens, size[1])
-    ways = matrices.numpy_ways(weights)
+    ways = matrices.numpy_kernels(weights)
     assert [way.name for way in ways] == ["naive", *(["look-up table"] if size[1] % 4 == 0 else []), "cached f32"]
     for way in ways:
         assert matrices.wrong(way, codes, weights) == "", way.name
@@ -46,14 +46,14 @@ def test_the_engine_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None
 )
 def test_a_wrong_product_is_found(spoil: object, said: str) -> None:
     weights, codes = matrices.matrix(8, 16), matrices.codes_of(2, 16)
-    right = matrices.numpy_ways(weights)[0]
+    right = matrices.numpy_kernels(weights)[0]
     assert matrices.wrong(right, codes, weights) == ""
     assert callable(spoil)
     assert said in matrices.wrong(right._replace(run=lambda c: spoil(right.run(c))), codes, weights)
 
 
 def test_a_part_of_the_rows_counts_for_all() -> None:
-    way = matrices.Way("slow", "", 0, 4, lambda codes: sum(range(200_000)))
+    way = matrices.Kernel("slow", "", 0, 4, lambda codes: sum(range(200_000)))
     part, whole = (min(matrices.seconds_of(way, np.zeros((1, 4), np.int8), out) for _ in range(5)) for out in (4, 400))
     assert whole > 20 * part
 

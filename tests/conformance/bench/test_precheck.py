@@ -69,7 +69,7 @@ class WrongCache(Shortcuts):
 
 
 class ForgetsTheChunkBefore(Shortcuts):
-    """A prompt of more than 32 tokens begins anew behind them."""
+    """A prompt of more than 32 tokens begins again after them."""
 
     def read(self, tokens: list[int]) -> np.ndarray:
         if len(tokens) > 32:
@@ -82,7 +82,7 @@ class Batched(Shortcuts):
 
     order = slice(None)
 
-    def beside(self, sequences: int, capacity: int) -> "Batched":
+    def fork(self, sequences: int, capacity: int) -> "Batched":
         other = copy.copy(self)
         other.capacity = capacity
         other._caches = [self._scheme.cache(self._config, capacity) for _ in range(sequences)]
@@ -110,7 +110,7 @@ class LastOfMany(Batched):
 
 
 class NoRoomForMany(Batched):
-    def beside(self, sequences: int, capacity: int) -> "Batched":
+    def fork(self, sequences: int, capacity: int) -> "Batched":
         raise ValueError("no room")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from tritgold_conformance.bench.results import Part, Profile, Report
-from tritgold_conformance.bench.roofline import Roof, share
+from tritgold_conformance.bench.roofline import Roof, roofline_fraction
 from tritgold_conformance.bench.table import render
 
 
@@ -29,13 +29,13 @@ def test_each_sample_is_its_own_and_the_median_is_reported() -> None:
 
 def test_a_round_is_held_to_the_roof_of_its_own_time() -> None:
     # The machine halves its speed in the second round: of both, so the share stays.
-    assert share(10, [1.0, 2.0, 1.0], [20.0, 10.0, 20.0]) == 0.5
-    assert share(10, [1.0, 1.0, 1.0], [20.0, 10.0, 40.0]) == 0.5
+    assert roofline_fraction(10, [1.0, 2.0, 1.0], [20.0, 10.0, 20.0]) == 0.5
+    assert roofline_fraction(10, [1.0, 1.0, 1.0], [20.0, 10.0, 40.0]) == 0.5
 
 
 def shown(roof: float) -> str:
-    part = Part(name="head", calls=1, seconds=0.5, moved=1_000_000_000)
-    small = Part(name="rope", calls=1, seconds=0.1, moved=0)
+    part = Part(name="head", calls=1, seconds=0.5, bytes_moved=1_000_000_000)
+    small = Part(name="rope", calls=1, seconds=0.1, bytes_moved=0)
     profile = Profile(threads=1, context=64, parts=[part, small], total=0.6, step=0.6, overhead=0.0, roof=roof)
     report = Report(
         date="", shape="x", model="", config={}, command="", machine={"processor": "p", "cores": 1}, engines=[],

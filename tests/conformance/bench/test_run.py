@@ -19,7 +19,7 @@ from tritgold_conformance.bench import memory, run, thread_run
 from tritgold_conformance.bench.models import Model
 from tritgold_conformance.bench.plan import OF_A_PEER, PEERS, ROWS, Plan
 from tritgold_conformance.bench.processes import PEERS_PYTHON, require_peers
-from tritgold_conformance.bench.results import Found, Report, json_schema, to_json
+from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.bench.table import render
@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model("tiny", path, path, TINY.config())
 
 
-def report_of(found: Found) -> Report:
+def report_of(found: BenchResults) -> Report:
     return Report(
         date="2026-11-28T00:00:00+00:00", shape="tiny", model="tiny.gguf", config=TINY.config().as_dict(), command="",
         machine={"processor": "some", "cores": 1}, engines=found.engines, bandwidth=found.bandwidth,
@@ -95,7 +95,7 @@ def test_a_broken_engine_has_no_speed(model: Model, engine: str) -> None:
     found = run.run(replace(PLAN, rows=("decode", "prefill"), engine=engine), model, [])
     assert [result.status for result in found.results] == ["not passed"] * 2
     for result in found.results:
-        assert (result.timing, result.per_second, result.gmacs, result.share) == (None,) * 4
+        assert (result.timing, result.per_second, result.gmacs, result.roofline_fraction) == (None,) * 4
         assert result.why
     assert [e.passed for e in found.engines] == [False]
     report = report_of(found)
@@ -124,7 +124,7 @@ def test_rows_of_a_matrix() -> None:
         assert result.engine == "numpy"
         tokens = int(result.case["tokens"])
         assert result.gmacs == pytest.approx(64 * 128 * tokens / result.timing.median / 1e9)
-        assert (result.share is None) is (tokens > 1)
+        assert (result.roofline_fraction is None) is (tokens > 1)
     assert report_of(found).exit_code == 0
     assert "look-up table" in shown(report_of(found))
 
@@ -215,7 +215,7 @@ def test_a_peer_is_timed_in_the_same_rounds(
         assert ours.timing is not None, ours.why
         assert theirs.timing is not None
         assert theirs.ratio is not None
-        assert theirs.moved is None or theirs.moved > 0
+        assert theirs.bytes_moved is None or theirs.bytes_moved > 0
     sides: dict[str, Any] = {engine.name: engine for engine in found.engines}
     assert sides[peer].passed is None
     assert sides[peer].versions
@@ -304,8 +304,8 @@ def test_the_xla_engine_end_to_end(model: Model) -> None:
     assert {"jax", "jaxlib"} <= engine.versions.keys()
     assert engine.packed_bytes is not None
     assert engine.packed_bytes >= 393_216 // 4
-    assert result.moved is not None
-    assert result.share is not None
+    assert result.bytes_moved is not None
+    assert result.roofline_fraction is not None
     assert found.bandwidth[0].ways.keys() == {"numpy maximum", "compiled column sums"}
     assert found.bandwidth[0].samples == 1 + 2  # and in each round
     assert shown(report_of(found))

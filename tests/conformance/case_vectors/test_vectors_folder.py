@@ -56,7 +56,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_what_is_written_is_what_was_recorded(folder: Path) -> None:
-    """Expected outputs that change are a decision: look at what changed, then record them anew (RECORD)."""
+    """Expected outputs that change are a decision: look at what changed, then record them again (RECORD)."""
     now, then = json.loads((folder / "manifest.json").read_text()), json.loads(_shipped().read_text())
     changed = [n for n in now["files"].keys() | then["files"].keys() if now["files"].get(n) != then["files"].get(n)]
     assert not changed, f"if that is meant: {RECORD}"

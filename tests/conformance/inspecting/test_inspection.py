@@ -340,7 +340,7 @@ def test_bits_per_weight_count_the_scales(tmp_path: Path) -> None:
 
 
 def punch(path: Path, begin: int, size: int) -> None:
-    """Write the file anew with a hole; skips where the file system keeps no account of them."""
+    """Write the file again with a hole; skips where the file system keeps no account of them."""
     data = path.read_bytes()
     path.unlink()
     with path.open("wb") as file:

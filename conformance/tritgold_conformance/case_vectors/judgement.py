@@ -1,0 +1,110 @@
+"""Verdicts on cases, and what they come to: counts, suspects, and rules such as "fails iff tokens >= 33"."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tritgold_conformance.case_vectors.case import Status
+from tritgold_conformance.comparing.compare import MISSING, Comparison
+
+OVERFLOW = "int16-wraps"  # the fault of which an engine that multiplies at all must have run a case
+BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
+FEWEST = 4  # cases of a series, with at least two that fail and one that passes, that a rule is made of
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One case. what: why it failed or was not assessed. comparisons: of its arrays. flags: of the case."""
+
+    case: str
+    status: Status
+    what: str = ""
+    comparisons: list[Comparison] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All verdicts in the order of the folder. unknown: folders of answers that are of no group."""
+
+    verdicts: list[Verdict]
+    unknown: list[str] = field(default_factory=list)
+
+    def count(self, status: Status) -> int:
+        """Cases of this status."""
+        return sum(v.status == status for v in self.verdicts)
+
+    @property
+    def suspects(self) -> dict[str, int]:
+        """Fault -> failed cases that are there for it; first those of which no case passed, then the most frequent.
+
+        A case fails with every fault that it is there for: one that passes speaks against them all, at least for what
+        it is about. What was not returned at all speaks for none.
+        """
+        wrong = [v for v in self.verdicts if v.status == "failed" and not v.what.endswith(MISSING)]
+        counts = Counter(flag for v in wrong for flag in v.flags)
+        passed = Counter(flag for v in self.verdicts if v.status == "passed" for flag in v.flags)
+        return dict(sorted(counts.items(), key=lambda item: (passed[item[0]], -item[1])))
+
+    def passed_for(self, fault: str) -> int:
+        """Cases there for a fault that passed."""
+        return sum(v.status == "passed" and fault in v.flags for v in self.verdicts)
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Series of cases that fail by a rule."""
+        by_status = {s: [v.case for v in self.verdicts if v.status == s] for s in ("failed", "passed")}
+        return rules(by_status["failed"], by_status["passed"])
+
+    @property
+    def without_overflow(self) -> bool:
+        """Products were answered, and of the cases whose sums leave int16 none: that is how overflows stay unseen."""
+        there_for = {v.status for v in self.verdicts if OVERFLOW in v.flags}
+        return there_for == {"not assessed"}
+
+    @property
+    def exit_code(self) -> int:
+        """0: all that was assessed passed; 1: not; 5: nothing was assessed, or no sum that leaves int16."""
+        if self.count("failed"):
+            return 1
+        return 0 if self.count("passed") and not self.without_overflow else 5
+
+
+def rules(failed: Iterable[str], passed: Iterable[str]) -> dict[str, str]:
+    """Series of cases whose names differ in their last number -> the rule by which some of them fail.
+
+    A rule must hold for every case of the series. Where several do, the first of: a least number, a largest one, no
+    multiple of a block.
+
+    >>> rules(["g/tokens-33", "g/tokens-64"], ["g/tokens-1", "g/tokens-17"])
+    {'g/tokens-*': 'fails iff the number is 33 or more'}
+    """
+    wrong, right = _series(failed), _series(passed)
+    found = {}
+    for name in wrong:
+        bad, good = wrong[name], right.get(name, set())
+        if len(bad) < 2 or not good or len(bad | good) < FEWEST:
+            continue
+        for said, holds in _candidates(bad):
+            if all(map(holds, bad)) and not any(map(holds, good)):
+                found[name] = f"fails iff the number is {said}"
+                break
+    return found
+
+
+def _series(names: Iterable[str]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for name in names:
+        if match := re.fullmatch(r"(.*\D)([0-9]{1,9})", name):
+            found.setdefault(f"{match[1]}*", set()).add(int(match[2]))
+    return found
+
+
+def _candidates(bad: set[int]) -> Iterator[tuple[str, Callable[[int], bool]]]:
+    least, most = min(bad), max(bad)
+    yield f"{least} or more", lambda n: n >= least
+    yield f"{most} or less", lambda n: n <= most
+    for block in BLOCKS:
+        yield f"no multiple of {block}", lambda n, block=block: n % block != 0  # type: ignore[misc]
+        yield f"more than {block} and no multiple of it", lambda n, block=block: n > block and n % block != 0  # type: ignore[misc]
