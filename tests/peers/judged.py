@@ -38,7 +38,7 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import PYTHON, with_plain_vocabulary
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.results.report import Report
 
@@ -163,11 +163,11 @@ def rates(speed: Any) -> dict[str, float | None]:
 
 def explanation(golden: GoldenRun, completions: Rows) -> dict[str, Any]:
     """The nearest of all candidates: its name, distances in nats, and the verdict of the judge with it."""
-    base = Subject(golden.checkpoint, golden.arithmetic)
+    base = Mutant(golden.checkpoint, golden.arithmetic)
     plain = distance(base, golden.tokens, completions)
     assert plain is not None
     made = dict(candidates(base))
-    far = {name: distance(subject, golden.tokens, completions) for name, subject in made.items()}
+    far = {name: distance(mutant, golden.tokens, completions) for name, mutant in made.items()}
     # Sorting keeps the order of equals: a mode stands before the fault that does the same.
     ranked = sorted(((of, name) for name, of in far.items() if of is not None), key=lambda found: found[0])
     (best, name), *others = ranked
@@ -179,7 +179,7 @@ def explanation(golden: GoldenRun, completions: Rows) -> dict[str, Any]:
     return {**result, "conforms_with_it": not verdict.failing, "note": verdict.note}
 
 
-def candidates(base: Subject) -> Iterator[tuple[str, Subject]]:
+def candidates(base: Mutant) -> Iterator[tuple[str, Mutant]]:
     """Every mode, llama.cpp's attention with its default cache, and every fault of the library that has a place."""
     for mode in ("golden", "llama-cpp-q8_k"):
         if named_arithmetic(mode) != base.arithmetic:
@@ -191,17 +191,17 @@ def candidates(base: Subject) -> Iterator[tuple[str, Subject]]:
             yield f"fault {fault.name}", made
 
 
-def distance(subject: Subject, tokens: list[int], completions: Rows) -> tuple[int, float] | None:
+def distance(mutant: Mutant, tokens: list[int], completions: Rows) -> tuple[int, float] | None:
     """How near a golden model is to the log-probabilities shown, smaller is nearer: minus the number of positions at
     which all of them are within float noise, and the median over positions of a position's largest difference, nats.
 
-    None where the subject cannot be run. No tie is followed: behind a broken one, positions are off by 1e-2 and more.
+    None where the mutant cannot be run. No tie is followed: behind a broken one, positions are off by 1e-2 and more.
     """
-    c = subject.checkpoint
+    c = mutant.checkpoint
     try:
         with np.errstate(all="ignore"):
-            cache = subject.new_cache(c.config, len(tokens))
-            logits = forward(tokens, c.weights, c.config, cache, arithmetic=subject.arithmetic)
+            cache = mutant.new_cache(c.config, len(tokens))
+            logits = forward(tokens, c.weights, c.config, cache, arithmetic=mutant.arithmetic)
     except Exception:  # whatever is raised where a fault of one scale a token meets a mode of one a block
         return None
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)

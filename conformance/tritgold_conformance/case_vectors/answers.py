@@ -21,7 +21,7 @@ from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.kv_cache.token_rows import TokenScheme
 from tritgold_conformance.case_vectors.cases_files import layout_of
 from tritgold_conformance.case_vectors.draft import Draft
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.packing import FORMATS
 
@@ -38,12 +38,12 @@ class Answer:
     refused: str = ""
 
 
-def answer(subject: Subject, draft: Draft) -> Answer:
-    """The subject's answer. A typed error is an answer too; anything else that is raised is not."""
+def answer(mutant: Mutant, draft: Draft) -> Answer:
+    """The mutant's answer. A typed error is an answer too; anything else that is raised is not."""
     try:
         if draft.kind in _OPERATIONS:
-            return Answer(_OPERATIONS[draft.kind](subject, dict(draft.inputs), draft.parameters))
-        found = _KINDS[draft.kind](subject, draft)
+            return Answer(_OPERATIONS[draft.kind](mutant, dict(draft.inputs), draft.parameters))
+        found = _KINDS[draft.kind](mutant, draft)
     except TritgoldError as error:
         return Answer(refused=error.kind)
     return found if isinstance(found, Answer) else Answer(found)
@@ -52,11 +52,11 @@ def answer(subject: Subject, draft: Draft) -> Answer:
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
-def _unpack(subject: Subject, draft: Draft) -> Arrays:
+def _unpack(mutant: Mutant, draft: Draft) -> Arrays:
     data, shape = draft.inputs["data"].tobytes(), tuple(draft.parameters["shape"])
     layout = layout_of(draft.parameters)
     name = _fault_format(layout)
-    found = subject.unpack(name, data, shape) if subject.unpack and name else None
+    found = mutant.unpack(name, data, shape) if mutant.unpack and name else None
     if found is None:
         tensor = layout.unpack(data, shape, warn=False)
         return {"trits": tensor.trits, "scale": tensor.scale}
@@ -72,7 +72,7 @@ def _fault_format(layout: Packing) -> str | None:
     return next(same, None)
 
 
-def _open(_: Subject, draft: Draft) -> Arrays:
+def _open(_: Mutant, draft: Draft) -> Arrays:
     assert draft.file is not None
     name, raw = draft.file
     with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
@@ -89,23 +89,23 @@ def _open(_: Subject, draft: Draft) -> Arrays:
 # ---- operations --------------------------------------------------------------------------------------------------
 
 
-def _bit_linear(s: Subject, i: Arrays, p: Parameters) -> Arrays:
+def _bit_linear(s: Mutant, i: Arrays, p: Parameters) -> Arrays:
     acc = s.arithmetic.accumulate(i["codes"], i["trits"])
     return {"acc": acc, "out": s.arithmetic.apply_scales(acc, i["scale"], i["weight_scale"], p["scale_rule"])}
 
 
-def _linear(s: Subject, i: Arrays, p: Parameters) -> Arrays:
+def _linear(s: Mutant, i: Arrays, p: Parameters) -> Arrays:
     quantized = dict(zip(("codes", "scale"), s.arithmetic.quantize(i["x"]), strict=True))
     return quantized | _bit_linear(s, {**i, **quantized}, p)
 
 
-def _rope(s: Subject, i: Arrays, p: Parameters) -> Arrays:
+def _rope(s: Mutant, i: Arrays, p: Parameters) -> Arrays:
     table = s.arithmetic.rotation_table(i["positions"], i["x"].shape[2], p["theta"])
     return {"x": s.arithmetic.rotate(i["x"], table)}
 
 
-# Subject, inputs, parameters -> outputs.
-_OPERATIONS: dict[str, Callable[[Subject, Arrays, Parameters], Arrays]] = {
+# Mutant, inputs, parameters -> outputs.
+_OPERATIONS: dict[str, Callable[[Mutant, Arrays, Parameters], Arrays]] = {
     "quantize": lambda s, i, _: dict(zip(("codes", "scale"), s.arithmetic.quantize(i["x"]), strict=True)),
     "bit_linear": _bit_linear,
     "linear": _linear,
@@ -118,7 +118,7 @@ _OPERATIONS: dict[str, Callable[[Subject, Arrays, Parameters], Arrays]] = {
 }
 
 
-def _kv(_: Subject, d: Draft) -> Arrays:
+def _kv(_: Mutant, d: Draft) -> Arrays:
     """Keys and values as read back after the last chunk, and the rows of bytes of schemes that have such."""
     inputs, p = d.inputs, d.parameters
     scheme, (tokens, heads, width) = kv_scheme(p["scheme"], **p["options"]), inputs["k"].shape
@@ -133,7 +133,7 @@ def _kv(_: Subject, d: Draft) -> Arrays:
     return read
 
 
-def _kv_load(_: Subject, d: Draft) -> Arrays:
+def _kv_load(_: Mutant, d: Draft) -> Arrays:
     p = d.parameters
     scheme, shape = kv_scheme(p["scheme"], **p["options"]), Sizes(1, p["kv_heads"], p["head_dim"])
     assert isinstance(scheme, TokenScheme)
@@ -144,11 +144,11 @@ def _kv_load(_: Subject, d: Draft) -> Arrays:
 # ---- models, decode loops, tokenizers ----------------------------------------------------------------------------
 
 
-def _operation(s: Subject, d: Draft) -> Arrays:
+def _operation(s: Mutant, d: Draft) -> Arrays:
     return FaultyEngine(s, capacity=1).operation(d.parameters["operation"], dict(d.inputs))
 
 
-def _logits(s: Subject, d: Draft) -> Arrays:
+def _logits(s: Mutant, d: Draft) -> Arrays:
     tokens, engine = d.parameters["tokens"], FaultyEngine(s, capacity=len(d.parameters["tokens"]))
     rows, at = [], 0
     for count in d.parameters["chunks"]:
@@ -157,8 +157,8 @@ def _logits(s: Subject, d: Draft) -> Arrays:
     return {"logits": np.concatenate(rows)}
 
 
-def _asked(method: str) -> Callable[[Subject, Draft], Answer]:
-    def asked(s: Subject, d: Draft) -> Answer:
+def _asked(method: str) -> Callable[[Mutant, Draft], Answer]:
+    def asked(s: Mutant, d: Draft) -> Answer:
         found: Any = getattr(FaultyEngine(s, capacity=1), method)(*d.parameters.values())
         if method == "stream":
             return Answer(texts=list(found))
@@ -167,7 +167,7 @@ def _asked(method: str) -> Callable[[Subject, Draft], Answer]:
     return asked
 
 
-_KINDS: dict[str, Callable[[Subject, Draft], Answer | Arrays]] = {
+_KINDS: dict[str, Callable[[Mutant, Draft], Answer | Arrays]] = {
     "unpack": _unpack,
     "open": _open,
     "kv": _kv,

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import pre_tokenizers
 
 from tritgold_conformance.case_vectors.draft import Draft, Group
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.witnesses import MODELS
 from tritgold_conformance.questions.text_and_bytes import Question, questions
 
@@ -27,7 +27,7 @@ ARGUMENTS = {
 def groups() -> Iterator[Group]:
     """decode, tokenizer."""
     model = MODELS["diffusing"]()
-    asked = questions(Subject(model), PROMPT)
+    asked = questions(Mutant(model), PROMPT)
     yield Group("decode", "generated", "Tokens that a decode loop gives, greedy, drawn, in blocks.",
                 [*_drafts(asked, "generated")], model)  # fmt: skip
     yield Group("tokenizer", "text", "Ids of texts, and the pieces of text of growing lists of ids.",

@@ -15,7 +15,7 @@ from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group
 from tritgold_conformance.case_vectors.groups import expected, groups, spare_model
 from tritgold_conformance.comparing.compare import compare
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 MOST = 4  # cases that a fault is recorded with: those that show the fewest others
 # Faults that no case can show, each with the reason; a test holds it to be true.
@@ -35,18 +35,18 @@ def shows(group: Group, draft: Draft, right: Answer, fault: str) -> bool:
 
 
 @cache
-def with_fault(group: str, fault: str) -> Subject | None:
+def with_fault(group: str, fault: str) -> Mutant | None:
     """The model of a group with a fault; None where it has no place for it.
 
     Cases without a model are answered by one of each family, as there are faults that have a place in one only.
     """
     models = [g.model for g in groups() if g.name == group and g.model]
     models = models or [spare_model(), cases_models.llama(), cases_models.wide()]
-    made = (FAULTS[fault].apply(Subject(model)) for model in models)
-    return next((subject for subject in made if subject is not None), None)
+    made = (FAULTS[fault].apply(Mutant(model)) for model in models)
+    return next((mutant for mutant in made if mutant is not None), None)
 
 
-def _reads(draft: Draft, made: Subject) -> bool:
+def _reads(draft: Draft, made: Mutant) -> bool:
     """Whether the answer can depend on what the fault has changed; decode loops are asked about decoding alone."""
     match draft.kind:
         case "unpack":

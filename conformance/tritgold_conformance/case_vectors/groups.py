@@ -18,7 +18,7 @@ from tritgold_conformance.case_vectors.allowed import as_data
 from tritgold_conformance.case_vectors.answers import Answer, answer
 from tritgold_conformance.case_vectors.case import Case, Output
 from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 _MODULES = (cases_files, cases_malformed, cases_operations, cases_attention, cases_models, cases_decode)
 
@@ -40,9 +40,9 @@ def spare_model() -> Checkpoint:
     return cases_models.small()
 
 
-def golden(group: Group) -> Subject:
+def golden(group: Group) -> Mutant:
     """The golden model for a group."""
-    return Subject(group.model or spare_model())
+    return Mutant(group.model or spare_model())
 
 
 def expected(group: Group, draft: Draft) -> Answer:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.diagnosis.search import MOST, Found
 from tritgold_conformance.diagnosis.view import View
-from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.judging.behaviours import difference, first_difference
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, same
 from tritgold_conformance.results.diagnosis import Divergence, Named
@@ -21,29 +21,29 @@ def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
     """Explain every answer that is wrong, level by level, behind the faults that are found already."""
     for level in ("files", "generated", "text"):
         asked = [(q, theirs) for q, theirs in evidence.answers if q.level == level]
-        wrong = [a for a in asked if not _right(found.subject, a)]
+        wrong = [a for a in asked if not _right(found.mutant, a)]
         while wrong:
-            here = _divergence(found.subject, wrong[0])
+            here = _divergence(found.mutant, wrong[0])
             found.first = found.first or here
-            best = _best(found.subject, asked, wrong, library)
+            best = _best(found.mutant, asked, wrong, library)
             if best is None or len(found.faults) + len(found.unexplained) >= MOST:
                 found.unexplained.append(here)
                 break
-            named, found.subject, wrong = best
+            named, found.mutant, wrong = best
             found.faults.append(named)
 
 
-def _right(subject: Subject, asked: Asked) -> bool:
-    return same(answer_of(subject, asked[0]), asked[1])
+def _right(mutant: Mutant, asked: Asked) -> bool:
+    return same(answer_of(mutant, asked[0]), asked[1])
 
 
 def _best(
-    subject: Subject, asked: Sequence[Asked], wrong: list[Asked], library: list[Fault]
-) -> tuple[Named, Subject, list[Asked]] | None:
+    mutant: Mutant, asked: Sequence[Asked], wrong: list[Asked], library: list[Fault]
+) -> tuple[Named, Mutant, list[Asked]] | None:
     """The fault that explains the first wrong answer and most of the others, and spoils none."""
-    explaining: list[tuple[int, Fault, Subject, list[Asked]]] = []
+    explaining: list[tuple[int, Fault, Mutant, list[Asked]]] = []
     for fault in library:
-        made = fault.apply(subject)
+        made = fault.apply(mutant)
         if made is None or not _right(made, wrong[0]):
             continue
         left = [a for a in asked if not _right(made, a)]
@@ -66,9 +66,9 @@ def _best(
     return named, made, left
 
 
-def _divergence(subject: Subject, asked: Asked) -> Divergence:
+def _divergence(mutant: Mutant, asked: Asked) -> Divergence:
     question, theirs = asked
-    ours = answer_of(subject, question)
+    ours = answer_of(mutant, question)
     position, what = first_difference(ours, theirs), difference(ours, theirs)
     return Divergence(
         name=question.label, level=_LEVELS.get(question.method, question.method), operation=question.method, layer=None,

@@ -18,7 +18,7 @@ from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, 
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found, search_operations
 from tritgold_conformance.diagnosis.view import View, view
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import Evidence
@@ -104,7 +104,7 @@ def _raised(evidence: View, found: Found) -> None:
     plain, _, label = name.partition(" [")
     comparison = refused(name, evidence.golden.trace[plain], message)
     nothing = np.zeros(0)
-    here = divergence("edge_cases" if label else "operations", found.subject, comparison, nothing, nothing, None)
+    here = divergence("edge_cases" if label else "operations", found.mutant, comparison, nothing, nothing, None)
     found.first = found.first or here
     found.unexplained.append(here)
 
@@ -129,7 +129,7 @@ def _whole_runs(evidence: View, found: Found, library: list[Fault], predictions:
         judge = _Level(evidence, level, predictions)
         while not judge.passes(found):
             if len(found.faults) + len(found.unexplained) >= MOST or not judge.explain(found, library):
-                here = judge.divergence(found.subject)
+                here = judge.divergence(found.mutant)
                 found.first = found.first or here
                 found.unexplained.append(here)
                 return
@@ -151,11 +151,11 @@ class _Level:
         self.measure: Measure = predictions.measure(evidence, level)
         self.prefill: Measure = predictions.measure(evidence, "logits")
         self._allowed: np.ndarray | None = None
-        self._followed: Subject | None = None  # of which ties are known to be all that lies between
+        self._followed: Mutant | None = None  # of which ties are known to be all that lies between
 
     def passes(self, found: Found) -> bool:
         """Whether the golden model with the faults found so far says what the engine says."""
-        if found.subject is self._followed:
+        if found.mutant is self._followed:
             return True
         if self.level != "statistics" and not found.faults:
             golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
@@ -163,14 +163,14 @@ class _Level:
             if verdict.passed and verdict.allowed is not None:
                 found.within.append(f"what broken ties do to the golden model's own logits ({verdict.allowed:.2g})")
             return verdict.passed
-        r = self.measure(found.subject)
+        r = self.measure(found.mutant)
         if self.near(r, None):
             if self.level == "statistics" and float(r.max()) > FLOOR:
                 name = list(self.evidence.statistics)[int(np.argmax(r))]
                 found.within.append(f"what broken ties do to statistics ({name} is off by {r.max():.2g} of its rms)")
             return True
-        if found.faults and self.follows(found.subject, r, self.measure(self.predictions.base)):
-            self._followed = found.subject
+        if found.faults and self.follows(found.mutant, r, self.measure(self.predictions.base)):
+            self._followed = found.mutant
             return True
         return False
 
@@ -205,7 +205,7 @@ class _Level:
         """One number for a candidate: for statistics in units of what is allowed, which is little where no tie lies."""
         return summary(1e-3 * np.maximum(r / self.allowed(), 1e-3)) if self.level == "statistics" else summary(r)
 
-    def follows(self, subject: Subject, r: np.ndarray, base: np.ndarray) -> bool:
+    def follows(self, mutant: Mutant, r: np.ndarray, base: np.ndarray) -> bool:
         """Whether broken ties are all that lies between a near candidate and the engine.
 
         They are searched for, as they are for the golden model; or the engine is no farther than float noise moves the
@@ -213,7 +213,7 @@ class _Level:
         """
         if not np.isfinite(r).all() or summary(r) > APART * summary(base):
             return False
-        own = (self.measure_between(noisy(subject, seed, times=2.0), subject) for seed in range(1, OWN + 1))
+        own = (self.measure_between(noisy(mutant, seed, times=2.0), mutant) for seed in range(1, OWN + 1))
         if self.level == "statistics":
             return bool((r <= np.maximum(self.allowed(), FACTOR * np.max(list(own), axis=0) + FLOOR)).all())
         size = float(np.sqrt(np.mean(r * r)))
@@ -222,14 +222,14 @@ class _Level:
         if self.level != "logits" or not self._within_spread(r):
             return False
         try:
-            run = GoldenRun.of(subject.checkpoint, self.evidence.golden.tokens, subject.arithmetic)
+            run = GoldenRun.of(mutant.checkpoint, self.evidence.golden.tokens, mutant.arithmetic)
         except TritgoldError:
             return False
         verdict = judge_logits("logits", run, self.evidence.logits)
         return verdict.passed and verdict.allowed is None
 
-    def measure_between(self, a: Subject, b: Subject) -> np.ndarray:
-        """How far two subjects are apart, as ``measure`` has it."""
+    def measure_between(self, a: Mutant, b: Mutant) -> np.ndarray:
+        """How far two mutants are apart, as ``measure`` has it."""
         if self.level == "statistics":
             names, second = self.evidence.statistics, self.predictions.statistics(b)
             found = moments_distance(self.predictions.statistics(a), {n: second[n] for n in names if n in second})
@@ -241,11 +241,11 @@ class _Level:
 
     def explain(self, found: Found, library: list[Fault]) -> bool:
         """Add the fault, or the two, that explain the level."""
-        base = self.measure(found.subject)
-        tried = list(self._tried(found.subject, library))
+        base = self.measure(found.mutant)
+        tried = list(self._tried(found.mutant, library))
         tried.sort(key=lambda t: self.rank(t[2]))
         if found.first is None:
-            found.first = self.divergence(found.subject)
+            found.first = self.divergence(found.mutant)
         if not found.ranking:
             found.ranking = [
                 Ranked(fault=f.name, distance=_number(summary(r)), explains=self.near(r, base))
@@ -257,22 +257,22 @@ class _Level:
             self._followed = best[1] if best is not None else None
         if best is not None:
             found.faults.append(self._named(best[0], best[2], tried, base))
-            found.subject = best[1]
+            found.mutant = best[1]
             return True
-        for first, subject, r in [t for t in tried if np.isfinite(summary(t[2]))][:PAIRED]:
-            second = min(self._tried(subject, library), key=lambda t: self.rank(t[2]), default=None)
+        for first, mutant, r in [t for t in tried if np.isfinite(summary(t[2]))][:PAIRED]:
+            second = min(self._tried(mutant, library), key=lambda t: self.rank(t[2]), default=None)
             if second is not None and self.near(second[2], base) and second[0] is not first:
                 found.faults += [
                     self._named(first, r, [], base), self._named(second[0], second[2], [], r),
                 ]  # fmt: skip
-                found.subject = second[1]
+                found.mutant = second[1]
                 return True
         return False
 
-    def _tried(self, subject: Subject, library: list[Fault]) -> list[tuple[Fault, Subject, np.ndarray]]:
+    def _tried(self, mutant: Mutant, library: list[Fault]) -> list[tuple[Fault, Mutant, np.ndarray]]:
         behind = self.level in ("continued", "steps") and self.evidence.logits is not None
         candidates = (
-            (fault, fault.apply(subject)) for fault in library if not behind or self._leaves_the_prefill(fault)
+            (fault, fault.apply(mutant)) for fault in library if not behind or self._leaves_the_prefill(fault)
         )
         possible = [
             (fault, made)
@@ -298,7 +298,7 @@ class _Level:
         )
 
     def _named(
-        self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Subject, np.ndarray]], base: np.ndarray
+        self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Mutant, np.ndarray]], base: np.ndarray
     ) -> Named:
         same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
         others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
@@ -309,9 +309,9 @@ class _Level:
             next_best=next(((n, d) for n, d in others if np.isfinite(d)), None),
         )  # fmt: skip
 
-    def divergence(self, subject: Subject) -> Divergence:
-        """Where the level first leaves the subject: a name, or a position of the logits."""
-        r = self.measure(subject)
+    def divergence(self, mutant: Mutant) -> Divergence:
+        """Where the level first leaves the mutant: a name, or a position of the logits."""
+        r = self.measure(mutant)
         if self.level != "statistics":
             verdict = judge_logits(self.level, self.evidence.golden, getattr(self.evidence, self.level), search=False)
             failing = np.flatnonzero(~(r <= LOGIT_NOISE))
@@ -327,7 +327,7 @@ class _Level:
         name = names[int(off[0])] if off.size else names[0]
         what = f"statistics off by {r[off[0]]:.2g} of the array's rms" if off.size else ""
         comparison = Comparison(name, "fails", compared=1, what=what)
-        found = divergence("statistics", subject, comparison, np.zeros(1), np.zeros(1), None)
+        found = divergence("statistics", mutant, comparison, np.zeros(1), np.zeros(1), None)
         found.position = found.channel = None
         return found
 
@@ -348,18 +348,18 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
     ours = {n: np.where(np.isnan(evidence.statistics[n]), np.nan, own[n]) for n in names}  # the moments that are given
     allowed = predictions.statistics_allowed(names) if names else np.zeros(0)
 
-    def shown(subject: Subject) -> bool:
-        return bool((moments_distance(predictions.statistics(subject), ours, predictions.few) > allowed).any())
+    def shown(mutant: Mutant) -> bool:
+        return bool((moments_distance(predictions.statistics(mutant), ours, predictions.few) > allowed).any())
 
     for fault in library:
-        subject = fault.apply(local.base)
-        if subject is None:
+        mutant = fault.apply(local.base)
+        if mutant is None:
             no_place.append(fault.name)
         elif not (
-            local.moves(subject)
-            or shown(subject)
-            or any(_moved(predictions.logits(subject, p), golden[p]) for p in paths)
-            or any(not same(answer_of(subject, q), right[q.label]) for q, _ in evidence.answers)
+            local.moves(mutant)
+            or shown(mutant)
+            or any(_moved(predictions.logits(mutant, p), golden[p]) for p in paths)
+            or any(not same(answer_of(mutant, q), right[q.label]) for q, _ in evidence.answers)
         ):
             could_not.append(fault.name)
     return could_not, no_place

@@ -5,12 +5,12 @@ import numpy as np
 from tritgold.layers.arithmetic import Array
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, incomparable
 from tritgold_conformance.diagnosis.replay import operation_of
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.results.diagnosis import Divergence
 
 
 def divergence(
-    level: str, base: Subject, comparison: Comparison, golden: Array, engine: Array, tolerance: Tolerance | None
+    level: str, base: Mutant, comparison: Comparison, golden: Array, engine: Array, tolerance: Tolerance | None
 ) -> Divergence:
     """The divergence at one output. golden: what was right there. tolerance: None where only floats were compared."""
     plain = comparison.name.partition(" [")[0]

@@ -16,7 +16,7 @@ from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolera
 from tritgold_conformance.diagnosis.distance import distance
 from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
 from tritgold_conformance.diagnosis.view import View
-from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.edge_cases import edge_tolerances
 from tritgold_conformance.questions.edge_inputs import edge_inputs
@@ -41,7 +41,7 @@ class Rule:
 
 @dataclass
 class Scan:
-    """What one subject's replay says: distances, and the outputs that fail, in execution order."""
+    """What one mutant's replay says: distances, and the outputs that fail, in execution order."""
 
     distances: dict[Label, float] = field(default_factory=dict)
     failing: list[Label] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Match:
     """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
 
     fault: Fault
-    subject: Subject
+    mutant: Mutant
     distance: float
     scan: Scan
 
@@ -60,7 +60,7 @@ class Match:
 class Local:
     """The evidence of one engine at the levels that are judged operation by operation."""
 
-    def __init__(self, evidence: View, base: Subject, allowed: Allowed | None = None) -> None:
+    def __init__(self, evidence: View, base: Mutant, allowed: Allowed | None = None) -> None:
         """base: the golden model. allowed: tolerances of other engines on the same input, to be gone on with."""
         self.evidence, self.replay, self.base = evidence, Replay(evidence, base), base
         self._allowed: Allowed = {} if allowed is None else allowed
@@ -161,7 +161,7 @@ class Local:
         return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
 
     def agrees(self, label: Label, value: Array, found: float) -> bool:
-        """Whether a subject's value is the engine's. found: their distance."""
+        """Whether a mutant's value is the engine's. found: their distance."""
         rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
         if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
             return comparison.passed
@@ -179,8 +179,8 @@ class Local:
             self._distances[label] = distance(self.golden_values[label], self.theirs(label), _axis(label))
         return self._distances[label]
 
-    def scan(self, subject: Subject, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a subject. until: stop behind this output."""
+    def scan(self, mutant: Mutant, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a mutant. until: stop behind this output."""
         scan, skipped = Scan(), set(skip)
 
         def see(name: str, value: Array) -> bool:
@@ -194,22 +194,22 @@ class Local:
                 scan.failing.append(label)
             return label != until
 
-        self.replay.run(source, subject, see)
+        self.replay.run(source, mutant, see)
         return scan
 
-    def complete(self, subject: Subject, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a subject at every source. What it does not reach where the golden model does fails."""
+    def complete(self, mutant: Mutant, skip: Iterable[Label] = ()) -> Scan:
+        """Replay a mutant at every source. What it does not reach where the golden model does fails."""
         whole, skipped = Scan(), set(skip)
         for source in self.sources:
-            part = self.scan(subject, source, skip=skipped)
+            part = self.scan(mutant, source, skip=skipped)
             whole.distances |= part.distances
             whole.failing += part.failing
         whole.failing += [label for label in self.rules if label not in whole.distances and label not in skipped]
         whole.failing.sort(key=self.place)
         return whole
 
-    def moves(self, subject: Subject) -> bool:
-        """Whether the subject would be seen: some output of its replay is not what the tolerances allow of golden."""
+    def moves(self, mutant: Mutant) -> bool:
+        """Whether the mutant would be seen: some output of its replay is not what the tolerances allow of golden."""
         for source in self.sources:
             seen = False
 
@@ -225,7 +225,7 @@ class Local:
                         seen = not compare(name, golden, value, tolerance).passed
                 return not seen
 
-            self.replay.run(source, subject, see)
+            self.replay.run(source, mutant, see)
             if seen:
                 return True
         return False

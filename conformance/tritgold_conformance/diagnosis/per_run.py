@@ -17,7 +17,7 @@ from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spre
 from tritgold_conformance.diagnosis.distance import geometric, relative
 from tritgold_conformance.diagnosis.per_operation import Allowed
 from tritgold_conformance.diagnosis.view import View
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun
@@ -28,9 +28,9 @@ PATHS = ("logits", "continued", "steps")
 CANNOT_RUN = (TritgoldError, ValueError, IndexError, TypeError)
 
 
-def predicted_logits(subject: Subject, tokens: list[int], path: str) -> np.ndarray | None:
-    """What the subject says on one path; None where it cannot: not finite, or faults that do not fit together."""
-    engine = FaultyEngine(subject, len(tokens))
+def predicted_logits(mutant: Mutant, tokens: list[int], path: str) -> np.ndarray | None:
+    """What the mutant says on one path; None where it cannot: not finite, or faults that do not fit together."""
+    engine = FaultyEngine(mutant, len(tokens))
     cut, end = cuts(len(tokens))
     pieces = {
         "logits": [tokens],
@@ -44,10 +44,10 @@ def predicted_logits(subject: Subject, tokens: list[int], path: str) -> np.ndarr
         return None
 
 
-def predicted_statistics(subject: Subject, tokens: list[int]) -> dict[str, np.ndarray]:
+def predicted_statistics(mutant: Mutant, tokens: list[int]) -> dict[str, np.ndarray]:
     """MOMENTS by trace name, of a fresh prefill."""
     with np.errstate(all="ignore"):
-        arrays = FaultyEngine(subject, len(tokens)).trace(tokens).arrays
+        arrays = FaultyEngine(mutant, len(tokens)).trace(tokens).arrays
     return {name: moments(array) for name, array in arrays.items()}
 
 
@@ -56,16 +56,16 @@ def summary(r: np.ndarray) -> float:
     return geometric(r)
 
 
-Measure = Callable[[Subject], np.ndarray]
+Measure = Callable[[Mutant], np.ndarray]
 _Key = tuple[str, tuple[str, ...]]
-REMEMBERED = 512  # predictions of subjects with several faults
+REMEMBERED = 512  # predictions of mutants with several faults
 
 
 class Predictions:
     """What the golden model says on one input, as it is and with faults: engines come and go.
 
     base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. few: of its shares
-    of zeros. Of subjects with one fault everything is remembered, by its name; of those with more, the newest.
+    of zeros. Of mutants with one fault everything is remembered, by its name; of those with more, the newest.
     """
 
     def __init__(self, golden: GoldenRun) -> None:
@@ -77,21 +77,21 @@ class Predictions:
         self._spread: float | None = None
         self._moved: list[dict[str, np.ndarray]] = []
 
-    def logits(self, subject: Subject, path: str) -> np.ndarray | None:
-        """float32 [tokens, vocab] on one of PATHS; None where the subject gives nothing."""
-        key = (path, subject.names)
+    def logits(self, mutant: Mutant, path: str) -> np.ndarray | None:
+        """float32 [tokens, vocab] on one of PATHS; None where the mutant gives nothing."""
+        key = (path, mutant.names)
         if key not in self._logits:
             _forget(self._logits)
-            self._logits[key] = predicted_logits(subject, self.golden.tokens, path)
+            self._logits[key] = predicted_logits(mutant, self.golden.tokens, path)
         return self._logits[key]
 
-    def statistics(self, subject: Subject) -> dict[str, np.ndarray]:
+    def statistics(self, mutant: Mutant) -> dict[str, np.ndarray]:
         """MOMENTS by trace name; those of a fresh prefill as far as it gets."""
-        key = ("statistics", subject.names)
+        key = ("statistics", mutant.names)
         if key not in self._statistics:
             _forget(self._statistics)
             try:
-                self._statistics[key] = predicted_statistics(subject, self.golden.tokens)
+                self._statistics[key] = predicted_statistics(mutant, self.golden.tokens)
             except CANNOT_RUN:
                 self._statistics[key] = {}
         return self._statistics[key]
@@ -109,21 +109,21 @@ class Predictions:
         own = self.statistics(self.base)
         return allowed_by_moves({name: own[name] for name in names}, self._moved)
 
-    def _turned(self, run: int) -> Subject:
+    def _turned(self, run: int) -> Mutant:
         arithmetic = self.base.arithmetic
         return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
 
     def measure(self, evidence: View, level: str) -> Measure:
-        """How far a subject is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
+        """How far a mutant is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
 
         Infinite where one of the two gives nothing or something else.
         """
 
-        def statistics(subject: Subject) -> np.ndarray:
-            return moments_distance(self.statistics(subject), evidence.statistics, self.few)
+        def statistics(mutant: Mutant) -> np.ndarray:
+            return moments_distance(self.statistics(mutant), evidence.statistics, self.few)
 
-        def logits(subject: Subject) -> np.ndarray:
-            ours, theirs = self.logits(subject, level), getattr(evidence, level)
+        def logits(mutant: Mutant) -> np.ndarray:
+            ours, theirs = self.logits(mutant, level), getattr(evidence, level)
             if ours is None or ours.shape != theirs.shape:
                 return np.full(len(theirs), np.inf)
             return relative(ours, theirs)

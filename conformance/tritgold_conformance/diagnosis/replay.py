@@ -1,6 +1,6 @@
-"""Replays: a subject runs on an engine's own values, so that every operation is judged alone and nothing cascades.
+"""Replays: a mutant runs on an engine's own values, so that every operation is judged alone and nothing cascades.
 
-Each output that the engine shows takes the place of the subject's own before the pass goes on. What then differs is
+Each output that the engine shows takes the place of the mutant's own before the pass goes on. What then differs is
 that operation's doing; two faults in one engine are two differences, wherever they lie. An operation that a fault
 leaves as it is gives what it gave without the fault, and is not run again.
 """
@@ -17,12 +17,12 @@ from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Array
 from tritgold.model import forward
 from tritgold_conformance.diagnosis.view import View
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 
-# (label, the subject's value) -> whether to go on.
+# (label, the mutant's value) -> whether to go on.
 See = Callable[[str, Array], bool]
 SOURCES = ("operations", "edge_cases", "trace")
 Asked = tuple[Operation, str, Mapping[str, Array]]  # what a edge case's label is, the inputs by role
@@ -34,39 +34,39 @@ class _EnoughSeenError(Exception):
 
 @dataclass(frozen=True)
 class Replay:
-    """The three ways to run a subject on one engine's evidence.
+    """The three ways to run a mutant on one engine's evidence.
 
     base: the golden model. It runs first at each source; what it says is kept.
     """
 
     evidence: View
-    base: Subject
+    base: Mutant
     _kept: dict[str, dict[str, Array]] = field(default_factory=dict)
 
-    def run(self, source: str, subject: Subject, see: See) -> None:
+    def run(self, source: str, mutant: Mutant, see: See) -> None:
         """Show every output that the engine has at this source, in execution order, until told to stop.
 
-        A subject that cannot go on (its values are not finite, its shapes do not fit) ends there. What the base says
-        is shown as the same array again by a subject that does not change the operation.
+        A mutant that cannot go on (its values are not finite, its shapes do not fit) ends there. What the base says
+        is shown as the same array again by a mutant that does not change the operation.
         """
         if source not in self._kept:
             kept: dict[str, Array] = {}
             self._run(source, self.base, lambda name, value: kept.setdefault(name, value) is not None)
             self._kept[source] = kept
-        self._run(source, subject, see)
+        self._run(source, mutant, see)
 
-    def _run(self, source: str, subject: Subject, see: See) -> None:
+    def _run(self, source: str, mutant: Mutant, see: See) -> None:
         try:
             if source == "trace" and not self.evidence.whole_trace():
-                self._pass(subject, see)
+                self._pass(mutant, see)
             elif source == "trace":
-                self._traced(subject, see)
+                self._traced(mutant, see)
             else:
-                self._alone(source, subject, see)
+                self._alone(source, mutant, see)
         except (_EnoughSeenError, NonFiniteError):
             return
         except (TritgoldError, ValueError, IndexError):
-            return  # the engine's arrays do not fit what the subject would do with them
+            return  # the engine's arrays do not fit what the mutant would do with them
 
     def _asked(self, source: str) -> Iterator[Asked]:
         if source == "edge_cases":
@@ -76,12 +76,12 @@ class Replay:
             for operation, inputs in self.evidence.golden.operations():
                 yield operation, "", inputs
 
-    def _alone(self, source: str, subject: Subject, see: See) -> None:
+    def _alone(self, source: str, mutant: Mutant, see: See) -> None:
         """Each operation on the golden inputs, or on edge cases."""
-        engine, theirs = FaultyEngine(subject, capacity=1), getattr(self.evidence, source)
+        engine, theirs = FaultyEngine(mutant, capacity=1), getattr(self.evidence, source)
         for operation, label, inputs in self._asked(source):
             names = {role: name + label for role, name in operation.writes.items() if name + label in theirs}
-            if not names or self._unchanged(source, subject, operation, names.values(), see):
+            if not names or self._unchanged(source, mutant, operation, names.values(), see):
                 continue
             try:
                 outputs = _operation(engine, operation, inputs)
@@ -91,43 +91,43 @@ class Replay:
                 if not see(name, outputs[role]):
                     raise _EnoughSeenError
 
-    def _unchanged(self, source: str, subject: Subject, operation: Operation, names: Any, see: See) -> bool:
-        """Show what the base said, where the subject does the same and the base said everything."""
+    def _unchanged(self, source: str, mutant: Mutant, operation: Operation, names: Any, see: See) -> bool:
+        """Show what the base said, where the mutant does the same and the base said everything."""
         kept = self._kept.get(source)
-        if kept is None or not same_operation(subject, self.base, operation) or any(name not in kept for name in names):
+        if kept is None or not same_operation(mutant, self.base, operation) or any(name not in kept for name in names):
             return False
         for name in names:
             if not see(name, kept[name]):
                 raise _EnoughSeenError
         return True
 
-    def _traced(self, subject: Subject, see: See) -> None:
+    def _traced(self, mutant: Mutant, see: See) -> None:
         """Each operation on the engine's own activations."""
         golden = self.evidence.golden
         shown = {name: forced(array, self.evidence.trace[name]) for name, array in golden.trace.arrays.items()}
         shown["tokens"] = np.asarray(golden.tokens, np.int64)
-        engine = FaultyEngine(self._forced(subject, see, shown), capacity=1)
+        engine = FaultyEngine(self._forced(mutant, see, shown), capacity=1)
         with np.errstate(all="ignore"):
             for operation in operations(self.base.config):
-                if not self._unchanged("trace", subject, operation, operation.writes.values(), see):
+                if not self._unchanged("trace", mutant, operation, operation.writes.values(), see):
                     _operation(engine, operation, {role: shown[name] for role, name in operation.reads.items()})
 
-    def _pass(self, subject: Subject, see: See) -> None:
-        """A whole pass; what the engine does not show is the subject's own."""
+    def _pass(self, mutant: Mutant, see: See) -> None:
+        """A whole pass; what the engine does not show is the mutant's own."""
         golden = self.evidence.golden
-        made = self._forced(subject, see)
+        made = self._forced(mutant, see)
         with np.errstate(all="ignore"):
             forward(
                 golden.tokens,
-                subject.checkpoint.weights,
-                subject.config,
-                Float32Cache(subject.config, len(golden.tokens)),
+                mutant.checkpoint.weights,
+                mutant.config,
+                Float32Cache(mutant.config, len(golden.tokens)),
                 arithmetic=made.arithmetic,
             )
 
-    def _forced(self, subject: Subject, see: See, shown: Mapping[str, Array] | None = None) -> Subject:
-        """The subject with the engine's values in the places of its own. shown: all of them, where they are there."""
-        theirs, before = self.evidence.trace, subject.arithmetic.alter
+    def _forced(self, mutant: Mutant, see: See, shown: Mapping[str, Array] | None = None) -> Mutant:
+        """The mutant with the engine's values in the places of its own. shown: all of them, where they are there."""
+        theirs, before = self.evidence.trace, mutant.arithmetic.alter
 
         def alter(name: str, value: Array, seen: Mapping[str, Array]) -> Array:
             if before is not None:
@@ -141,7 +141,7 @@ class Replay:
                 raise _EnoughSeenError
             return forced(value, given)
 
-        return replace(subject, arithmetic=replace(subject.arithmetic, alter=alter))
+        return replace(mutant, arithmetic=replace(mutant.arithmetic, alter=alter))
 
 
 def _operation(engine: ReferenceEngine, operation: Operation, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -158,18 +158,18 @@ def forced(value: Array, given: Array) -> Array:
     return given.astype(value.dtype)
 
 
-def same_operation(subject: Subject, base: Subject, operation: Operation) -> bool:
-    """Whether a subject's operation is the base's: the same functions, weights and settings, not equal ones.
+def same_operation(mutant: Mutant, base: Mutant, operation: Operation) -> bool:
+    """Whether a mutant's operation is the base's: the same functions, weights and settings, not equal ones.
 
     False where it alters outputs by their names: what it does to them is not known without running it.
     """
-    if subject.arithmetic.alter is not None or base.arithmetic.alter is not None:
+    if mutant.arithmetic.alter is not None or base.arithmetic.alter is not None:
         return False
-    pairs = zip(_made_of(subject, operation), _made_of(base, operation), strict=True)
+    pairs = zip(_made_of(mutant, operation), _made_of(base, operation), strict=True)
     return all(a is b or (isinstance(a, str | int | float) and a == b) for a, b in pairs)
 
 
-def _made_of(s: Subject, operation: Operation) -> tuple[object, ...]:
+def _made_of(s: Mutant, operation: Operation) -> tuple[object, ...]:
     """Everything that an operation's outputs depend on beside its inputs."""
     a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.name.split(".")
     layer = w.layers[int(at[1])] if at[0] == "layers" else None
@@ -196,6 +196,6 @@ def _made_of(s: Subject, operation: Operation) -> tuple[object, ...]:
             return a.logits, w.head_or_embedding
 
 
-def operation_of(subject: Subject) -> dict[str, tuple[Operation, str]]:
+def operation_of(mutant: Mutant) -> dict[str, tuple[Operation, str]]:
     """Trace name -> the operation that writes it, and the role."""
-    return {name: (o, role) for o in operations(subject.config) for role, name in o.writes.items()}
+    return {name: (o, role) for o in operations(mutant.config) for role, name in o.writes.items()}

@@ -7,7 +7,7 @@ import numpy as np
 
 from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.per_operation import Label, Local, Match, Scan
-from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 
 MOST = 4  # faults that are looked for in one engine
@@ -16,9 +16,9 @@ SHOWN = 10  # candidates of a ranking
 
 @dataclass
 class Found:
-    """What a search has so far. subject: the golden model with the faults that were found. within: see Diagnosis."""
+    """What a search has so far. mutant: the golden model with the faults that were found. within: see Diagnosis."""
 
-    subject: Subject
+    mutant: Mutant
     faults: list[Named] = field(default_factory=list)
     unexplained: list[Divergence] = field(default_factory=list)
     ranking: list[Ranked] = field(default_factory=list)
@@ -34,13 +34,13 @@ def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
         first = failing[0]
         here = _divergence(local, first)
         found.first = found.first or here
-        near = [_near(local, fault, found.subject, first) for fault in library]
+        near = [_near(local, fault, found.mutant, first) for fault in library]
         explaining = [_completed(local, n, failing, skip) for n in near if n is not None and n.explains]
         matches = [m for m, spoils in explaining if not spoils]
         wholly = {m.fault.name: m.distance for m, _ in explaining}
         if not found.ranking:
             found.ranking = _ranking(near, {m.fault.name for m in matches})
-        pair = () if matches else _pair(local, [n for n in near if n is not None], found.subject, failing, skip)
+        pair = () if matches else _pair(local, [n for n in near if n is not None], found.mutant, failing, skip)
         if not matches and not pair:
             found.unexplained.append(here)
             skip |= {label for label in local.rules if _kind(label) == _kind(first)}
@@ -52,7 +52,7 @@ def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
         else:
             best = pair[-1]
             found.faults += [_named(local, m, [m], [], {}, first) for m in pair]
-        found.subject = best.subject
+        found.mutant = best.mutant
         failing = [label for label in best.scan.failing if label not in skip]
     return found
 
@@ -62,15 +62,15 @@ class _Near:
     """A candidate at the first divergence."""
 
     fault: Fault
-    subject: Subject
+    mutant: Mutant
     distance: float
     moves: bool
     explains: bool
 
 
-def _near(local: Local, fault: Fault, subject: Subject, first: Label) -> _Near | None:
+def _near(local: Local, fault: Fault, mutant: Mutant, first: Label) -> _Near | None:
     """A candidate, replayed as far as the first divergence; None where the model has no place for it."""
-    candidate = fault.apply(subject)
+    candidate = fault.apply(mutant)
     if candidate is None:
         return None
     scan = local.scan(candidate, first[0], until=first)
@@ -85,23 +85,21 @@ def _completed(local: Local, n: _Near, failing: list[Label], skip: set[Label]) -
 
     Its distance is the largest over what it explains, or over what it spoils.
     """
-    scan, wrong = local.complete(n.subject, skip), set(failing)
+    scan, wrong = local.complete(n.mutant, skip), set(failing)
     spoilt = set(scan.failing) - wrong | ({failing[0]} & set(scan.failing))
     explained = wrong - set(scan.failing)
     worst = max((scan.distances.get(label, float("inf")) for label in spoilt or explained), default=0.0)
-    return Match(n.fault, n.subject, worst, scan), bool(spoilt)
+    return Match(n.fault, n.mutant, worst, scan), bool(spoilt)
 
 
-def _pair(
-    local: Local, near: list[_Near], subject: Subject, failing: list[Label], skip: set[Label]
-) -> tuple[Match, ...]:
+def _pair(local: Local, near: list[_Near], mutant: Mutant, failing: list[Label], skip: set[Label]) -> tuple[Match, ...]:
     """Two faults of one operation, where neither explains it alone: those that move the output, two by two."""
     first = failing[0]
     moving = [n for n in near if n.moves]
     wrong = set(failing)
     for a in moving:
         for b in moving:
-            both = b.fault.apply(a.subject) if a is not b else None
+            both = b.fault.apply(a.mutant) if a is not b else None
             if both is None:
                 continue
             scan = local.scan(both, first[0], until=first)
@@ -111,7 +109,7 @@ def _pair(
             if first in whole.failing or not set(whole.failing) <= wrong:
                 continue
             worst = max((whole.distances.get(x, 0.0) for x in wrong - set(whole.failing)), default=0.0)
-            return Match(a.fault, a.subject, worst, Scan()), Match(b.fault, both, worst, whole)
+            return Match(a.fault, a.mutant, worst, Scan()), Match(b.fault, both, worst, whole)
     return ()
 
 

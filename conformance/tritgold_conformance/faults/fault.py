@@ -1,4 +1,4 @@
-"""Fault: a small named change of the golden model, and Subject: the golden model, or what faults made of it.
+"""Fault: a small named change of the golden model, and Mutant: the golden model, or what faults made of it.
 
 No fault is a copy of the model. Each changes weights or configuration, or replaces one function of the arithmetic, or
 one output by its name, or the KV cache, or a switch of the decode loop, or how a tokenizer is used. So a model can have
@@ -29,7 +29,7 @@ Unpack = Callable[[str, bytes, tuple[int, int]], np.ndarray | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class Mutant:
     """A model to be run: what a fault takes and what it gives back.
 
     new_cache: makes the KV cache of a sequence. unpack: how packed bytes are read; None, or None from it: rightly.
@@ -50,7 +50,7 @@ class Subject:
         return self.checkpoint.config
 
 
-Change = Callable[[Subject], Subject | None]
+Mutation = Callable[[Mutant], Mutant | None]
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ class Fault:
     area: Area
     summary: str
     looks_like: str
-    change: Change
+    change: Mutation
     shown_by: Witness
     function: Callable[..., Any]
     seen_in: tuple[str, ...] = ()
     invisible_on: tuple[str, ...] = ()
     harmless: bool = False
 
-    def apply(self, subject: Subject) -> Subject | None:
-        """The subject with this fault; None where it has no place for it."""
-        changed = self.change(subject)
-        return None if changed is None else replace(changed, names=(*subject.names, self.name))
+    def apply(self, mutant: Mutant) -> Mutant | None:
+        """The mutant with this fault; None where it has no place for it."""
+        changed = self.change(mutant)
+        return None if changed is None else replace(changed, names=(*mutant.names, self.name))
 
 
 INVISIBLE: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""A subject as an engine: the golden model with faults, seen by the judge like any other engine."""
+"""A mutant as an engine: the golden model with faults, seen by the judge like any other engine."""
 
 import numpy as np
 
@@ -6,23 +6,23 @@ from tritgold.errors import NonFiniteError
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.faults import generating, tokenizer
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.generating import Options
 from tritgold_conformance.faults.packing import FORMATS
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 
 class FaultyEngine(ReferenceEngine):
-    """The golden model with whatever faults the subject has."""
+    """The golden model with whatever faults the mutant has."""
 
-    def __init__(self, subject: Subject, capacity: int | None = None, name: str = "faulty") -> None:
-        super().__init__(subject.checkpoint, capacity, subject.arithmetic)
-        self._cache = subject.new_cache(subject.config, self._capacity)
-        self.name, self.subject = name, subject
+    def __init__(self, mutant: Mutant, capacity: int | None = None, name: str = "faulty") -> None:
+        super().__init__(mutant.checkpoint, capacity, mutant.arithmetic)
+        self._cache = mutant.new_cache(mutant.config, self._capacity)
+        self.name, self.mutant = name, mutant
 
     def trace(self, tokens: list[int]) -> Trace:
         """Every activation of a fresh prefill, up to where one is not finite."""
-        trace, s = Trace(), self.subject
+        trace, s = Trace(), self.mutant
         cache = s.new_cache(s.config, len(tokens))
         try:
             forward(tokens, s.checkpoint.weights, s.config, cache, trace, arithmetic=s.arithmetic)
@@ -35,29 +35,29 @@ class FaultyEngine(ReferenceEngine):
 
         Raises PackingError where the bytes are refused.
         """
-        found = self.subject.unpack(name, data, shape) if self.subject.unpack else None
+        found = self.mutant.unpack(name, data, shape) if self.mutant.unpack else None
         return FORMATS[name].unpack(data, shape).dense() if found is None else found
 
     def generate(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
         """Tokens, one after the other; see ``generating.generate``."""
-        return generating.generate(self.subject, prompt, max_tokens, options)
+        return generating.generate(self.mutant, prompt, max_tokens, options)
 
     def diffuse(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
         """Tokens by block diffusion; see ``generating.diffuse``."""
-        return generating.diffuse(self.subject, prompt, max_tokens, options)
+        return generating.diffuse(self.mutant, prompt, max_tokens, options)
 
     def serve(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
         """Tokens as a batch server gives them; see ``generating.serve``."""
-        return generating.serve(self.subject, prompt, max_tokens, options)
+        return generating.serve(self.mutant, prompt, max_tokens, options)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, by the tokenizer of ``tokenizer.witness_tokenizer``."""
-        return tokenizer.encode(self.subject, text)
+        return tokenizer.encode(self.mutant, text)
 
     def chat(self, message: str) -> list[int]:
         """Ids of a message in its template."""
-        return tokenizer.chat(self.subject, message)
+        return tokenizer.chat(self.mutant, message)
 
     def stream(self, ids: list[int]) -> list[str]:
         """The pieces of text of a growing list of ids."""
-        return tokenizer.stream(self.subject, ids)
+        return tokenizer.stream(self.mutant, ids)

@@ -1,4 +1,4 @@
-"""How a subject generates: the reference's own decode loops, with the switches of ``Subject.decoding``."""
+"""How a mutant generates: the reference's own decode loops, with the switches of ``Mutant.decoding``."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tritgold.errors import ConfigError
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.ternary import DenseMatrix
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 PAD = 64  # vocabularies are padded to a multiple of this
 
@@ -25,7 +25,7 @@ PAD = 64  # vocabularies are padded to a multiple of this
 Options = Mapping[str, Any]
 
 
-def generate(s: Subject, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
+def generate(s: Mutant, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
     """One token after the other, to the first end of sequence or max_tokens.
 
     options: the fields of ``Sampling``; ``stop``: ids instead of the model's; ``logit_bias``: id, as text, or ``all``,
@@ -47,7 +47,7 @@ def generate(s: Subject, prompt: list[int], max_tokens: int, options: Options) -
     return generated
 
 
-def _biased(s: Subject, options: Options) -> Arithmetic:
+def _biased(s: Mutant, options: Options) -> Arithmetic:
     bias: Options = options.get("logit_bias", {})
     if not bias:
         return s.arithmetic
@@ -85,7 +85,7 @@ def _among(logits: np.ndarray, kept: np.ndarray, sampling: Sampling, text: list[
     return choose(only, sampling, text)
 
 
-def diffuse(s: Subject, prompt: list[int], max_tokens: int, options: Options, rule: Rule | None = None) -> list[int]:
+def diffuse(s: Mutant, prompt: list[int], max_tokens: int, options: Options, rule: Rule | None = None) -> list[int]:
     """By block diffusion. Defects that these options have no place for are left off.
 
     options: ``decode``, the name of a preset; ``threshold``, ``sub_block``; ``stop`` and ``logit_bias`` as above. rule:
@@ -107,7 +107,7 @@ def diffuse(s: Subject, prompt: list[int], max_tokens: int, options: Options, ru
     return list(block_diffusion(prompt, c, model, max_tokens, how).tokens)
 
 
-def _fits(options: Diffusion, s: Subject) -> bool:
+def _fits(options: Diffusion, s: Mutant) -> bool:
     try:
         resolve(options, s.config)
     except ConfigError:
@@ -115,7 +115,7 @@ def _fits(options: Diffusion, s: Subject) -> bool:
     return True
 
 
-def serve(s: Subject, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
+def serve(s: Mutant, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
     """Greedily, as a batch server does it: prompts in chunks of ``chunk``, ``cached`` tokens of them in a cache."""
     defects = s.decoding.get("server_defects", ())
     w, c = s.checkpoint.weights, s.config

@@ -19,14 +19,14 @@ from types import ModuleType
 from typing import Any
 
 from tritgold.errors import EngineError
-from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Change, Fault, Witness
+from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Mutation, Witness
 
 _SECTION = re.compile(r"^(Looks like|Seen in): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def known_fault(
     shown_by: Witness, *, invisible_on: tuple[str, ...] = (), harmless: bool = False
-) -> Callable[[Change], Fault]:
+) -> Callable[[Mutation], Fault]:
     """Decorates a change of the golden model, or what a decorator of ``mutate`` made of a wrong function.
 
     The function's name, with hyphens, is the fault's; its area is its module's ``AREA``, or the module's name. Raises
@@ -34,7 +34,7 @@ def known_fault(
     ``duplicate-fault`` where the module has a fault of this name already.
     """
 
-    def declared(change: Change) -> Fault:
+    def declared(change: Mutation) -> Fault:
         function: Callable[..., Any] = inspect.unwrap(change)
         name, module = function.__name__.replace("_", "-"), function.__globals__
         if isinstance(module.get(function.__name__), Fault):

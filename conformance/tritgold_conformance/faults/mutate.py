@@ -1,6 +1,6 @@
-"""What faults are made with: small changes of a Subject, and decorators that make a change of one wrong function.
+"""What faults are made with: small changes of a Mutant, and decorators that make a change of one wrong function.
 
-A function here takes a subject first and gives back the changed one, or None where it has no place for the change. The
+A function here takes a mutant first and gives back the changed one, or None where it has no place for the change. The
 decorators (``replaces``, ``gate``, ``appends``; ``packing.reads``) stand below ``library.known_fault``.
 """
 
@@ -15,34 +15,34 @@ from tritgold.kv_cache.base import KvShape
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.ternary import DenseMatrix, LinearWeight, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights
-from tritgold_conformance.faults.fault import Change, Subject
+from tritgold_conformance.faults.fault import Mutant, Mutation
 from tritgold_conformance.faults.quick import Rows
 
 # (trace name, value, outputs of this pass so far by trace name) -> the value in its place; None leaves it.
 Altering = Callable[[str, np.ndarray, Mapping[str, np.ndarray]], np.ndarray | None]
-ChangeTensor = Callable[[str, TernaryTensor], TernaryTensor]
+TensorMutation = Callable[[str, TernaryTensor], TernaryTensor]
 Shape = tuple[int, int]
 KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; beyond, memory is dearer than time
 
 
-def written_as(function: Callable[..., Any], change: Change) -> Change:
+def written_as(function: Callable[..., Any], change: Mutation) -> Mutation:
     """The change, with name, docstring and source of the function that it was made of."""
     return functools.update_wrapper(change, function)
 
 
-def replaces(operation: str) -> Callable[[Callable[..., Any]], Change]:
+def replaces(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
     """Decorates a function that takes the place of one of ``Arithmetic``, whose signature it has."""
     return lambda function: written_as(function, lambda s: with_arithmetic(s, **{operation: function}))
 
 
-def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Change]:
+def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutation]:
     """Decorates another activation of the gate, float64 [tokens, inter]. unless: no place where it is right."""
 
-    def decorated(function: Callable[[np.ndarray], np.ndarray]) -> Change:
+    def decorated(function: Callable[[np.ndarray], np.ndarray]) -> Mutation:
         def gated_activation(gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
             return (function(gate.astype(np.float64)) * up).astype(np.float32)
 
-        def change(s: Subject) -> Subject | None:
+        def change(s: Mutant) -> Mutant | None:
             return None if s.config.activation == unless else with_arithmetic(s, gated_activation=gated_activation)
 
         return written_as(function, change)
@@ -65,7 +65,7 @@ class FaultyCache(Float32Cache):
         return self._values[layer, : self.length]
 
 
-def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Change:
+def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Mutation:
     """Decorates ``function(cache, layer, keys, values, new)``: all keys and values of a layer as a pass reads them.
 
     It is given what the exact cache has, and how many rows of it are this pass's own. keys and values are the cache's
@@ -80,12 +80,12 @@ def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Change:
     return written_as(function, lambda s: replace(s, new_cache=Cache))
 
 
-def with_arithmetic(s: Subject, **functions: Any) -> Subject:
+def with_arithmetic(s: Mutant, **functions: Any) -> Mutant:
     """Other functions of the arithmetic, by their names; ``s.arithmetic`` has those to go on from."""
     return replace(s, arithmetic=replace(s.arithmetic, **functions))
 
 
-def altered(s: Subject, alter: Altering) -> Subject:
+def altered(s: Mutant, alter: Altering) -> Mutant:
     """One output, or some, by their trace names, after what earlier faults alter."""
     before = s.arithmetic.alter
 
@@ -103,62 +103,62 @@ def from_layer(seen: Mapping[str, np.ndarray], name: str, other: str) -> np.ndar
     return seen.get(".".join([*name.split(".")[:2], other]))
 
 
-def output_from(s: Subject, ending: str, source: str) -> Subject:
+def output_from(s: Mutant, ending: str, source: str) -> Mutant:
     """An output of each layer replaced by one that came before it there."""
     return altered(s, lambda name, _, seen: from_layer(seen, name, source) if name.endswith("." + ending) else None)
 
 
-def with_gains(s: Subject, change: Callable[[np.ndarray], np.ndarray]) -> Subject:
+def with_gains(s: Mutant, change: Callable[[np.ndarray], np.ndarray]) -> Mutant:
     """Every norm with other gains."""
     return with_arithmetic(s, rms_norm=lambda x, gain, eps: s.arithmetic.rms_norm(x, change(gain), eps))
 
 
-def with_positions(s: Subject, change: Callable[[np.ndarray], np.ndarray]) -> Subject:
+def with_positions(s: Mutant, change: Callable[[np.ndarray], np.ndarray]) -> Mutant:
     """RoPE at other positions, int64 [tokens]."""
     before = s.arithmetic.rotation_table
     return with_arithmetic(s, rotation_table=lambda at, head_dim, theta: before(change(at), head_dim, theta))
 
 
-def with_config(s: Subject, **fields: Any) -> Subject | None:
+def with_config(s: Mutant, **fields: Any) -> Mutant | None:
     """Other fields of the configuration; no place for it where they are so already."""
     changed = replace(s.config, **fields)
     return None if changed == s.config else with_checkpoint(s, config=changed)
 
 
-def with_checkpoint(s: Subject, **fields: Any) -> Subject:
+def with_checkpoint(s: Mutant, **fields: Any) -> Mutant:
     """Other fields of the checkpoint."""
     return replace(s, checkpoint=replace(s.checkpoint, **fields))
 
 
-def with_weights(s: Subject, **fields: Any) -> Subject:
+def with_weights(s: Mutant, **fields: Any) -> Mutant:
     """Other weights of the model."""
     return with_checkpoint(s, weights=replace(s.checkpoint.weights, **fields))
 
 
-def with_layers(s: Subject, change: Callable[[LayerWeights], Mapping[str, Any]]) -> Subject:
+def with_layers(s: Mutant, change: Callable[[LayerWeights], Mapping[str, Any]]) -> Mutant:
     """Other weights in every layer, by field."""
     return with_weights(s, layers=tuple(replace(layer, **change(layer)) for layer in s.checkpoint.weights.layers))
 
 
-def reordered(s: Subject, order: list[int]) -> Subject | None:
+def reordered(s: Mutant, order: list[int]) -> Mutant | None:
     """The layers in another order; no place for it where it is the same."""
     layers = s.checkpoint.weights.layers
     return None if order == sorted(order) else with_weights(s, layers=tuple(layers[i] for i in order))
 
 
-def with_head(s: Subject, make: Callable[[np.ndarray], np.ndarray]) -> Subject:
+def with_head(s: Mutant, make: Callable[[np.ndarray], np.ndarray]) -> Mutant:
     """An untied head made of the rows of the right one, float32 [vocab, hidden]."""
     made = with_weights(s, head=Rows(make(s.checkpoint.weights.head_or_embedding.rows(slice(None)))))
     return with_checkpoint(made, config=replace(s.config, tied_head=False))
 
 
 @dataclass(frozen=True, eq=False)
-class ChangedWeight:
+class MutatedWeight:
     """A LinearWeight that is another one with a fault, computed when it is asked for, and kept where it is small."""
 
     source: LinearWeight
     name: str
-    change: ChangeTensor
+    change: TensorMutation
     master: DenseMatrix | None = None
     _kept: list[TernaryTensor] = field(default_factory=list)
 
@@ -177,18 +177,18 @@ class ChangedWeight:
         return made
 
 
-def linears(s: Subject, change: ChangeTensor, fits: Callable[[Shape], bool] = lambda shape: True) -> Subject | None:
+def linears(s: Mutant, change: TensorMutation, fits: Callable[[Shape], bool] = lambda shape: True) -> Mutant | None:
     """Every linear weight of a shape that fits, through ``change(name, tensor)``; no place for it where none fits."""
     layers, found = [], False
     for layer in s.checkpoint.weights.layers:
         names = [name for name in LINEARS if fits(layer.linear(name).shape)]
         found = found or bool(names)
-        changed: dict[str, Any] = {name: ChangedWeight(layer.linear(name), name, change) for name in names}
+        changed: dict[str, Any] = {name: MutatedWeight(layer.linear(name), name, change) for name in names}
         layers.append(replace(layer, **changed))
     return with_weights(s, layers=tuple(layers)) if found else None
 
 
-def with_scales(s: Subject, change: Callable[[np.ndarray], np.ndarray], only: str = "") -> Subject | None:
+def with_scales(s: Mutant, change: Callable[[np.ndarray], np.ndarray], only: str = "") -> Mutant | None:
     """The scale of every linear changed, or of one."""
 
     def changed(name: str, t: TernaryTensor) -> TernaryTensor:
@@ -197,7 +197,7 @@ def with_scales(s: Subject, change: Callable[[np.ndarray], np.ndarray], only: st
     return linears(s, changed)
 
 
-def with_scales_of(s: Subject, sources: Mapping[str, str], layers_on: int = 0) -> Subject:
+def with_scales_of(s: Mutant, sources: Mapping[str, str], layers_on: int = 0) -> Mutant:
     """Linears with the scales of others, by name: of their layer, or of one ``layers_on`` after it, around the end."""
     layers = s.checkpoint.weights.layers
 
@@ -205,7 +205,7 @@ def with_scales_of(s: Subject, sources: Mapping[str, str], layers_on: int = 0) -
         def change(name: str, t: TernaryTensor) -> TernaryTensor:
             return TernaryTensor(t.trits, lender.linear(sources[name]).ternary().scale)
 
-        changed: dict[str, Any] = {name: ChangedWeight(layer.linear(name), name, change) for name in sources}
+        changed: dict[str, Any] = {name: MutatedWeight(layer.linear(name), name, change) for name in sources}
         return replace(layer, **changed)
 
     return with_weights(
@@ -213,7 +213,7 @@ def with_scales_of(s: Subject, sources: Mapping[str, str], layers_on: int = 0) -
     )
 
 
-def decoding(s: Subject, **switches: Any) -> Subject:
+def decoding(s: Mutant, **switches: Any) -> Mutant:
     """Switches of ``generating``. Sets of defects are joined with those that are on already."""
     joined: dict[str, Any] = dict(s.decoding)
     for name, value in switches.items():
@@ -222,6 +222,6 @@ def decoding(s: Subject, **switches: Any) -> Subject:
     return replace(s, decoding=joined)
 
 
-def text(s: Subject, **switches: Any) -> Subject:
+def text(s: Mutant, **switches: Any) -> Mutant:
     """Switches of ``tokenizer``."""
     return replace(s, text={**s.text, **switches})

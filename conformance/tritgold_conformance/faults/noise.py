@@ -13,15 +13,15 @@ import numpy as np
 from tritgold.config import ScaleRule
 from tritgold.counter_random import random_bits
 from tritgold.ternary import DenseMatrix
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.mutate import altered, with_arithmetic
 
 ONE_ROUNDING, SUMS = 6e-8, 3e-7  # relative: of single operations; of norms, softmax, the mix and the head
 _SUMMED = ("_norm", ".probs", ".attn_mix", "logits")
 
 
-def noisy(subject: Subject, seed: int, times: float = 1.0) -> Subject:
-    """The subject with every float output moved at random within what float32 does to it, another way for each seed.
+def noisy(mutant: Mutant, seed: int, times: float = 1.0) -> Mutant:
+    """The mutant with every float output moved at random within what float32 does to it, another way for each seed.
 
     times: of the size of that noise. Integers stay as they are; codes follow from their noisy inputs.
     """
@@ -38,15 +38,15 @@ def noisy(subject: Subject, seed: int, times: float = 1.0) -> Subject:
         with np.errstate(invalid="ignore", over="ignore"):
             return (value * (1 + size * uniform.reshape(value.shape))).astype(np.float32)
 
-    return _named(altered(subject, alter), seed)
+    return _named(altered(mutant, alter), seed)
 
 
-def float32_norms(subject: Subject, seed: int) -> Subject:
+def float32_norms(mutant: Mutant, seed: int) -> Mutant:
     """Norms in float32, where the golden model has float64: transformers' order, or gain and root in one factor."""
-    return _named(with_arithmetic(subject, rms_norm=_Norm(None, seed % 2 == 0)), seed)
+    return _named(with_arithmetic(mutant, rms_norm=_Norm(None, seed % 2 == 0)), seed)
 
 
-def shuffled_sums(subject: Subject, seed: int) -> Subject:
+def shuffled_sums(mutant: Mutant, seed: int) -> Mutant:
     """Every float sum in float32 and in an order of its own: norms, scores, softmax, the mix, the head."""
     order = _Order(seed)
 
@@ -73,10 +73,10 @@ def shuffled_sums(subject: Subject, seed: int) -> Subject:
         return np.ascontiguousarray(x[:, channels]) @ np.ascontiguousarray(head.rows(slice(None))[:, channels]).T
 
     functions: dict[str, Any] = {"softmax_weights": softmax_weights, "mix_values": mix_values, "logits": logits}
-    return _named(with_arithmetic(subject, rms_norm=_Norm(order, seed % 2 == 0), **functions), seed)
+    return _named(with_arithmetic(mutant, rms_norm=_Norm(order, seed % 2 == 0), **functions), seed)
 
 
-def scales_otherwise(subject: Subject, seed: int) -> Subject:
+def scales_otherwise(mutant: Mutant, seed: int) -> Mutant:
     """Scales as engines apply them: one factor for both, the weight first, or reciprocals; rounded elsewhere."""
 
     def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: ScaleRule) -> np.ndarray:
@@ -88,16 +88,16 @@ def scales_otherwise(subject: Subject, seed: int) -> Subject:
             return (sums * w / scale[:, None]).astype(np.float32)
         return (sums * (np.float32(1) / scale)[:, None] * w).astype(np.float32)
 
-    return _named(with_arithmetic(subject, apply_scales=apply_scales), seed)
+    return _named(with_arithmetic(mutant, apply_scales=apply_scales), seed)
 
 
-def float32_everywhere(subject: Subject, seed: int) -> Subject:
+def float32_everywhere(mutant: Mutant, seed: int) -> Mutant:
     """Sums, norms and scales at once. No random roundings on top: those would count the same ones twice."""
-    return scales_otherwise(shuffled_sums(subject, seed), seed)
+    return scales_otherwise(shuffled_sums(mutant, seed), seed)
 
 
 # Of right engines. But for ``noisy`` each takes the golden model and no faulty one, whose functions it would replace.
-KINDS: dict[str, Callable[[Subject, int], Subject]] = {
+KINDS: dict[str, Callable[[Mutant, int], Mutant]] = {
     "roundings": noisy,
     "float32 norms": float32_norms,
     "shuffled sums": shuffled_sums,
@@ -131,5 +131,5 @@ class _Norm:
         return x * root * gain if self._gain_last else x * (root * gain)
 
 
-def _named(subject: Subject, seed: int) -> Subject:
-    return replace(subject, names=(*subject.names, f"noise {seed}"))
+def _named(mutant: Mutant, seed: int) -> Mutant:
+    return replace(mutant, names=(*mutant.names, f"noise {seed}"))

@@ -10,7 +10,7 @@ from tritgold.errors import PackingError
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import TernaryTensor
-from tritgold_conformance.faults.fault import Change, Subject, Unpack
+from tritgold_conformance.faults.fault import Mutant, Mutation, Unpack
 from tritgold_conformance.faults.mutate import KEPT, Shape, linears, written_as
 
 # The formats whose reading can be wrong, by the names that ``unpack`` has for them.
@@ -26,7 +26,7 @@ FORMATS: dict[str, Packing] = {
 REMEMBERED = 1 << 23  # trits that a fault remembers having misread: the embedded models have 5 million
 
 
-def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], Change]:
+def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], Mutation]:
     """Decorates ``function(data, (out, in))`` -> codes, uint8 [out, in]: what becomes of the bytes of a format.
 
     It raises PackingError or ValueError for shapes that it cannot read: such tensors keep their trits. The model's
@@ -34,7 +34,7 @@ def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], 
     """
     layout = FORMATS[format_name]
 
-    def decorated(codes: Callable[[bytes, Shape], np.ndarray]) -> Change:
+    def decorated(codes: Callable[[bytes, Shape], np.ndarray]) -> Mutation:
         misread = _Newest(lambda trits: np.clip(values(codes(layout.pack(trits), trits.shape)), -1, 1))
 
         @functools.cache
@@ -48,7 +48,7 @@ def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], 
         def unpack(data: bytes, shape: Shape) -> np.ndarray:
             return _dense(values(codes(data, shape)), layout.scales(data, shape))
 
-        def change(s: Subject) -> Subject:
+        def change(s: Mutant) -> Mutant:
             changed = linears(s, lambda _, t: TernaryTensor(misread(t.trits), t.scale), fits)
             return with_unpack(changed or s, (format_name,), lambda _, data, shape: unpack(data, shape))
 
@@ -57,7 +57,7 @@ def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], 
     return decorated
 
 
-def with_unpack(s: Subject, formats: tuple[str, ...], unpack: Unpack) -> Subject:
+def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
     """Bytes of some formats read by ``unpack``, those of others as before."""
 
     def either(name: str, data: bytes, shape: Shape) -> np.ndarray | None:

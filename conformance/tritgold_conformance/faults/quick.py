@@ -14,18 +14,18 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.ternary import DenseMatrix, InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 _ROWS = 4096  # of the head at a time, in float64
 LARGEST = 1 << 26  # trits of a model that is kept unpacked: 64 MB
 
 
-def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Subject:
+def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Mutant:
     """The golden model with the head multiplied by BLAS, and, unless it is large, in memory and unpacked."""
     w = checkpoint.weights
     trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
     kept = in_memory(checkpoint) if trits <= LARGEST else checkpoint
-    return Subject(kept, replace(arithmetic, logits=head_by_blas))
+    return Mutant(kept, replace(arithmetic, logits=head_by_blas))
 
 
 def head_by_blas(x: np.ndarray, head: DenseMatrix) -> np.ndarray:

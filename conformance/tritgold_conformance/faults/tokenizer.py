@@ -1,4 +1,4 @@
-"""How a subject goes from text to ids and back: a small tokenizer, with the switches of ``Subject.text``."""
+"""How a mutant goes from text to ids and back: a small tokenizer, with the switches of ``Mutant.text``."""
 
 import unicodedata
 
@@ -6,7 +6,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, proc
 from tokenizers import Tokenizer as RawTokenizer
 
 from tritgold.tokenizer import TextStream, Tokenizer
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 BOS = "<bos>"
 
@@ -30,7 +30,7 @@ def witness_tokenizer(digits: int = 3) -> Tokenizer:
     return Tokenizer.from_text(raw.to_str())
 
 
-def encode(s: Subject, text: str) -> list[int]:
+def encode(s: Mutant, text: str) -> list[int]:
     """Ids of a text, with one BOS."""
     switches = s.text
     tokenizer = witness_tokenizer(switches.get("digits", 3))
@@ -42,13 +42,13 @@ def encode(s: Subject, text: str) -> list[int]:
     return {"doubled": ids[:1] + ids, "missing": ids[1:]}.get(switches.get("bos", ""), ids)
 
 
-def chat(s: Subject, message: str) -> list[int]:
+def chat(s: Mutant, message: str) -> list[int]:
     """Ids of a user's message in the template ``User: ...\\nAssistant: ``."""
     space = "" if s.text.get("template_space_missing") else " "
     return encode(s, f"User: {message}\nAssistant:{space}")
 
 
-def stream(s: Subject, ids: list[int]) -> list[str]:
+def stream(s: Mutant, ids: list[int]) -> list[str]:
     """The pieces of text that a growing list of ids gives, and what is left at the end; empty ones left out."""
     tokenizer = witness_tokenizer()
     if s.text.get("alone"):

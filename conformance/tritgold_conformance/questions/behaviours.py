@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from functools import lru_cache
 
 from tritgold.errors import TritgoldError
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, questions, stable
@@ -27,25 +27,25 @@ def fair(golden: GoldenRun, answers: Mapping[str, Answer], method: str) -> list[
     return [(q, expected, answers[q.label]) for q, expected in _expected(golden, method) if q.label in answers]
 
 
-def right(golden: GoldenRun) -> Subject:
+def right(golden: GoldenRun) -> Mutant:
     """The golden model in the arithmetic of the run."""
-    return Subject(golden.checkpoint, golden.arithmetic)
+    return Mutant(golden.checkpoint, golden.arithmetic)
 
 
 @lru_cache(maxsize=2 * len(BEHAVIOURS))
 def _expected(golden: GoldenRun, method: str) -> list[tuple[Question, Answer]]:
     """The right answers that float noise leaves as they are."""
-    subject = right(golden)
-    answered = [(q, answer_of(subject, q)) for q in behaviours(golden, (method,))]
-    return [(q, expected) for q, expected in answered if stable(subject, q, expected)]
+    mutant = right(golden)
+    answered = [(q, answer_of(mutant, q)) for q in behaviours(golden, (method,))]
+    return [(q, expected) for q, expected in answered if stable(mutant, q, expected)]
 
 
 @lru_cache(maxsize=1)  # asking, judging and diagnosing one engine follow each other
 def _all(golden: GoldenRun) -> list[Question]:
-    subject = right(golden)
-    prompt = [t for t in golden.tokens if t != subject.config.mask][:5]
+    mutant = right(golden)
+    prompt = [t for t in golden.tokens if t != mutant.config.mask][:5]
     try:
-        asked = questions(subject, prompt) if prompt else []
+        asked = questions(mutant, prompt) if prompt else []
     except TritgoldError:  # the model has no room for so many tokens
         return []
     return [q for q in asked if q.method in BEHAVIOURS]

@@ -15,7 +15,7 @@ from tritgold.decode.unmasking import Rule
 from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import tokenizer
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.generating import diffuse, generate
 from tritgold_conformance.faults.noise import noisy
@@ -53,10 +53,10 @@ def answer(engine: EngineUnderTest, question: Question) -> Answer:
         return REFUSED
 
 
-def answer_of(subject: Subject, question: Question) -> Answer:
+def answer_of(mutant: Mutant, question: Question) -> Answer:
     """What a faulty golden model says."""
     try:
-        return getattr(FaultyEngine(subject, capacity=1), question.method)(*question.arguments)
+        return getattr(FaultyEngine(mutant, capacity=1), question.method)(*question.arguments)
     except TritgoldError:
         return REFUSED
 
@@ -70,12 +70,12 @@ def same(a: Answer, b: Answer) -> bool:
     return list(a) == list(b)
 
 
-def stable(golden: Subject, question: Question, right: Answer) -> bool:
+def stable(golden: Mutant, question: Question, right: Answer) -> bool:
     """Whether a right engine with float noise gives the same answer: only then may one be held to it."""
     return all(same(answer_of(noisy(golden, seed, times=4.0), question), right) for seed in (1, 2))
 
 
-def questions(golden: Subject, prompt: list[int]) -> list[Question]:
+def questions(golden: Mutant, prompt: list[int]) -> list[Question]:
     """Those for a model, around a prompt of its own; block diffusion where the model has a mask."""
     asked = [*unpack_questions(), *_generated(golden, prompt), *_served(prompt), *_texts()]
     if golden.config.mask is not None and golden.config.block is not None:
@@ -88,7 +88,7 @@ def unpack_questions() -> list[Question]:
     return [Question(f"{c.format}: {c.why}", "files", "unpack", (c.format, c.data, c.shape)) for c in file_cases()]
 
 
-def _generated(golden: Subject, prompt: list[int]) -> Iterator[Question]:
+def _generated(golden: Mutant, prompt: list[int]) -> Iterator[Question]:
     text = generate(golden, prompt, TOKENS, {"stop": []})
     cases: dict[str, dict[str, Any]] = {
         "greedy": {},
@@ -122,7 +122,7 @@ class _Recorded(Rule):
         return 1
 
 
-def _diffused(golden: Subject, prompt: list[int], mask: int, block: int) -> Iterator[Question]:
+def _diffused(golden: Mutant, prompt: list[int], mask: int, block: int) -> Iterator[Question]:
     seen: list[np.ndarray] = []
     text = diffuse(golden, prompt, block, {"decode": "iterative"}, _Recorded(seen))
     middle = float(np.median(np.concatenate(seen)))
@@ -146,7 +146,7 @@ def _diffused(golden: Subject, prompt: list[int], mask: int, block: int) -> Iter
         yield Question(label, "generated", "diffuse", (words, count, options))
 
 
-def _reached(golden: Subject, prompt: list[int], block: int, seen: list[np.ndarray]) -> float:
+def _reached(golden: Mutant, prompt: list[int], block: int, seen: list[np.ndarray]) -> float:
     """A threshold that is one of this model's probabilities, and for which reaching it makes another text."""
     wrong = replace(golden, decoding={"inclusive": True})
     values = sorted({float(p) for row in seen for p in row[1:]}, reverse=True)

@@ -28,7 +28,7 @@ from tritgold_conformance.diagnosis.per_run import Predictions
 from tritgold_conformance.diagnosis.view import View, view
 from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Fault, Subject
+from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.faults.witnesses import MODELS
@@ -53,16 +53,16 @@ class Measurement:
         self.base = self.predictions.base
         self.visible = functools.cache(self._visible)
 
-    def with_faults(self, faults: Picked) -> Subject | None:
+    def with_faults(self, faults: Picked) -> Mutant | None:
         """None where the model has no place for them."""
-        subject: Subject | None = self.base
+        mutant: Mutant | None = self.base
         for fault in faults:
-            subject = fault.apply(subject) if subject is not None else None
-        return subject
+            mutant = fault.apply(mutant) if mutant is not None else None
+        return mutant
 
-    def evidence(self, subject: Subject) -> View:
-        """What an engine that is this subject shows."""
-        return view(self.golden, ask(EngineUnderTest(_Shown(subject, len(self.golden.tokens))), self.golden))
+    def evidence(self, mutant: Mutant) -> View:
+        """What an engine that is this mutant shows."""
+        return view(self.golden, ask(EngineUnderTest(_Shown(mutant, len(self.golden.tokens))), self.golden))
 
     def named(self, evidence: View, level: str, faults: list[Fault] | None = None) -> Diagnosis:
         """The diagnosis from a level. faults: the library, where none are given."""
@@ -71,8 +71,8 @@ class Measurement:
 
     def _visible(self, faults: Picked, level: str) -> bool:
         """Whether the faults, without any noise, are seen at the level at all."""
-        subject = self.with_faults(faults)
-        return subject is not None and not self.named(self.evidence(subject), level, faults=[]).clean
+        mutant = self.with_faults(faults)
+        return mutant is not None and not self.named(self.evidence(mutant), level, faults=[]).clean
 
     def differ(self, pair: Picked) -> bool:
         """Whether an engine with both is another one than with either: the second may undo what the first did."""
@@ -81,10 +81,10 @@ class Measurement:
         return all(any(not np.array_equal(both[n], one[n]) for n in both if n in one) for one in shown[1:])
 
     def _trace(self, faults: Picked) -> dict[str, np.ndarray]:
-        subject = self.with_faults(faults)
-        assert subject is not None
+        mutant = self.with_faults(faults)
+        assert mutant is not None
         with np.errstate(all="ignore"):
-            return FaultyEngine(subject, len(self.golden.tokens)).trace(self.golden.tokens).arrays
+            return FaultyEngine(mutant, len(self.golden.tokens)).trace(self.golden.tokens).arrays
 
 
 class _Shown(FaultyEngine):
@@ -137,8 +137,8 @@ def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journa
 
 
 def _evidence(m: Measurement, fault: Fault, seed: int) -> View | None:
-    subject = m.with_faults((fault,))
-    return m.evidence(noisy(subject, seed)) if subject is not None else None
+    mutant = m.with_faults((fault,))
+    return m.evidence(noisy(mutant, seed)) if mutant is not None else None
 
 
 def _row(m: Measurement, fault: Fault, level: str, evidence: Any) -> dict[str, Any] | None:
@@ -196,10 +196,10 @@ def _pairs(m: Measurement, faults: list[Fault], count: int, journal: Journal) ->
 
 def _pair(m: Measurement, pair: Picked, seed: int) -> list[dict[str, Any]]:
     """A row for each level; none where one of the two does not show."""
-    subject = m.with_faults(pair)
-    if subject is None or not all(m.visible((f,), "trace") for f in pair) or not m.differ(pair):
+    mutant = m.with_faults(pair)
+    if mutant is None or not all(m.visible((f,), "trace") for f in pair) or not m.differ(pair):
         return []
-    evidence = m.evidence(noisy(subject, seed))
+    evidence = m.evidence(noisy(mutant, seed))
     return [_pair_row(pair, level, m.named(evidence, level)) for level in PAIR_LEVELS]
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from library import model, subject
+from library import model, mutant
 
 from tritgold_conformance.comparing import statistics_bounds
 from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.statistics_bounds import judge_statistics, statistics_allowed
 from tritgold_conformance.diagnosis.per_run import predicted_statistics
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.noise import KINDS
 from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
@@ -56,7 +56,7 @@ def test_float_noise_is_never_accused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", ["silu", "scale-divided", "truncated"])
 def test_wrong_ones_fail(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: Subject = subject(fault)
+    made: Mutant = mutant(fault)
     given: dict[str, Any] = predicted_statistics(made, golden(0).tokens)
     assert failing(0, given, monkeypatch)
 

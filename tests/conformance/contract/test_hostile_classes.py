@@ -235,12 +235,12 @@ def test_statistics_that_are_not_given_are_not_assessed(golden: GoldenRun) -> No
 @pytest.mark.parametrize("seed", range(1))  # test_statistics_level.py: many
 def test_statistics_of_an_engine_with_float_noise_are_not_accused(golden: GoldenRun, seed: int) -> None:
     from tritgold_conformance.comparing.activation_statistics import statistics
-    from tritgold_conformance.faults.fault import Subject
+    from tritgold_conformance.faults.fault import Mutant
     from tritgold_conformance.faults.faulty_engine import FaultyEngine
     from tritgold_conformance.faults.noise import noisy
 
     def of(self: Any, tokens: list[int]) -> Any:
-        arrays = FaultyEngine(noisy(Subject(golden.checkpoint), seed), COUNT).trace(tokens).arrays
+        arrays = FaultyEngine(noisy(Mutant(golden.checkpoint), seed), COUNT).trace(tokens).arrays
         return {n: {m: getattr(statistics(a), m) for m in ("mean", "rms", "max", "zeros")} for n, a in arrays.items()}
 
     level = judged(golden, statistics=of).levels["statistics"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asked_once import diagnose
-from library import Shown, engine, golden, model, subject
+from library import Shown, engine, golden, model, mutant
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
@@ -18,7 +18,7 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC, Arith
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
@@ -27,7 +27,7 @@ from tritgold_conformance.results.diagnosis import Diagnosis, to_json
 TOKENS = 16
 
 
-def asked(made: Subject, on: str = "seeded", level: str | None = None, tokens: int = TOKENS) -> Diagnosis:
+def asked(made: Mutant, on: str = "seeded", level: str | None = None, tokens: int = TOKENS) -> Diagnosis:
     return diagnose(golden(on, tokens), engine(made, tokens), on, level, unseen=False)
 
 
@@ -47,7 +47,7 @@ NAMED = (
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_fault_is_named_although_the_engine_has_noise_of_its_own(name: str) -> None:
-    found = asked(noisy(subject(name), seed=5))
+    found = asked(noisy(mutant(name), seed=5))
     assert names(found) == [name]
     assert found.verdict == "named"
     assert found.exit_code == 1
@@ -58,7 +58,7 @@ def test_a_fault_is_named_although_the_engine_has_noise_of_its_own(name: str) ->
 @pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-divided", "i2s-128-as-64", "truncated"])
 @pytest.mark.parametrize("level", ["trace", "statistics", "logits"])
 def test_less_is_enough_for_many(name: str, level: str) -> None:
-    found = asked(noisy(subject(name), seed=6), level=level)
+    found = asked(noisy(mutant(name), seed=6), level=level)
     assert names(found) == [name]
     assert found.levels[0] == level
 
@@ -73,14 +73,14 @@ def test_less_is_enough_for_many(name: str, level: str) -> None:
     ],
 )
 def test_two_faults_are_found_by_repairing_the_first(pair: tuple[str, str]) -> None:
-    found = asked(noisy(subject(*pair), seed=7))
+    found = asked(noisy(mutant(*pair), seed=7))
     assert sorted(names(found)) == sorted(pair)
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_noise_alone_is_never_accused(kind: str, seed: int) -> None:
-    made = KINDS[kind](Subject(model("seeded")), seed)
+    made = KINDS[kind](Mutant(model("seeded")), seed)
     right, theirs = golden("seeded", TOKENS).logits, FaultyEngine(made, TOKENS).prefill(golden("seeded", TOKENS).tokens)
     assert not np.array_equal(right, theirs), "it is noise, and not nothing"
     for level in (None, "trace", "statistics", "logits"):
@@ -102,10 +102,10 @@ class WithoutCodes(Shown):
 @pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-never", "truncated", "gate-and-up-swapped"])
 def test_a_trace_without_integers_is_enough(name: str) -> None:
     run = golden("seeded", TOKENS)
-    found = diagnose(run, EngineUnderTest(WithoutCodes(noisy(subject(name), 3), TOKENS)), "seeded", unseen=False)
+    found = diagnose(run, EngineUnderTest(WithoutCodes(noisy(mutant(name), 3), TOKENS)), "seeded", unseen=False)
     assert names(found) == [name]
     right = diagnose(
-        run, EngineUnderTest(WithoutCodes(noisy(Subject(run.checkpoint), 3), TOKENS)), "seeded", unseen=False
+        run, EngineUnderTest(WithoutCodes(noisy(Mutant(run.checkpoint), 3), TOKENS)), "seeded", unseen=False
     )
     assert right.clean
 
@@ -113,7 +113,7 @@ def test_a_trace_without_integers_is_enough(name: str) -> None:
 class StatisticsOnly:
     name = "statistics only"
 
-    def __init__(self, made: Subject) -> None:
+    def __init__(self, made: Mutant) -> None:
         self._inner = FaultyEngine(made, TOKENS)
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
@@ -125,7 +125,7 @@ class StatisticsOnly:
 
 
 def test_an_engine_may_give_some_statistics_and_nothing_else() -> None:
-    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(StatisticsOnly(subject("silu"))), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(StatisticsOnly(mutant("silu"))), "seeded", unseen=False)
     assert (found.levels, names(found)) == (["statistics"], ["silu"])
 
 
@@ -143,7 +143,7 @@ def test_statistics_alone_show_what_they_show() -> None:
     """What could not have been seen is not everything, only because there is no trace."""
     run = golden("seeded", TOKENS)
     some = [FAULTS[name] for name in ("silu", "rope-missing", "kv-one-step-late")]
-    found = diagnose(run, EngineUnderTest(StatisticsOnly(Subject(run.checkpoint))), "seeded", faults=some)
+    found = diagnose(run, EngineUnderTest(StatisticsOnly(Mutant(run.checkpoint))), "seeded", faults=some)
     assert found.verdict == "nothing to explain"
     assert found.could_not_see == ["kv-one-step-late"]
 
@@ -187,7 +187,7 @@ INVENTED: dict[str, tuple[Alter, str]] = {
 @pytest.mark.parametrize("invented", INVENTED)
 def test_a_fault_outside_the_library_is_none_of_the_known_and_is_located(invented: str) -> None:
     alter, where = INVENTED[invented]
-    base = Subject(model("seeded"))
+    base = Mutant(model("seeded"))
     made = replace(base, arithmetic=replace(base.arithmetic, alter=alter))
     found = asked(noisy(made, seed=2))
     assert found.verdict == "none of the known faults"
@@ -201,7 +201,7 @@ def test_a_fault_outside_the_library_is_none_of_the_known_and_is_located(invente
 @pytest.mark.parametrize("invented", ["probabilities are squared", "the activation is clipped"])
 @pytest.mark.parametrize("level", ["statistics", "logits"])
 def test_it_is_none_of_the_known_from_less_too(invented: str, level: str) -> None:
-    base = Subject(model("seeded"))
+    base = Mutant(model("seeded"))
     made = replace(base, arithmetic=replace(base.arithmetic, alter=INVENTED[invented][0]))
     found = asked(made, level=level)
     assert found.verdict == "none of the known faults"
@@ -232,7 +232,7 @@ def test_logits_that_are_not_those_of_its_own_trace_are_looked_at() -> None:
             logits[-1, 7] += 5e-5 * np.abs(logits[-1]).max()
             return logits
 
-    made = OneLogit(Subject(model("seeded")), TOKENS)
+    made = OneLogit(Mutant(model("seeded")), TOKENS)
     found = diagnose(golden("seeded", TOKENS), EngineUnderTest(made), "seeded", unseen=False)
     assert found.verdict == "none of the known faults"
     assert found.first_divergence is not None
@@ -240,7 +240,7 @@ def test_logits_that_are_not_those_of_its_own_trace_are_looked_at() -> None:
 
 
 def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
-    made = subject("rope-missing")
+    made = mutant("rope-missing")
     made = replace(made, arithmetic=replace(made.arithmetic, alter=INVENTED["the activation is clipped"][0]))
     found = asked(made)
     assert found.verdict == "named in part"
@@ -260,7 +260,7 @@ def test_a_known_fault_beside_an_unknown_one_is_still_named() -> None:
     ],
 )
 def test_the_first_divergence_says_where_and_of_what_class(name: str, position: int, says: str) -> None:
-    found = asked(subject(name), tokens=40)
+    found = asked(mutant(name), tokens=40)
     assert found.first_divergence is not None
     assert found.first_divergence.position == position
     assert says in found.first_divergence.what
@@ -268,7 +268,7 @@ def test_the_first_divergence_says_where_and_of_what_class(name: str, position: 
 
 def test_a_run_says_which_faults_it_could_not_have_shown() -> None:
     run = golden("seeded", 1)
-    found = diagnose(run, engine(Subject(run.checkpoint), 1), "seeded", "logits")
+    found = diagnose(run, engine(Mutant(run.checkpoint), 1), "seeded", "logits")
     assert found.could_not_see is not None
     assert {"rope-missing", "mask-missing", "softmax-scale-missing", "rope-interleaved", "kv-one-step-late"} <= set(
         found.could_not_see
@@ -280,7 +280,7 @@ def test_a_run_says_which_faults_it_could_not_have_shown() -> None:
 
 def test_a_run_from_statistics_alone_says_what_they_could_not_have_shown() -> None:
     some = [FAULTS[name] for name in ("silu", "softmax-without-max", "kv-one-step-late")]
-    right = StatisticsOnly(Subject(golden("seeded", TOKENS).checkpoint))
+    right = StatisticsOnly(Mutant(golden("seeded", TOKENS).checkpoint))
     found = diagnose(golden("seeded", TOKENS), EngineUnderTest(right), "seeded", faults=some)
     assert found.could_not_see == ["softmax-without-max", "kv-one-step-late"]
 
@@ -289,11 +289,11 @@ def test_decode_and_text_faults_are_named_by_answers() -> None:
     run = golden("diffusing", 12)
     for name in ("eos-ignored", "bos-doubled", "tokens-decoded-alone", "code-3-is-0", "mask-in-the-output"):
         found = diagnose(
-            run, EngineUnderTest(FaultyEngine(subject(name, on="diffusing"), 12)), "diffusing", unseen=False
+            run, EngineUnderTest(FaultyEngine(mutant(name, on="diffusing"), 12)), "diffusing", unseen=False
         )
         assert names(found) == [name]
     right = diagnose(
-        run, EngineUnderTest(FaultyEngine(noisy(Subject(run.checkpoint), 1), 12)), "diffusing", unseen=False
+        run, EngineUnderTest(FaultyEngine(noisy(Mutant(run.checkpoint), 1), 12)), "diffusing", unseen=False
     )
     assert right.clean
 
@@ -303,13 +303,13 @@ def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: 
     write_seeded_model(tmp_path, Shape(seed=7, hidden=512, inter=512, layers=1, heads=4, kv_heads=2, context=16))
     run = GoldenRun.of(open_checkpoint(tmp_path), judging_tokens(8, 259, seed=1), Q8_K_ARITHMETIC)
     for name in ("silu", "rope-missing"):
-        made = FAULTS[name].apply(Subject(run.checkpoint, Q8_K_ARITHMETIC))
+        made = FAULTS[name].apply(Mutant(run.checkpoint, Q8_K_ARITHMETIC))
         assert made is not None
         found = diagnose(run, EngineUnderTest(Shown(made, 8)), "q8_k", unseen=False)
         assert found.levels == ["logits", "continued", "steps"]
         assert names(found) == [name]
     # Blocks have sums of another shape than those of other faults: two that do not fit together are no candidate.
-    both = FAULTS["per-256-block"].apply(Subject(run.checkpoint))
+    both = FAULTS["per-256-block"].apply(Mutant(run.checkpoint))
     both = both and FAULTS["int16-wraps"].apply(both)
     assert both is not None
     assert predicted_logits(both, run.tokens, "logits") is None
@@ -329,14 +329,14 @@ class Raises(Shown):
     trace = step = prefill = None  # type: ignore[assignment]
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> Any:
-        if self.subject.names or name.endswith("layers.1.down"):
+        if self.mutant.names or name.endswith("layers.1.down"):
             raise ValueError("no kernel for it")
         return super().operation(name, inputs)
 
 
 @pytest.mark.parametrize(("fault", "where"), [((), "layers.1.down.acc"), (("silu",), "embedding")])
 def test_an_operation_that_raises_is_no_right_one(fault: tuple[str, ...], where: str) -> None:
-    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(Raises(subject(*fault), TOKENS)), "seeded", unseen=False)
+    found = diagnose(golden("seeded", TOKENS), EngineUnderTest(Raises(mutant(*fault), TOKENS)), "seeded", unseen=False)
     assert (found.verdict, found.exit_code) == ("none of the known faults", 1)
     assert found.first_divergence is not None
     assert found.first_divergence.name == where
@@ -351,7 +351,7 @@ def test_an_operation_of_another_form_cannot_be_diagnosed() -> None:
     run = golden("seeded", TOKENS)
     with pytest.raises(EngineError, match="returns other roles") as refused:
         diagnose(
-            run, EngineUnderTest(OtherRoles(Subject(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded"
+            run, EngineUnderTest(OtherRoles(Mutant(run.checkpoint), TOKENS), config=run.checkpoint.config), "seeded"
         )
     assert refused.value.kind == "engine-output"
 
@@ -360,13 +360,13 @@ def test_names_say_nothing_to_the_search() -> None:
     """The same engine, called after another fault and with the library's names exchanged: what it does decides."""
     renamed = [replace(f, name=f"x{n}", summary="", looks_like="") for n, f in enumerate(FAULTS.values())]
     at = list(FAULTS).index("silu")
-    named_wrongly = EngineUnderTest(Shown(subject("silu"), TOKENS, name="rope-missing"))
+    named_wrongly = EngineUnderTest(Shown(mutant("silu"), TOKENS, name="rope-missing"))
     found = diagnose(golden("seeded", TOKENS), named_wrongly, "seeded", faults=renamed, unseen=False)
     assert names(found) == [f"x{at}"]
 
 
 def test_the_answer_is_json() -> None:
-    data = json.loads(to_json(asked(subject("silu"))))
+    data = json.loads(to_json(asked(mutant("silu"))))
     assert data["schema"] == "tritgold.diagnosis/1"
     assert data["faults"][0]["fault"] == "silu"
 
@@ -399,7 +399,7 @@ class WithoutSums(Shown):
 @pytest.mark.parametrize("tokens", [8, 16, 24])
 def test_an_engine_that_adds_up_floats_is_not_accused(level: str, tokens: int) -> None:
     run = golden("seeded", tokens)
-    made = WithoutSums(replace(Subject(model("seeded")), arithmetic=float_linears()), tokens)
+    made = WithoutSums(replace(Mutant(model("seeded")), arithmetic=float_linears()), tokens)
     shown = made.trace(run.tokens)
     assert any(
         (shown[name] != 0)[array == 0].any() for name, array in run.trace.arrays.items() if name.endswith(".out")

@@ -17,11 +17,11 @@ from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, Ulp
 from tritgold_conformance.comparing.logits import judge_logits
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 
 
-def failing(made: Subject) -> set[str]:
+def failing(made: Mutant) -> set[str]:
     outcomes = judge_operations(golden("seeded", 12), EngineUnderTest(Shown(made, 12)))
     return {c.name for c in outcomes if isinstance(c, Comparison) and not c.passed}
 
@@ -30,19 +30,19 @@ def test_a_scale_20_percent_too_small_fails() -> None:
     def apply_scales(acc: np.ndarray, scale: np.ndarray, w: np.ndarray, rule: str) -> np.ndarray:
         return GOLDEN_ARITHMETIC.apply_scales(acc, scale, w, rule) * np.float32(0.8)
 
-    made = Subject(model("seeded"), replace(GOLDEN_ARITHMETIC, apply_scales=apply_scales))
+    made = Mutant(model("seeded"), replace(GOLDEN_ARITHMETIC, apply_scales=apply_scales))
     assert "layers.0.q.out" in failing(made)
 
 
 def test_one_element_in_eight_ignored_fails() -> None:
-    made = FAULTS["every-8th-skipped"].apply(Subject(model("seeded")))
+    made = FAULTS["every-8th-skipped"].apply(Mutant(model("seeded")))
     assert made is not None
     assert "layers.0.q.acc" in failing(made)
 
 
 @pytest.mark.parametrize("name", ["rope-missing", "mask-missing", "softmax-scale-missing"])
 def test_position_0_alone_cannot_see_it_and_the_suite_looks_further(name: str) -> None:
-    made = FAULTS[name].apply(Subject(model("seeded")))
+    made = FAULTS[name].apply(Mutant(model("seeded")))
     assert made is not None
     alone, whole = golden("seeded", 1), golden("seeded", 12)
     engine = Shown(made, 12)
@@ -90,7 +90,7 @@ class WithStatistics:
         self.moment, self.value = moment, value
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
-        arrays = FaultyEngine(Subject(model("seeded")), len(tokens)).trace(tokens).arrays
+        arrays = FaultyEngine(Mutant(model("seeded")), len(tokens)).trace(tokens).arrays
         found = {n: dict(zip(MOMENTS, moments(a).tolist(), strict=True)) for n, a in arrays.items()}
         found["layers.1.ffn_act"][self.moment] = self.value
         return found
@@ -110,7 +110,7 @@ def test_nan_in_one_moment_of_statistics_is_not_skipped() -> None:
 
 
 def test_two_paths_that_agree_on_the_wrong_thing_fail_both() -> None:
-    made = FAULTS["silu"].apply(Subject(model("seeded")))
+    made = FAULTS["silu"].apply(Mutant(model("seeded")))
     assert made is not None
     report = judge(golden("seeded", 12), EngineUnderTest(Shown(made, 12)), "seeded", with_speed=False)
     assert {report.levels[level].status for level in ("logits", "continued", "steps")} == {"failed"}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asked_once import judge_edge_cases, judge_operations
-from library import Shown, golden, model, subject
+from library import Shown, golden, model, mutant
 
 from tritgold.model import forward
 from tritgold_conformance.comparing.compare import Comparison
@@ -16,7 +16,7 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS, fault
-from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Subject
+from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault, Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.rules.activation import clamp_127
 from tritgold_conformance.questions.text_and_bytes import Question, answer_of, questions, same
@@ -26,7 +26,7 @@ PROMPT = [256, 5, 17, 99, 5]
 
 @pytest.fixture(scope="module")
 def asked() -> list[tuple[Question, Any]]:
-    right = Subject(model("diffusing"))
+    right = Mutant(model("diffusing"))
     return [(q, answer_of(right, q)) for q in questions(right, PROMPT)]
 
 
@@ -34,9 +34,9 @@ def is_shown(f: Fault, asked: list[tuple[Question, Any]]) -> bool:
     """Whether the fault's own witness shows it, by the judge's own means."""
     w = f.shown_by
     if w.level in ("files", "generated", "text"):
-        made = subject(f.name, on="diffusing")
+        made = mutant(f.name, on="diffusing")
         return any(not same(answer_of(made, q), right) for q, right in asked if q.level == w.level)
-    run, made = golden(w.model, w.tokens), subject(f.name, on=w.model)
+    run, made = golden(w.model, w.tokens), mutant(f.name, on=w.model)
     engine = EngineUnderTest(Shown(made, w.tokens))
     if w.level in ("operations", "vectors"):
         judged = judge_operations if w.level == "operations" else judge_edge_cases
@@ -55,9 +55,9 @@ def test_a_fault_is_shown_by_its_witness(f: Fault, asked: list[tuple[Question, A
 def test_the_witnesses_show_nothing_where_nothing_is_wrong(asked: list[tuple[Question, Any]]) -> None:
     for level in ("operations", "vectors"):
         judged = judge_operations if level == "operations" else judge_edge_cases
-        right = EngineUnderTest(Shown(Subject(model("seeded")), 40))
+        right = EngineUnderTest(Shown(Mutant(model("seeded")), 40))
         assert all(isinstance(c, Comparison) and c.passed for c in judged(golden(), right))
-    assert all(same(answer_of(Subject(model("diffusing")), q), right) for q, right in asked)
+    assert all(same(answer_of(Mutant(model("diffusing")), q), right) for q, right in asked)
 
 
 def test_the_library_is_large_enough_and_says_what_it_must() -> None:
@@ -93,7 +93,7 @@ def test_a_fault_changes_no_bit_where_it_cannot_be_seen(f: Fault, key: str) -> N
     name, tokens = BLIND[key]
     on = f.shown_by.model if key == "position-0" else name
     run = golden(on, tokens)
-    made = f.apply(Subject(run.checkpoint))
+    made = f.apply(Mutant(run.checkpoint))
     if made is None:
         assert key == "11-layers"
         return
@@ -108,7 +108,7 @@ def _differing(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> list[str]:
 def test_logits_cannot_see_what_a_norm_takes_out_again(name: str) -> None:
     """Exactly so with no eps; with one, up to it and to the ties it breaks."""
     run = golden()
-    right = Subject(replace(run.checkpoint, config=replace(run.checkpoint.config, norm_eps=1e-30)))
+    right = Mutant(replace(run.checkpoint, config=replace(run.checkpoint.config, norm_eps=1e-30)))
     made = FAULTS[name].apply(right)
     assert made is not None
     ours, theirs = (
@@ -122,7 +122,7 @@ def test_logits_cannot_see_what_a_norm_takes_out_again(name: str) -> None:
 
 def test_clamping_at_127_is_harmless_everywhere() -> None:
     run = golden()
-    made = clamp_127.apply(Subject(run.checkpoint))
+    made = clamp_127.apply(Mutant(run.checkpoint))
     assert made is not None
     right = EngineUnderTest(Shown(made, 40))
     outcomes = [*judge_operations(run, right), *judge_edge_cases(run, right)]

@@ -9,7 +9,7 @@ from library import model
 from tritgold.errors import EngineError
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold_conformance.faults import FAULTS, rules
-from tritgold_conformance.faults.fault import AREAS, OPERATIONS, TEXT, Change, Fault, Subject
+from tritgold_conformance.faults.fault import AREAS, OPERATIONS, TEXT, Fault, Mutant, Mutation
 from tritgold_conformance.faults.library import collect, known_fault, named
 from tritgold_conformance.faults.mutate import altered, appends, decoding, gate, replaces, with_config, with_scales_of
 from tritgold_conformance.faults.packing import FORMATS, reads
@@ -18,7 +18,7 @@ from tritgold_conformance.faults.rules import decode
 AREA = "graph"
 
 
-def silu_thrice(s: Subject) -> Subject:
+def silu_thrice(s: Mutant) -> Mutant:
     """SiLU is applied three times.
 
     Looks like: fluent at first,
@@ -35,7 +35,7 @@ def test_a_function_and_its_docstring_are_a_fault() -> None:
     assert (made.looks_like, made.seen_in) == ("fluent at first, and wrong", ("a/b #1, #2", "c/d"))
     assert (made.shown_by, made.invisible_on, made.harmless) == (OPERATIONS, ("logits",), False)
     assert made.function is made.change is silu_thrice
-    applied = made.apply(Subject(model("seeded")))
+    applied = made.apply(Mutant(model("seeded")))
     assert applied is not None
     assert applied.names == ("silu-thrice",)
 
@@ -43,12 +43,12 @@ def test_a_function_and_its_docstring_are_a_fault() -> None:
 def test_a_decorator_of_mutate_keeps_name_docstring_and_source() -> None:
     made = known_fault(TEXT)(replaces("quantize")(silu_thrice))
     assert (made.name, made.function) == ("silu-thrice", silu_thrice)
-    applied = made.apply(Subject(model("seeded")))
+    applied = made.apply(Mutant(model("seeded")))
     assert applied is not None
     assert applied.arithmetic.quantize is silu_thrice
 
 
-def described(name: str, doc: str, area: str = "graph") -> Change:
+def described(name: str, doc: str, area: str = "graph") -> Mutation:
     code: dict[str, object] = {"AREA": area, "__name__": "a.module"}
     exec(f"def {name}(s):\n    {doc!r}\n    return s", code)
     return code[name]  # type: ignore[return-value]
@@ -70,7 +70,9 @@ GOOD = "Wrong.\n\nLooks like: wrong"
         (described("x_y", ""), (), r"its docstring needs a summary"),
     ],
 )
-def test_a_fault_that_is_not_described_is_refused(change: Change, invisible_on: tuple[str, ...], message: str) -> None:
+def test_a_fault_that_is_not_described_is_refused(
+    change: Mutation, invisible_on: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         known_fault(OPERATIONS, invisible_on=invisible_on)(change)
     assert caught.value.kind == "bad-fault"
@@ -107,7 +109,7 @@ def test_a_package_without_faults_has_none() -> None:
 
 
 def test_an_output_is_altered_after_what_earlier_faults_alter() -> None:
-    s = altered(Subject(model("seeded")), lambda name, value, seen: value + 1 if name == "here" else None)
+    s = altered(Mutant(model("seeded")), lambda name, value, seen: value + 1 if name == "here" else None)
     s = altered(s, lambda name, value, seen: value * 2 if name == "here" else None)
     assert s.arithmetic.alter is not None
     assert s.arithmetic.alter("here", np.float32([1]), {}).tolist() == [4]
@@ -115,14 +117,14 @@ def test_an_output_is_altered_after_what_earlier_faults_alter() -> None:
 
 
 def test_there_is_no_place_for_what_is_so_already() -> None:
-    s = Subject(model("seeded"))
+    s = Mutant(model("seeded"))
     assert with_config(s, norm_eps=s.config.norm_eps) is None
     assert gate(unless=s.config.activation)(np.square)(s) is None
     assert gate(unless="another")(np.square)(s) is not None
 
 
 def test_scales_are_borrowed_within_a_layer_and_from_the_next_around_the_end() -> None:
-    s = Subject(model("seeded"))
+    s = Mutant(model("seeded"))
     right, last = s.checkpoint.weights.layers, len(s.checkpoint.weights.layers) - 1
     within = with_scales_of(s, {"k": "q"}).checkpoint.weights.layers
     around = with_scales_of(s, {"k": "k"}, layers_on=1).checkpoint.weights.layers
@@ -132,7 +134,7 @@ def test_scales_are_borrowed_within_a_layer_and_from_the_next_around_the_end() -
 
 
 def test_sets_of_switches_are_joined_and_others_replaced() -> None:
-    s = decoding(Subject(model("seeded")), diffusion_defects=frozenset("a"), extra_tokens=1)
+    s = decoding(Mutant(model("seeded")), diffusion_defects=frozenset("a"), extra_tokens=1)
     s = decoding(s, diffusion_defects=frozenset("b"), extra_tokens=2)
     assert s.decoding == {"diffusion_defects": frozenset("ab"), "extra_tokens": 2}
 
@@ -144,7 +146,7 @@ def test_a_reading_changes_weights_that_fit_and_files_of_its_format_alone() -> N
             raise ValueError("not these")
         return np.ones(shape, np.uint8)
 
-    s = zeros(Subject(model("seeded")))
+    s = zeros(Mutant(model("seeded")))
     assert s is not None
     assert s.unpack is not None
     layer, right = s.checkpoint.weights.layers[0], model("seeded").weights.layers[0]
@@ -161,7 +163,7 @@ def test_a_cache_gives_a_pass_what_the_function_makes_of_its_rows() -> None:
     def negated(cache: Float32Cache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> object:
         return -keys, values * new
 
-    s = negated(Subject(model("seeded")))
+    s = negated(Mutant(model("seeded")))
     assert s is not None
     cache, c = s.new_cache(s.config, 4), s.config
     rows = np.ones((2, c.kv_heads, c.head_dim), np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from tritgold.checkpoint import open_checkpoint
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC
 from tritgold_conformance.faults import fault as known
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 # Of the library: name -> (first divergence, its class).
@@ -43,9 +43,9 @@ UNSEEN = {
 
 def Faulty(model: str, fault: str = "scale-divided") -> ReferenceEngine:  # noqa: N802 - named as an engine's class
     """The golden model with one fault of the library; it must have a place for it."""
-    subject = known(fault).apply(Subject(open_checkpoint(Path(model))))
-    assert subject is not None
-    engine = ReferenceEngine(subject.checkpoint, arithmetic=subject.arithmetic)
+    mutant = known(fault).apply(Mutant(open_checkpoint(Path(model))))
+    assert mutant is not None
+    engine = ReferenceEngine(mutant.checkpoint, arithmetic=mutant.arithmetic)
     engine.name = f"faulty: {fault}"
     return engine
 

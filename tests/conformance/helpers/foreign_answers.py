@@ -10,19 +10,19 @@ from safetensors.numpy import save_file
 from tritgold_conformance.case_vectors.answers import Answer, answer
 from tritgold_conformance.case_vectors.draft import Draft, Group
 from tritgold_conformance.case_vectors.groups import golden, groups
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 
 
 def write_answers(
     folder: Path,
     only: Callable[[Group], bool] = lambda group: True,
-    subject: Callable[[Group], Subject] = golden,
+    mutant: Callable[[Group], Mutant] = golden,
     change: Callable[[Group, dict[str, np.ndarray], dict[str, object]], None] = lambda group, arrays, said: None,
 ) -> Path:
-    """The subject's answers to every case of some groups; ``change`` alters them before they are written."""
+    """The mutant's answers to every case of some groups; ``change`` alters them before they are written."""
     for group in groups():
         if only(group):
-            arrays, said = _of_group(group, subject(group))
+            arrays, said = _of_group(group, mutant(group))
             change(group, arrays, said)
             (folder / group.name).mkdir(parents=True)
             (folder / group.name / "answer.json").write_text(json.dumps(said))
@@ -31,11 +31,11 @@ def write_answers(
     return folder
 
 
-def _of_group(group: Group, subject: Subject) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+def _of_group(group: Group, mutant: Mutant) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     arrays: dict[str, np.ndarray] = {}
     refused, texts = dict[str, str](), dict[str, list[str]]()
     for draft in group.drafts:
-        found = answer(subject, draft)
+        found = answer(mutant, draft)
         if found.refused:
             refused[draft.name] = found.refused
         elif found.texts is not None:

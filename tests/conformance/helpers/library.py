@@ -5,7 +5,7 @@ import functools
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.witnesses import MODELS
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
@@ -22,9 +22,9 @@ def golden(name: str = "seeded", tokens: int = 40) -> GoldenRun:
     return GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
 
 
-def subject(*faults: str, on: str = "seeded") -> Subject:
+def mutant(*faults: str, on: str = "seeded") -> Mutant:
     """The golden model with these faults; it must have a place for them."""
-    made = Subject(model(on))
+    made = Mutant(model(on))
     for name in faults:
         changed = FAULTS[name].apply(made)
         assert changed is not None, f"{on} has no place for {name}"
@@ -38,5 +38,5 @@ class Shown(FaultyEngine):
     unpack = generate = diffuse = serve = encode = chat = stream = None  # type: ignore[assignment]
 
 
-def engine(made: Subject, tokens: int = 40) -> EngineUnderTest:
+def engine(made: Mutant, tokens: int = 40) -> EngineUnderTest:
     return EngineUnderTest(Shown(made, tokens))

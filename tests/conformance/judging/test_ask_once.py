@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from library import golden, subject
+from library import golden, mutant
 from safetensors.numpy import load_file, save_file
 
 from tritgold.errors import FormatError
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.engines.ask import ask
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.judging.judge import judge
@@ -36,7 +36,7 @@ TOKENS = 8
 class Counting(FaultyEngine):
     """Counts what it is asked."""
 
-    def __init__(self, made: Subject) -> None:
+    def __init__(self, made: Mutant) -> None:
         super().__init__(made, 64)
         self.asked: Counter[str] = Counter()
 
@@ -53,7 +53,7 @@ class Counting(FaultyEngine):
 
 
 def test_a_failing_engine_with_a_diagnosis_is_asked_each_question_once() -> None:
-    run, engine = golden("seeded", TOKENS), Counting(subject("silu"))
+    run, engine = golden("seeded", TOKENS), Counting(mutant("silu"))
     report, evidence = check(run, EngineUnderTest(engine), "seeded")
     assert report.verdict == "does not conform"
     assert diagnose(run, evidence, "seeded", unseen=False).faults
@@ -66,16 +66,16 @@ def test_a_failing_engine_with_a_diagnosis_is_asked_each_question_once() -> None
 @pytest.mark.parametrize("name", ["eos-ignored", "bos-doubled"])
 def test_a_fault_of_behaviours_alone_does_not_conform(name: str) -> None:
     run = golden("diffusing", TOKENS)
-    right = check(run, EngineUnderTest(FaultyEngine(Subject(run.checkpoint), 64)), "diffusing", timed=False)[0]
+    right = check(run, EngineUnderTest(FaultyEngine(Mutant(run.checkpoint), 64)), "diffusing", timed=False)[0]
     assert right.verdict == "conforms"
-    wrong = check(run, EngineUnderTest(FaultyEngine(subject(name, on="diffusing"), 64)), "diffusing", timed=False)[0]
+    wrong = check(run, EngineUnderTest(FaultyEngine(mutant(name, on="diffusing"), 64)), "diffusing", timed=False)[0]
     assert wrong.verdict == "does not conform"
     assert {level for level, of in wrong.levels.items() if of.status == "failed"} <= set(BEHAVIOURS)
 
 
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
-    return ask(EngineUnderTest(FaultyEngine(subject("silu"), 64)), golden("seeded", TOKENS))
+    return ask(EngineUnderTest(FaultyEngine(mutant("silu"), 64)), golden("seeded", TOKENS))
 
 
 def test_evidence_that_travelled_makes_the_same_report(evidence: Evidence, tmp_path: Path) -> None:

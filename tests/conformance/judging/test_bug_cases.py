@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asked_once import diagnose, judge, judge_edge_cases, judge_operations
-from library import Shown, golden, model, subject
+from library import Shown, golden, model, mutant
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.formats.packings import packing
@@ -24,7 +24,7 @@ from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.per_run import predicted_logits
 from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Subject
+from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 TOKENS = 12
@@ -44,7 +44,7 @@ def answered(fault: str, name: str) -> Answer:
         return answer(made, CASES[name][1])
 
 
-def failing(made: Subject, judged: Any = judge_operations) -> list[Comparison]:
+def failing(made: Mutant, judged: Any = judge_operations) -> list[Comparison]:
     outcomes = judged(golden("seeded", TOKENS), EngineUnderTest(Shown(made, TOKENS)))
     return [c for c in outcomes if isinstance(c, Comparison) and not c.passed]
 
@@ -58,7 +58,7 @@ def test_blocks_of_128_read_as_64_keep_every_histogram_and_fail_at_the_first_pro
     wrong = packing("i2_s", block=64).unpack(packing("i2_s").pack(matrix, 0.37), matrix.shape).trits
     assert 0.2 < np.mean(wrong == matrix) < 0.6
     assert (wrong.sum(), np.count_nonzero(wrong)) == (matrix.sum(), np.count_nonzero(matrix))
-    assert failing(subject("i2s-128-as-64"))[0].name == "layers.0.q.acc"
+    assert failing(mutant("i2s-128-as-64"))[0].name == "layers.0.q.acc"
     group, draft, right = case("files/i2_s/random-128x17")
     assert shows(group, draft, right, "i2s-128-as-64")
 
@@ -84,7 +84,7 @@ def test_code_3_is_refused_whichever_number_an_engine_takes_it_for() -> None:
 
 def test_a_scale_from_somewhere_else_leaves_the_sums_right_and_is_a_constant_ratio() -> None:
     """The scale of a callback came from a register: sums equal, outputs off by one number a tensor."""
-    wrong = failing(subject("scale-never"))
+    wrong = failing(mutant("scale-never"))
     assert {c.name.rpartition(".")[2] for c in wrong} == {"out"}
     assert all("a constant ratio" in c.what for c in wrong if c.name != "layers.0.ffn_act")
 
@@ -95,7 +95,7 @@ def test_a_scale_from_somewhere_else_leaves_the_sums_right_and_is_a_constant_rat
 def test_codes_cut_off_are_no_rounding_tie() -> None:
     wrong = answered("truncated", "operations/quantize/ties").arrays["codes"]
     assert wrong.tolist() == [[127, 0, 1, 2, 0, -1, -2]]
-    found = failing(subject("truncated"))
+    found = failing(mutant("truncated"))
     assert found[0].name == "layers.0.attn_in.codes"
     assert "tie" not in found[0].outcome
 
@@ -117,7 +117,7 @@ def test_a_zero_token_is_zero_and_leaves_the_others_alone() -> None:
     assert (right.arrays["out"][1] == 0).all()
     assert np.isfinite(right.arrays["scale"]).all()
     kept = {**draft.inputs, "x": draft.inputs["x"][[0, 2]]}
-    alone = answer(Subject(model("seeded")), replace(draft, inputs=kept)).arrays
+    alone = answer(Mutant(model("seeded")), replace(draft, inputs=kept)).arrays
     assert np.array_equal(right.arrays["out"][[0, 2]], alone["out"])
 
 
@@ -130,9 +130,9 @@ def test_an_int16_sum_shows_from_259_products_of_one_sign_on_and_never_on_random
     assert "operations/bit-linear/same-sign-259" in shown
     assert not [name for name in shown if "random" in name or name.endswith("same-sign-128")]
     for judged in (judge_operations, judge_edge_cases):  # rows of at most 256 cannot show it, and nothing says they did
-        assert not failing(subject("int16-wraps"), judged)
+        assert not failing(mutant("int16-wraps"), judged)
     run, faults = golden("seeded", TOKENS), [FAULTS["int16-wraps"], FAULTS["silu"]]
-    found = diagnose(run, EngineUnderTest(Shown(subject("int16-wraps"), TOKENS)), "seeded", faults=faults)
+    found = diagnose(run, EngineUnderTest(Shown(mutant("int16-wraps"), TOKENS)), "seeded", faults=faults)
     assert found.clean
     assert found.could_not_see == ["int16-wraps"]
 
@@ -211,7 +211,7 @@ def test_outputs_that_were_never_written_are_no_pass(monkeypatch: pytest.MonkeyP
 
 def test_silu_in_the_place_of_squared_relu_diverges_at_the_gate_with_attention_equal() -> None:
     """Fluent, the same on every backend, and five times the perplexity."""
-    found = failing(subject("silu"))
+    found = failing(mutant("silu"))
     assert found[0].name == "layers.0.ffn_act"
     assert {c.name.rpartition(".")[2] for c in found} == {"ffn_act"}
     wrong = answered("silu", "operations/ffn-activation/relu2-by-hand").arrays["x"]
@@ -224,7 +224,7 @@ def test_a_gate_of_300_is_90000_and_infinite_in_float16() -> None:
     wrong = answered("ffn-act-overflows-f16", "operations/ffn-activation/relu2-signs-and-300").arrays["x"]
     assert np.isinf(wrong).any()
     assert shows(group, draft, right, "ffn-act-overflows-f16")
-    assert "non-finite" in failing(subject("ffn-act-overflows-f16"), judge_edge_cases)[0].what
+    assert "non-finite" in failing(mutant("ffn-act-overflows-f16"), judge_edge_cases)[0].what
 
 
 # ---- rotation, rows, positions -----------------------------------------------------------------------------------
@@ -234,21 +234,21 @@ def test_pairs_of_neighbours_are_right_at_position_0_and_wrong_from_1_on() -> No
     wrong = answered("rope-interleaved", "operations/rope/by-hand").arrays["x"]
     assert wrong.ravel().tolist() == pytest.approx([0.5403, 0.8415, 0, 0], abs=1e-4)
     assert not shows(*case("operations/rope/position-0"), "rope-interleaved")
-    first = failing(subject("rope-interleaved"))[0]
+    first = failing(mutant("rope-interleaved"))[0]
     assert first.name == "layers.0.q_rope"
     assert first.worst[0] > 0
 
 
 def test_rows_of_q_and_k_in_the_other_order_are_permuted_channels() -> None:
     """The same model right from one container and wrong from the other."""
-    first = failing(subject("qk-rows-permuted"))[0]
+    first = failing(mutant("qk-rows-permuted"))[0]
     assert (first.name, "permuted" in first.what) == ("layers.0.q.acc", True)
 
 
 def test_a_cache_of_16_slots_is_right_for_16_positions_and_then_repeats() -> None:
     """Writes past the buffer: text turned to repetition behind a certain length."""
     run = golden("seeded", 20)
-    ours = predicted_logits(subject("kv-ring-of-16"), run.tokens, "steps")
+    ours = predicted_logits(mutant("kv-ring-of-16"), run.tokens, "steps")
     assert ours is not None
     off = np.abs(ours - run.logits).max(axis=1) > 1e-3
     assert not off[:16].any()

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 from asked_once import judge
-from library import Shown, golden, subject
+from library import Shown, golden, mutant
 
 from tritgold.trace import Trace
 from tritgold_conformance.comparing.activation_statistics import statistics
@@ -48,12 +48,12 @@ class NotFinite(ReferenceEngine):
 
 
 class StatisticsOnly:
-    """Root mean squares and zeros, as wrong as its subject's, but for one array of which it gives something else."""
+    """Root mean squares and zeros, as wrong as its mutant's, but for one array of which it gives something else."""
 
     name = "statistics only"
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
-        arrays = Shown(subject("silu"), len(tokens)).trace(tokens).arrays
+        arrays = Shown(mutant("silu"), len(tokens)).trace(tokens).arrays
         of = {name: statistics(array) for name, array in arrays.items()}
         given = {name: {"rms": s.rms or 0.0, "zeros": s.zeros or 0.0} for name, s in of.items()}
         given["layers.1.ffn_act"] = {"rms": float("nan")}
@@ -83,7 +83,7 @@ def judged(engine: object, speed: bool = False) -> Report:
 @pytest.fixture(scope="session")
 def reports() -> dict[str, Report]:
     checkpoint = golden("seeded", TOKENS).checkpoint
-    failing = judged(Failing(subject("silu"), TOKENS, HOSTILE))
+    failing = judged(Failing(mutant("silu"), TOKENS, HOSTILE))
     return {
         "passing": judged(ReferenceEngine(checkpoint, TOKENS), speed=True),
         "failing": failing,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, TRACE, Subject, Witness
+from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, TRACE, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import replaces, with_arithmetic
 
@@ -78,7 +78,7 @@ def offset_doubled(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 
 
 @known_fault(TRACE)
-def offset_from_float_sum(s: Subject) -> Subject:
+def offset_from_float_sum(s: Mutant) -> Mutant:
     """The correction is the sum of the unquantised activations.
 
     Looks like: accumulators that are no integers, off by less than the rounding of a row
@@ -161,7 +161,7 @@ def padding_is_minus_one(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 
 
 @known_fault(OPERATIONS)
-def float16_sums(s: Subject) -> Subject:
+def float16_sums(s: Mutant) -> Mutant:
     """Sums are rounded to float16.
 
     Looks like: sums beyond 2,048 lose their last bits, those beyond 65,504 are infinite"""

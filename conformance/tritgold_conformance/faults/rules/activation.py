@@ -6,7 +6,7 @@ from tritgold.config import ScaleRule
 from tritgold.layers.q8_k import BLOCK, accumulate_blocks, apply_block_scales, quantize_q8_k
 from tritgold.quantize import ABSMAX_FLOOR
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
-from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, TRACE, Subject
+from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, TRACE, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import replaces, with_arithmetic
 from tritgold_conformance.faults.rules.accumulator import exact, scale_floats
@@ -41,7 +41,7 @@ def per_tensor(x: np.ndarray) -> Quantized:
 
 
 @known_fault(TRACE)
-def per_256_block(s: Subject) -> Subject | None:
+def per_256_block(s: Mutant) -> Mutant | None:
     """A scale for each 256 channels, as Q8_K has it.
 
     Looks like: close to right; llama.cpp's own arithmetic on TQ1_0 and TQ2_0, a mode and not a bug there
@@ -131,7 +131,7 @@ def seven_bits(x: np.ndarray) -> Quantized:
 
 
 @known_fault(OPERATIONS)
-def quantised_before_the_norm(s: Subject) -> Subject:
+def quantised_before_the_norm(s: Mutant) -> Mutant:
     """Activations are quantised twice: before the norm as well.
 
     Looks like: norm outputs off by a percent, in every layer"""
@@ -144,7 +144,7 @@ def quantised_before_the_norm(s: Subject) -> Subject:
 
 
 @known_fault(TRACE)
-def not_quantised(s: Subject) -> Subject:
+def not_quantised(s: Mutant) -> Mutant:
     """Weights only: activations stay float32.
 
     Looks like: close to right, and better than it should be

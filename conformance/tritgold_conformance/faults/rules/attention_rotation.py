@@ -4,7 +4,7 @@ import numpy as np
 
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.ternary import TernaryTensor
-from tritgold_conformance.faults.fault import OPERATIONS, STEPS, Subject, Witness
+from tritgold_conformance.faults.fault import OPERATIONS, STEPS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import linears, replaces, with_arithmetic, with_config, with_positions
 
@@ -13,7 +13,7 @@ Table = tuple[np.ndarray, np.ndarray]  # sin, cos: float64 [tokens, head_dim / 2
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_missing(s: Subject) -> Subject:
+def rope_missing(s: Mutant) -> Mutant:
     """q and k are not rotated.
 
     Looks like: position 0 right, word order lost"""
@@ -35,7 +35,7 @@ def rope_interleaved(x: np.ndarray, table: Table) -> np.ndarray:
 
 
 @known_fault(Witness("operations", "seeded"), invisible_on=("position-0",))
-def rope_theta_1e4(s: Subject) -> Subject | None:
+def rope_theta_1e4(s: Mutant) -> Mutant | None:
     """theta is 10,000, whatever the model says.
 
     Looks like: short texts nearly right, long ones not
@@ -44,7 +44,7 @@ def rope_theta_1e4(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_theta_5e5(s: Subject) -> Subject | None:
+def rope_theta_5e5(s: Mutant) -> Mutant | None:
     """theta is 500,000, whatever the model says.
 
     Looks like: short texts nearly right, long ones not"""
@@ -52,7 +52,7 @@ def rope_theta_5e5(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("logits",))
-def rope_off_by_one(s: Subject) -> Subject:
+def rope_off_by_one(s: Mutant) -> Mutant:
     """Positions begin at 1.
 
     Looks like: nothing in the text: only differences of positions reach a score"""
@@ -60,7 +60,7 @@ def rope_off_by_one(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_backwards(s: Subject) -> Subject:
+def rope_backwards(s: Mutant) -> Mutant:
     """Rotated by the angle with the other sign.
 
     Looks like: position 0 right; the difference of two positions counts with the wrong sign"""
@@ -68,7 +68,7 @@ def rope_backwards(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_on_half_the_head(s: Subject) -> Subject:
+def rope_on_half_the_head(s: Mutant) -> Mutant:
     """Only the first half of the pairs is rotated.
 
     Looks like: position 0 right; long distances blurred"""
@@ -82,7 +82,7 @@ def rope_on_half_the_head(s: Subject) -> Subject:
 
 
 @known_fault(STEPS, invisible_on=("prefill",))
-def rope_frozen(s: Subject) -> Subject:
+def rope_frozen(s: Mutant) -> Mutant:
     """Each pass counts its positions from 0.
 
     Looks like: a prompt in one piece is right, what is generated turns to babble"""
@@ -90,7 +90,7 @@ def rope_frozen(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def qk_rows_permuted(s: Subject) -> Subject | None:
+def qk_rows_permuted(s: Mutant) -> Mutant | None:
     """Rows of q and k are in the order of interleaved RoPE, and are not put back in order.
 
     Looks like: one container right, the other not; histograms equal

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tritgold.portable_math import dot, exp, pairwise_sum
-from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Subject
+from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import altered, with_arithmetic
 
@@ -47,7 +47,7 @@ def _attend(
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def mask_missing(s: Subject) -> Subject:
+def mask_missing(s: Mutant) -> Mutant:
     """Tokens see those after them.
 
     Looks like: the last position right in layer 0; prefill and steps differ"""
@@ -55,7 +55,7 @@ def mask_missing(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def mask_off_by_one(s: Subject) -> Subject:
+def mask_off_by_one(s: Mutant) -> Mutant:
     """A token sees the one after it as well.
 
     Looks like: prefill suspiciously good, steps differ"""
@@ -63,7 +63,7 @@ def mask_off_by_one(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def mask_hides_the_token_itself(s: Subject) -> Subject:
+def mask_hides_the_token_itself(s: Mutant) -> Mutant:
     """A token does not see itself.
 
     Looks like: position 0 has no attention at all"""
@@ -71,7 +71,7 @@ def mask_hides_the_token_itself(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def window_of_16(s: Subject) -> Subject:
+def window_of_16(s: Mutant) -> Mutant:
     """A token sees the last 16 only.
 
     Looks like: short inputs right"""
@@ -79,7 +79,7 @@ def window_of_16(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def softmax_scale_missing(s: Subject) -> Subject:
+def softmax_scale_missing(s: Mutant) -> Mutant:
     """Scores are not divided by the root of head_dim.
 
     Looks like: attention too sharp; position 0 right"""
@@ -87,7 +87,7 @@ def softmax_scale_missing(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def softmax_scale_of_hidden(s: Subject) -> Subject:
+def softmax_scale_of_hidden(s: Mutant) -> Mutant:
     """Scores are divided by the root of hidden.
 
     Looks like: attention too flat; position 0 right"""
@@ -96,7 +96,7 @@ def softmax_scale_of_hidden(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def softmax_scale_without_root(s: Subject) -> Subject:
+def softmax_scale_without_root(s: Mutant) -> Mutant:
     """Scores are divided by head_dim, not by its root.
 
     Looks like: attention too flat; position 0 right"""
@@ -104,7 +104,7 @@ def softmax_scale_without_root(s: Subject) -> Subject:
 
 
 @known_fault(EDGE_INPUTS, invisible_on=("small-scores",))
-def softmax_without_max(s: Subject) -> Subject:
+def softmax_without_max(s: Mutant) -> Mutant:
     """The largest score is not subtracted before exp, in float32.
 
     Looks like: NaN where a score passes 88, nothing before"""
@@ -112,7 +112,7 @@ def softmax_without_max(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def kv_heads_tiled(s: Subject) -> Subject | None:
+def kv_heads_tiled(s: Mutant) -> Mutant | None:
     """Query head h reads key head h % kv_heads.
 
     Looks like: babble of the right size; right for as many key heads as query heads"""
@@ -131,7 +131,7 @@ def kv_heads_tiled(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("position-0",))
-def keys_of_head_0(s: Subject) -> Subject | None:
+def keys_of_head_0(s: Mutant) -> Mutant | None:
     """Every query head reads key head 0.
 
     Looks like: the first group of heads right"""
@@ -139,7 +139,7 @@ def keys_of_head_0(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def heads_transposed(s: Subject) -> Subject | None:
+def heads_transposed(s: Mutant) -> Mutant | None:
     """The mix lies [head_dim, heads], and is read as [heads, head_dim].
 
     Looks like: attention equal, o wrong: channels permuted"""

@@ -2,13 +2,13 @@
 
 from tritgold.decode.diffusion_options import Defect
 from tritgold.decode.server_defects import ServerDefect
-from tritgold_conformance.faults.fault import GENERATED, Subject
+from tritgold_conformance.faults.fault import GENERATED, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import decoding
 
 
 @known_fault(GENERATED)
-def token_shift_missing(s: Subject) -> Subject:
+def token_shift_missing(s: Mutant) -> Mutant:
     """A masked token is predicted by its own position, not by the one before.
 
     Looks like: blocks of commas and repeated words
@@ -17,7 +17,7 @@ def token_shift_missing(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def threshold_reached_is_enough(s: Subject) -> Subject:
+def threshold_reached_is_enough(s: Mutant) -> Mutant:
     """A probability of exactly the threshold decides a token.
 
     Looks like: a pass fewer now and then; nothing, until a probability is the threshold
@@ -26,7 +26,7 @@ def threshold_reached_is_enough(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def no_commit(s: Subject) -> Subject:
+def no_commit(s: Mutant) -> Mutant:
     """What a block's last pass decided stays in the cache as the masks it read.
 
     Looks like: each block forgets part of the one before
@@ -35,7 +35,7 @@ def no_commit(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def stale_mask_keys(s: Subject) -> Subject:
+def stale_mask_keys(s: Mutant) -> Mutant:
     """Keys are kept that were computed while the token was still a mask.
 
     Looks like: text drifts within a block
@@ -44,7 +44,7 @@ def stale_mask_keys(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def prompt_overwritten(s: Subject) -> Subject:
+def prompt_overwritten(s: Mutant) -> Mutant:
     """The first token is read at the prompt's last position.
 
     Looks like: the last word of the prompt is not heard
@@ -53,7 +53,7 @@ def prompt_overwritten(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def stops_after_whole_blocks(s: Subject) -> Subject:
+def stops_after_whole_blocks(s: Mutant) -> Mutant:
     """max_tokens is looked at between blocks only: up to a block too many.
 
     Looks like: more tokens than were asked for
@@ -62,7 +62,7 @@ def stops_after_whole_blocks(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def past_the_stop(s: Subject) -> Subject:
+def past_the_stop(s: Mutant) -> Mutant:
     """What a block has after an end of sequence is emitted.
 
     Looks like: text after the end
@@ -71,7 +71,7 @@ def past_the_stop(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def short_prompts_only(s: Subject) -> Subject:
+def short_prompts_only(s: Mutant) -> Mutant:
     """Of a prompt only two blocks are read, and then nothing comes.
 
     Looks like: long prompts are answered with nothing
@@ -80,7 +80,7 @@ def short_prompts_only(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def mask_in_the_output(s: Subject) -> Subject:
+def mask_in_the_output(s: Mutant) -> Mutant:
     """The mask is a prediction like any other.
 
     Looks like: mask tokens in the text, or a block that never ends
@@ -89,7 +89,7 @@ def mask_in_the_output(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def compact_feed(s: Subject) -> Subject:
+def compact_feed(s: Mutant) -> Mutant:
     """Decided tokens of a sub-block are not read again, ever.
 
     Looks like: later tokens do not know the earlier ones of their sub-block
@@ -98,7 +98,7 @@ def compact_feed(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def block_long_prompt_lost(s: Subject) -> Subject:
+def block_long_prompt_lost(s: Mutant) -> Mutant:
     """A prompt of exactly one block is not read.
 
     Looks like: prompts of just that length are ignored
@@ -107,7 +107,7 @@ def block_long_prompt_lost(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def chunks_give_tokens(s: Subject) -> Subject:
+def chunks_give_tokens(s: Mutant) -> Mutant:
     """Each chunk of the prompt gives a token, not only the last.
 
     Looks like: tokens that continue the middle of the prompt
@@ -116,7 +116,7 @@ def chunks_give_tokens(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def positions_jump(s: Subject) -> Subject:
+def positions_jump(s: Mutant) -> Mutant:
     """Positions advance twice a generated token.
 
     Looks like: right for one token, then drift
@@ -125,7 +125,7 @@ def positions_jump(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def last_token_read_twice(s: Subject) -> Subject:
+def last_token_read_twice(s: Mutant) -> Mutant:
     """A prompt that is all in the cache has its last token read once more.
 
     Looks like: the second request of a text differs from the first
@@ -134,7 +134,7 @@ def last_token_read_twice(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def key_missing_from_cache(s: Subject) -> Subject:
+def key_missing_from_cache(s: Mutant) -> Mutant:
     """The last cached token was generated and never read: it has no key.
 
     Looks like: follow-up requests forget one token
@@ -143,7 +143,7 @@ def key_missing_from_cache(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def eos_ignored(s: Subject) -> Subject:
+def eos_ignored(s: Mutant) -> Mutant:
     """The end of sequence does not end the text.
 
     Looks like: never stops
@@ -152,7 +152,7 @@ def eos_ignored(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def one_token_too_many(s: Subject) -> Subject:
+def one_token_too_many(s: Mutant) -> Mutant:
     """max_tokens counts from 0: one token more comes.
 
     Looks like: one token more"""
@@ -160,7 +160,7 @@ def one_token_too_many(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def top_p_drops_the_crossing_token(s: Subject) -> Subject:
+def top_p_drops_the_crossing_token(s: Mutant) -> Mutant:
     """The token with which the probabilities pass p is left out.
 
     Looks like: less variety than p says"""
@@ -168,7 +168,7 @@ def top_p_drops_the_crossing_token(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def temperature_behind_top_p(s: Subject) -> Subject:
+def temperature_behind_top_p(s: Mutant) -> Mutant:
     """top-p is applied to the probabilities of temperature 1.
 
     Looks like: more variety at low temperatures, less at high ones"""
@@ -176,7 +176,7 @@ def temperature_behind_top_p(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def penalty_divides_always(s: Subject) -> Subject:
+def penalty_divides_always(s: Mutant) -> Mutant:
     """The repetition penalty divides negative logits too, which raises them.
 
     Looks like: words with negative logits are repeated more, not less"""
@@ -184,7 +184,7 @@ def penalty_divides_always(s: Subject) -> Subject:
 
 
 @known_fault(GENERATED)
-def padded_ids_chosen(s: Subject) -> Subject:
+def padded_ids_chosen(s: Mutant) -> Mutant:
     """Ids that only pad the vocabulary, with logits of 0, may be chosen.
 
     Looks like: an invalid id where all real logits are negative

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from tritgold.portable_math import exp
-from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Subject, Witness
+from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import gate, with_arithmetic, with_layers
 
@@ -64,7 +64,7 @@ def squared_without_relu(g: np.ndarray) -> np.ndarray:
 
 
 @known_fault(EDGE_INPUTS, invisible_on=("small-gates",))
-def ffn_act_overflows_f16(s: Subject) -> Subject:
+def ffn_act_overflows_f16(s: Mutant) -> Mutant:
     """The product of the squared gate and up is float16.
 
     Looks like: inf, then NaN, from the first layer with a large gate on
@@ -78,7 +78,7 @@ def ffn_act_overflows_f16(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def gate_and_up_swapped(s: Subject) -> Subject:
+def gate_and_up_swapped(s: Mutant) -> Mutant:
     """gate and up are each other's matrix.
 
     Looks like: babble"""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tritgold.portable_math import dot
-from tritgold_conformance.faults.fault import OPERATIONS, Subject
+from tritgold_conformance.faults.fault import OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import (
     altered,
@@ -22,7 +22,7 @@ AREA = "graph"
 
 
 @known_fault(OPERATIONS)
-def attn_sub_norm_skipped(s: Subject) -> Subject | None:
+def attn_sub_norm_skipped(s: Mutant) -> Mutant | None:
     """The norm before o is left out.
 
     Looks like: codes of o_in as if by another scale"""
@@ -30,7 +30,7 @@ def attn_sub_norm_skipped(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def ffn_sub_norm_skipped(s: Subject) -> Subject | None:
+def ffn_sub_norm_skipped(s: Mutant) -> Mutant | None:
     """The norm before down is left out.
 
     Looks like: codes of down_in without its gains"""
@@ -38,7 +38,7 @@ def ffn_sub_norm_skipped(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def attn_sub_norm_behind_o(s: Subject) -> Subject | None:
+def attn_sub_norm_behind_o(s: Mutant) -> Mutant | None:
     """The norm before o is applied to what o gives.
 
     Looks like: every layer adds a vector of the same size
@@ -59,7 +59,7 @@ def attn_sub_norm_behind_o(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def sub_norm_gains_swapped(s: Subject) -> Subject:
+def sub_norm_gains_swapped(s: Mutant) -> Mutant:
     """attn_norm and ffn_norm are each other's.
 
     Looks like: babble"""
@@ -67,7 +67,7 @@ def sub_norm_gains_swapped(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def norm_eps_1e_6(s: Subject) -> Subject | None:
+def norm_eps_1e_6(s: Mutant) -> Mutant | None:
     """Every norm has an eps of 1e-6.
 
     Looks like: off by a few units in the last place"""
@@ -75,7 +75,7 @@ def norm_eps_1e_6(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def norm_eps_1e_3(s: Subject) -> Subject | None:
+def norm_eps_1e_3(s: Mutant) -> Mutant | None:
     """Every norm has an eps of 1e-3.
 
     Looks like: small tokens come out smaller"""
@@ -83,7 +83,7 @@ def norm_eps_1e_3(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def sub_norm_eps_1e_2(s: Subject) -> Subject | None:
+def sub_norm_eps_1e_2(s: Mutant) -> Mutant | None:
     """The sub-norms have an eps of their own, 1e-2.
 
     Looks like: tokens with little attention output come out smaller"""
@@ -107,7 +107,7 @@ def norm_eps_behind_the_root(x: np.ndarray, gain: np.ndarray, eps: float) -> np.
 
 
 @known_fault(OPERATIONS)
-def norm_gain_plus_one(s: Subject) -> Subject:
+def norm_gain_plus_one(s: Mutant) -> Mutant:
     """Norm gains are taken as 1 + w.
 
     Looks like: activations too large in every layer"""
@@ -115,7 +115,7 @@ def norm_gain_plus_one(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def norm_gain_ignored(s: Subject) -> Subject:
+def norm_gain_ignored(s: Mutant) -> Mutant:
     """Norms have no gain.
 
     Looks like: babble, of the right size"""

@@ -7,7 +7,7 @@ import numpy as np
 
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix
-from tritgold_conformance.faults.fault import OPERATIONS, TRACE, Subject, Witness
+from tritgold_conformance.faults.fault import OPERATIONS, TRACE, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import (
     altered,
@@ -22,7 +22,7 @@ AREA = "graph"
 
 
 @known_fault(OPERATIONS)
-def attn_residual_dropped(s: Subject) -> Subject:
+def attn_residual_dropped(s: Mutant) -> Mutant:
     """Attention's output replaces the stream.
 
     Looks like: babble"""
@@ -30,7 +30,7 @@ def attn_residual_dropped(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def ffn_residual_dropped(s: Subject) -> Subject:
+def ffn_residual_dropped(s: Mutant) -> Mutant:
     """The FFN's output replaces the stream.
 
     Looks like: babble"""
@@ -38,7 +38,7 @@ def ffn_residual_dropped(s: Subject) -> Subject:
 
 
 @known_fault(TRACE)
-def residual_behind_the_norm(s: Subject) -> Subject:
+def residual_behind_the_norm(s: Mutant) -> Mutant:
     """What is added to is the norm's output.
 
     Looks like: the stream stops growing from layer to layer
@@ -70,7 +70,7 @@ def _stream(name: str) -> str:
 
 
 @known_fault(OPERATIONS)
-def head_left_empty(s: Subject) -> Subject:
+def head_left_empty(s: Mutant) -> Mutant:
     """A tied head is taken for an untied one that is not there: zeros.
 
     Looks like: all logits are zero, the first token for ever
@@ -79,7 +79,7 @@ def head_left_empty(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def head_ternarised(s: Subject) -> Subject:
+def head_ternarised(s: Mutant) -> Mutant:
     """The head is quantised like every other linear.
 
     Looks like: logits roughly right"""
@@ -87,7 +87,7 @@ def head_ternarised(s: Subject) -> Subject:
 
 
 @known_fault(TRACE)
-def head_before_final_norm(s: Subject) -> Subject:
+def head_before_final_norm(s: Mutant) -> Mutant:
     """Logits are made of the stream, without the final norm.
 
     Looks like: the likeliest tokens right, their probabilities not"""
@@ -96,7 +96,7 @@ def head_before_final_norm(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def embedding_scaled(s: Subject) -> Subject:
+def embedding_scaled(s: Mutant) -> Mutant:
     """The embedding is multiplied by the root of hidden.
 
     Looks like: babble from layer 0 on"""
@@ -108,7 +108,7 @@ def embedding_scaled(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def embedding_of_the_next_id(s: Subject) -> Subject:
+def embedding_of_the_next_id(s: Mutant) -> Mutant:
     """Row id + 1 of the embedding: a special token was counted twice.
 
     Looks like: babble; the embedding of each token is another token's"""
@@ -117,7 +117,7 @@ def embedding_of_the_next_id(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def layers_reversed(s: Subject) -> Subject | None:
+def layers_reversed(s: Mutant) -> Mutant | None:
     """Layers run from the last to the first.
 
     Looks like: babble"""
@@ -125,7 +125,7 @@ def layers_reversed(s: Subject) -> Subject | None:
 
 
 @known_fault(Witness("operations", "deep"), invisible_on=("11-layers",))
-def layers_in_order_of_name(s: Subject) -> Subject | None:
+def layers_in_order_of_name(s: Mutant) -> Mutant | None:
     """Layers run in the order of their names: 1, 10, 11, 2.
 
     Looks like: models of up to 10 layers are right"""

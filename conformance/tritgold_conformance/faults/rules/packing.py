@@ -9,7 +9,7 @@ from tritgold.formats.packings.tq1_0 import BYTES as TQ1_BYTES
 from tritgold.formats.packings.tq1_0 import PARTS, to_digits
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LayerWeights
-from tritgold_conformance.faults.fault import FILES, OPERATIONS, Subject
+from tritgold_conformance.faults.fault import FILES, OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import Shape, linears, with_layers
 from tritgold_conformance.faults.packing import FORMATS, payload_as, reads, values
@@ -174,7 +174,7 @@ def sign_flipped(data: bytes, shape: Shape) -> np.ndarray:
     return _mapped("hf", [2, 1, 0, 3], data, shape)
 
 
-def _joined(s: Subject, *names: str) -> Subject | None:
+def _joined(s: Mutant, *names: str) -> Mutant | None:
     """HF: the bytes of several linears are laid one after the other and unpacked as one matrix."""
 
     def joined(layer: LayerWeights) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _joined(s: Subject, *names: str) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def qkv_joined_before_unpacking(s: Subject) -> Subject | None:
+def qkv_joined_before_unpacking(s: Mutant) -> Mutant | None:
     """The bytes of q, k and v are joined, then unpacked as one matrix.
 
     Looks like: babble; rows of q among those of k and v"""
@@ -200,7 +200,7 @@ def qkv_joined_before_unpacking(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def gate_up_joined_before_unpacking(s: Subject) -> Subject | None:
+def gate_up_joined_before_unpacking(s: Mutant) -> Mutant | None:
     """The bytes of gate and up are joined, then unpacked as one.
 
     Looks like: attention right, FFN babble"""
@@ -228,7 +228,7 @@ def tl2_tiles_of_another_model(data: bytes, shape: Shape) -> np.ndarray:
 
 
 @known_fault(OPERATIONS)
-def square_weights_transposed(s: Subject) -> Subject | None:
+def square_weights_transposed(s: Mutant) -> Mutant | None:
     """Square matrices are used transposed.
 
     Looks like: o, and q where it is square, are wrong; the shapes of the others show such a mistake"""

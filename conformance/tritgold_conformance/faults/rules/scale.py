@@ -7,7 +7,7 @@ from tritgold.formats.packings import packing
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import LINEARS
-from tritgold_conformance.faults.fault import FILES, OPERATIONS, Subject, Witness
+from tritgold_conformance.faults.fault import FILES, OPERATIONS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import Shape, with_arithmetic, with_config, with_scales, with_scales_of
 from tritgold_conformance.faults.packing import with_unpack
@@ -16,7 +16,7 @@ FLOAT_SCALES = Witness("operations", "float-scales")
 
 
 @known_fault(OPERATIONS)
-def scale_divided(s: Subject) -> Subject | None:
+def scale_divided(s: Mutant) -> Mutant | None:
     """The weight scale divides where it must multiply, or the other way round.
 
     Looks like: every linear off by the square of its scale; sub-norms hide it on v, gate and up
@@ -25,7 +25,7 @@ def scale_divided(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def scale_twice(s: Subject) -> Subject | None:
+def scale_twice(s: Mutant) -> Mutant | None:
     """The weight scale is applied twice.
 
     Looks like: every linear off by its scale"""
@@ -33,7 +33,7 @@ def scale_twice(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def scale_never(s: Subject) -> Subject | None:
+def scale_never(s: Mutant) -> Mutant | None:
     """The weight scale is not applied.
 
     Looks like: every linear off by its scale
@@ -42,7 +42,7 @@ def scale_never(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def scale_sign_flipped(s: Subject) -> Subject | None:
+def scale_sign_flipped(s: Mutant) -> Mutant | None:
     """The weight scale has lost its sign or gained one.
 
     Looks like: outputs negated"""
@@ -50,7 +50,7 @@ def scale_sign_flipped(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("logits",))
-def scale_never_on_v(s: Subject) -> Subject | None:
+def scale_never_on_v(s: Mutant) -> Mutant | None:
     """The weight scale of v is not applied.
 
     Looks like: nothing in the text: the norm after it takes a constant factor out again"""
@@ -58,7 +58,7 @@ def scale_never_on_v(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("logits",))
-def scale_never_on_gate(s: Subject) -> Subject | None:
+def scale_never_on_gate(s: Mutant) -> Mutant | None:
     """The weight scale of gate is not applied.
 
     Looks like: nothing in the text: the norm after it takes a constant factor out again"""
@@ -66,7 +66,7 @@ def scale_never_on_gate(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS, invisible_on=("logits",))
-def scale_never_on_up(s: Subject) -> Subject | None:
+def scale_never_on_up(s: Mutant) -> Mutant | None:
     """The weight scale of up is not applied.
 
     Looks like: nothing in the text: the norm after it takes a constant factor out again"""
@@ -74,7 +74,7 @@ def scale_never_on_up(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def scale_of_the_neighbour(s: Subject) -> Subject:
+def scale_of_the_neighbour(s: Mutant) -> Mutant:
     """Each linear has the scale of the tensor before it in its layer.
 
     Looks like: outputs off by constant ratios near 1"""
@@ -82,7 +82,7 @@ def scale_of_the_neighbour(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def scale_of_the_next_layer(s: Subject) -> Subject | None:
+def scale_of_the_next_layer(s: Mutant) -> Mutant | None:
     """Each linear has the scale of the same one in the next layer.
 
     Looks like: outputs off by constant ratios near 1, another in each layer"""
@@ -90,7 +90,7 @@ def scale_of_the_next_layer(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def one_scale_for_qkv(s: Subject) -> Subject:
+def one_scale_for_qkv(s: Mutant) -> Mutant:
     """A fused q, k, v projection keeps the scale of q for all three.
 
     Looks like: k and v off by a constant ratio, q right
@@ -99,7 +99,7 @@ def one_scale_for_qkv(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS, invisible_on=("logits",))
-def one_scale_for_gate_and_up(s: Subject) -> Subject:
+def one_scale_for_gate_and_up(s: Mutant) -> Mutant:
     """A fused gate and up projection keeps the scale of gate for both.
 
     Looks like: up off by a constant ratio; a sub-norm hides it from the text"""
@@ -107,7 +107,7 @@ def one_scale_for_gate_and_up(s: Subject) -> Subject:
 
 
 @known_fault(FLOAT_SCALES, invisible_on=("bf16-scales",))
-def scale_in_f16(s: Subject) -> Subject | None:
+def scale_in_f16(s: Mutant) -> Mutant | None:
     """The weight scale is rounded to float16.
 
     Looks like: outputs off by up to 5e-4
@@ -121,7 +121,7 @@ def scale_in_f16(s: Subject) -> Subject | None:
 
 
 @known_fault(FLOAT_SCALES, invisible_on=("bf16-scales",))
-def scale_in_bf16(s: Subject) -> Subject | None:
+def scale_in_bf16(s: Mutant) -> Mutant | None:
     """The weight scale is rounded to bfloat16.
 
     Looks like: outputs off by up to 4e-3"""
@@ -129,7 +129,7 @@ def scale_in_bf16(s: Subject) -> Subject | None:
 
 
 @known_fault(OPERATIONS)
-def activation_scale_multiplied(s: Subject) -> Subject:
+def activation_scale_multiplied(s: Mutant) -> Mutant:
     """The activation scale multiplies where it must divide.
 
     Looks like: outputs off by the square of a scale of their own for each token"""
@@ -142,7 +142,7 @@ def activation_scale_multiplied(s: Subject) -> Subject:
 
 
 @known_fault(OPERATIONS)
-def activation_scale_missing(s: Subject) -> Subject:
+def activation_scale_missing(s: Mutant) -> Mutant:
     """Sums are not scaled back by the activation scale.
 
     Looks like: outputs too large by a factor of their own for each token"""
@@ -154,7 +154,7 @@ def activation_scale_missing(s: Subject) -> Subject:
 
 
 @known_fault(FILES, invisible_on=("one-scale",))
-def scale_of_the_previous_block(s: Subject) -> Subject:
+def scale_of_the_previous_block(s: Mutant) -> Mutant:
     """Blocks of a TQ file have the scale of the block before.
 
     Looks like: nothing in a BitNet file, whose blocks agree; garbage in others"""

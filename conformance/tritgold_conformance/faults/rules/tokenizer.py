@@ -1,12 +1,12 @@
 """Faults between text and ids: how a tokenizer is used, and what stands around its text."""
 
-from tritgold_conformance.faults.fault import TEXT, Subject
+from tritgold_conformance.faults.fault import TEXT, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import text
 
 
 @known_fault(TEXT, invisible_on=("whole-words",))
-def tokens_decoded_alone(s: Subject) -> Subject:
+def tokens_decoded_alone(s: Mutant) -> Mutant:
     """Each token is decoded by itself.
 
     Looks like: emoji and accents become replacement characters; whole texts are right
@@ -15,7 +15,7 @@ def tokens_decoded_alone(s: Subject) -> Subject:
 
 
 @known_fault(TEXT, invisible_on=("whole-words",))
-def stream_cut_off(s: Subject) -> Subject:
+def stream_cut_off(s: Mutant) -> Mutant:
     """What a stream holds back at the end is never shown.
 
     Looks like: an incomplete character at the end of a text is missing"""
@@ -23,7 +23,7 @@ def stream_cut_off(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def digits_one_by_one(s: Subject) -> Subject:
+def digits_one_by_one(s: Mutant) -> Mutant:
     """Digits are split one by one, where the vocabulary has groups of three.
 
     Looks like: numbers cost more tokens and are answered worse
@@ -32,7 +32,7 @@ def digits_one_by_one(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def digits_not_split(s: Subject) -> Subject:
+def digits_not_split(s: Mutant) -> Mutant:
     """Digits are not split at all before the merges.
 
     Looks like: numbers of four digits and more are other tokens
@@ -41,7 +41,7 @@ def digits_not_split(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def bos_doubled(s: Subject) -> Subject:
+def bos_doubled(s: Mutant) -> Mutant:
     """The template renders BOS and the tokenizer adds another.
 
     Looks like: answers a little off
@@ -50,7 +50,7 @@ def bos_doubled(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def bos_missing(s: Subject) -> Subject:
+def bos_missing(s: Mutant) -> Mutant:
     """No BOS at the start.
 
     Looks like: answers a little off, worst for short prompts"""
@@ -58,7 +58,7 @@ def bos_missing(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def leading_space_added(s: Subject) -> Subject:
+def leading_space_added(s: Mutant) -> Mutant:
     """A space is put before the text, as SentencePiece does.
 
     Looks like: the first word is another token"""
@@ -66,7 +66,7 @@ def leading_space_added(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def white_space_joined(s: Subject) -> Subject:
+def white_space_joined(s: Mutant) -> Mutant:
     """Runs of white space become one space.
 
     Looks like: code and lists lose their lines"""
@@ -74,7 +74,7 @@ def white_space_joined(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def text_normalised(s: Subject) -> Subject:
+def text_normalised(s: Mutant) -> Mutant:
     """Text is normalised by NFKC.
 
     Looks like: ligatures and full-width letters are others"""
@@ -82,7 +82,7 @@ def text_normalised(s: Subject) -> Subject:
 
 
 @known_fault(TEXT)
-def template_space_missing(s: Subject) -> Subject:
+def template_space_missing(s: Mutant) -> Mutant:
     """The space after the assistant's name is missing from the template.
 
     Looks like: answers begin with a space, or oddly
