@@ -81,8 +81,7 @@ class ThreadRun:
         with self._process(timed=False) as judging:
             for kv_cache, cases in groups.items():
                 self.say(f"judging {self.plan.engine}" + ("" if kv_cache is None else f", KV cache {kv_cache}"))
-                profiled = self.plan.profile and kv_cache == self.plan.kv_cache
-                rows = [*cases, ("decode", {})] if profiled else cases
+                rows = cases + [("decode", {})] * (self.plan.profile and kv_cache == self.plan.kv_cache)
                 verdicts[kv_cache] = judging.ask("judge", path=str(model.judged), kv_cache=kv_cache, rows=rows)
         for kv_cache, verdict in verdicts.items():
             if not verdict["passed"]:
@@ -127,10 +126,9 @@ class ThreadRun:
 
     def _refused(self, cases: list[tuple[str, Case]], status: Status, why: str, name: str | None = None) -> None:
         """No speed for these. name: of a peer, None for the benchmark's engine."""
-        self.found.results += [
-            Result(row=row, engine=name or self.plan.engine, threads=self.threads, case=case, status=status, why=why)
-            for row, case in cases
-        ]
+        for row, case in cases:
+            engine = name or self.plan.engine
+            self._add(Result(row=row, engine=engine, threads=self.threads, case=case, status=status, why=why))
 
     def _missing(self, row: str, case: Case, error: EngineError, name: str | None = None) -> None:
         """What an engine does not have, or could not do. Raises what ended the process of the benchmark's own."""
@@ -196,7 +194,7 @@ class ThreadRun:
                 result.first = first
             else:
                 result.ratio = paired_ratio(means[name], means[self.plan.engine])
-            self.found.results.append(result)
+            self._add(result)
 
     def _round_of_peers(self, peers: dict[str, Worker], row: str, case: Case) -> dict[str, dict[str, Any]]:
         """What each peer measured. One that fails is left out of this row, one whose process ended of all."""
@@ -219,7 +217,7 @@ class ThreadRun:
                     opened = self._opened(child, model, self.plan.kv_cache)
                 setattr(engine, what, opened["first"])
                 timing = Timing.of([opened["load"] + (opened["first"] or 0)])
-                self.found.results.append(Result(
+                self._add(Result(
                     row="start", engine=self.plan.engine, threads=self.threads, case={"cache": what},
                     status="measured", unit="load and first token", timing=timing, first=opened["first"],
                 ))  # fmt: skip
@@ -231,7 +229,7 @@ class ThreadRun:
                 case = {"matrix": f"{out}x{in_}", **case}
                 self.say(f"{row} {shown(case)}")
                 ask = partial(ours.ask, "product", out=out, in_=in_, tokens=case["tokens"])
-                self.found.results += products_of(ask, self.roof, self.plan.runs, row, case, self.threads, out * in_)
+                self._add(*products_of(ask, self.roof, self.plan.runs, row, case, self.threads, out * in_))
 
     def _profile(self, ours: Worker) -> None:
         """The parts of a decode step against the whole."""
@@ -241,6 +239,9 @@ class ThreadRun:
             self.found.profiles.append(profile_of(ours, self.roof, self.threads, case, self.plan.runs))
         except EngineError as error:
             self._missing("profile", case, error)
+
+    def _add(self, *results: Result) -> None:
+        self.found.results += results
 
 
 def _add_facts(engine: Engine, process: Worker) -> None:

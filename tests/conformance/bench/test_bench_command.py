@@ -76,13 +76,13 @@ def test_a_file_is_measured_and_its_figures_are_written(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_before_it_was_stopped_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, file = thread_run.OneCount._add, tmp_path / "out.json"
+    whole, file = thread_run.ThreadRun._add, tmp_path / "out.json"
 
-    def stops(self: Any, result: Any) -> None:
-        whole(self, result)
+    def stops(self: Any, *results: Any) -> None:
+        whole(self, *results)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(thread_run.OneCount, "_add", stops)
+    monkeypatch.setattr(thread_run.ThreadRun, "_add", stops)
     model = synthetic_model(ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=64), tmp_path)
     options = ["--engine", "reference", "--rows", "decode", "--context", "4", "--steps", "1", "--runs", "1"]
     result = call("--model", model, *options, "--json", file)
