@@ -103,7 +103,8 @@ def test_kv_caches_are_the_golden_ones_token_for_token(scheme: str) -> None:
 
 def test_several_prompts_are_the_golden_ones_token_for_token() -> None:
     prompts = ("--ids", "0,1144,262,2042", "--ids", "0,5,300,12,1144,262", "--ids", "0,7,9")
-    for more in ((), ("--max-sequences", 2, "--no-radix-cache", "--temperature", 1, "--seed", 3)):
+    # Drawn from few: a broken rounding tie moves logits by a percent, and so the order of unlikely tokens.
+    for more in ((), ("--max-sequences", 2, "--no-radix-cache", "--temperature", 1, "--top-k", 3, "--seed", 3)):
         report = same("kjv-ar", *prompts, "--max-tokens", 5, *more)
         assert [len(text["ids"]) for text in report["texts"]] == [5, 5, 5]
 
