@@ -16,15 +16,26 @@ from tritgold_xla.runtime.checks import check_room
 class Diffused:
     """What was generated, without the prompt; order: for each token the number of its pass, from 0, -1 by the prefill.
 
-    reason: ``stop``, ``length`` or ``context_full``. passes: tokens decided by each forward pass; commits: how many of
-    the passes only kept a block.
+    reason: ``stop``, ``length`` or ``context_full``. passes: tokens decided by each forward pass;
+    forwards_per_block: how many each block took; commits: how many of all only kept a block.
     """
 
     tokens: list[int]
     order: list[int]
     reason: str
     passes: list[int]
+    forwards_per_block: list[int]
     commits: int
+
+    @property
+    def forwards(self) -> int:
+        """Passes over a block, those that keep one included, the prompt's prefill not."""
+        return len(self.passes)
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """Generated tokens, without one of the prefill, by forwards; 0 without any."""
+        return sum(number >= 0 for number in self.order) / self.forwards if self.passes else 0.0
 
 
 def block_diffusion(engine: XlaEngine, prompt: list[int], max_tokens: int, options: BlockOptions) -> Diffused:
@@ -62,20 +73,20 @@ def _generate(
 ) -> Diffused:
     n, size = len(text), program.block
     order = list[int]()
-    passes, commits, limit = list[int](), 0, n + max_tokens
+    passes, blocks, commits, limit = list[int](), list[int](), 0, n + max_tokens
     committed_until = n if program.causal else n // size * size
     following = engine.read(text[:committed_until], block=None if program.causal else size) if committed_until else None
     if following is not None and committed_until == n:
         text.append(_likeliest(following, program.mask))
         order.append(-1)
         if len(text) >= limit or text[-1] in program.eos:
-            return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, commits)
+            return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits)
     while True:
         start = len(text) if program.causal else len(text) // size * size
         # Causal: the last block is cut; the token behind all that can be read needs no position of its own.
         stop = min(start + size, engine.capacity + 1) if program.causal else start + size
         if stop <= start or (stop > engine.capacity and not program.causal):
-            return Diffused(text[n:], order, "context_full", passes, commits)
+            return Diffused(text[n:], order, "context_full", passes, blocks, commits)
         block = Block(
             *_around(text, start, program),
             start=np.int32(start),
@@ -92,16 +103,19 @@ def _generate(
         order += (base + np.asarray(filled.order)[first : stop - start]).tolist()
         text += np.asarray(filled.ids)[first : stop - start].tolist()
         passes += np.asarray(filled.decided)[: int(filled.passes)].tolist()
+        blocks.append(int(filled.passes))
         commits, committed_until = commits + int(filled.commits), int(filled.committed_until)
         if filled.ended:
             end = int(filled.end)
             reason = "stop" if text[end - 1] in program.eos else "length"
-            return Diffused(text[n:end], order[: end - n], reason, passes, commits)
+            return Diffused(text[n:end], order[: end - n], reason, passes, blocks, commits)
         if not program.causal:
             text.append(int(filled.following))
             order.append(len(passes) - 1)
             if len(text) >= limit or text[-1] in program.eos:
-                return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, commits)
+                return Diffused(
+                    text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits
+                )
 
 
 def _padded(thresholds: tuple[float, ...]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tritgold import options as shared
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
 from tritgold.option_values import is_count, real_number
@@ -29,16 +30,11 @@ class BlockOptions:
     mask: int | None = None
 
 
-_PRESETS = {
-    "fast-dllm-v2": BlockOptions(causal=False, thresholds=(0.9,), sub_block=8),
-    "greedy": BlockOptions(causal=True, thresholds=(0.0,), max_passes=1),
-    "iterative": BlockOptions(causal=True, thresholds=(0.9,), max_passes=10),
-    "adaptive": BlockOptions(causal=True, thresholds=(0.5, 0.7, 0.9), max_passes=10),
-}
-PRESETS = tuple(_PRESETS)
+# What a program can be compiled for: a cached prefix, and nothing seen of blocks to come.
+PRESETS = tuple(name for name, p in shared.PRESETS.items() if p.attention != "full" and p.cache == "prefix")
 
 
-def preset(name: str, threshold: float = 0.9, **changes: int | None) -> BlockOptions:
+def preset(name: str, threshold: float = shared.THRESHOLD, **changes: int | None) -> BlockOptions:
     """The options of this name, as the golden preset of the same name has them. changes: fields of ``BlockOptions``.
 
     Raises ConfigError: ``unknown-preset``; ``threshold`` for one that is not from 0 to 1.
@@ -46,17 +42,17 @@ def preset(name: str, threshold: float = 0.9, **changes: int | None) -> BlockOpt
     >>> preset("adaptive", 0.9).thresholds, preset("iterative", 0.5, block=16).block
     ((0.5, 0.7, 0.9), 16)
     """
-    if name not in _PRESETS:
+    if name not in PRESETS:
         raise ConfigError(
             "the XLA engine has no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS)
         )
     if not 0 <= real_number(threshold) <= 1:
         raise ConfigError("is not usable", kind="threshold", thing="threshold", got=repr(threshold), expected="0 to 1")
-    thresholds = {
-        "greedy": (0.0,),
-        "adaptive": (max(0.5, threshold - 0.4), max(0.7, threshold - 0.2), threshold),
-    }.get(name, (threshold,))
-    return replace(_PRESETS[name], thresholds=thresholds, **changes)  # type: ignore[arg-type]
+    p = shared.PRESETS[name]
+    last = threshold if p.threshold is None else p.threshold
+    thresholds = (*(max(least, last - less) for least, less in p.bold), last)
+    made = BlockOptions(p.attention == "causal", thresholds, sub_block=p.sub_block, max_passes=p.max_passes)
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class Decoding:
 
     def _diffusion(self, way: str, config: "ModelConfig") -> "Diffusion":
         from tritgold.decode.diffusion_options import Defect, resolve
-        from tritgold.decode.diffusion_presets import THRESHOLD, preset
+        from tritgold.decode.diffusion_presets import preset
+        from tritgold.options import THRESHOLD
         from tritgold.errors import ConfigError
 
         if way == "greedy":

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from tritgold.options import DECODE, KV_SCHEMES
 from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import DECODE, DEFECTS, KV_SCHEMES, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named, Within
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -4,19 +4,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from tritgold_conformance.commands import printing
+from tritgold.decode.autoregressive import check_limits, generate, reference_logits
+from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_model import reference_block_model
+from tritgold.decode.diffusion_options import Diffusion, resolve
+from tritgold.options import THRESHOLD
+from tritgold.decode.diffusion_record import Diffused
+from tritgold.decode.sampling import GREEDY
+from tritgold.errors import ConfigError
+from tritgold.sparsity.base import Tally
+from tritgold_conformance.commands import backends, printing
 from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.engines import xla
 
 if TYPE_CHECKING:
     import numpy as np
 
     from tritgold.checkpoint import Checkpoint
     from tritgold.config import ModelConfig
-    from tritgold.decode.diffusion_options import Diffusion
     from tritgold.kv_cache.base import KvScheme
-    from tritgold.sparsity.base import SparsityRule, Tally
+    from tritgold.sparsity.base import SparsityRule
+    from tritgold_conformance.engines.xla import XlaDiffused, XlaEngine
 
 Facts = dict[str, Any]
 
@@ -36,33 +44,31 @@ def generation(
     Raises click.UsageError and the errors of ``Decoding``, of the scheme and, with the first token at the latest, of
     the decoder, before any compute.
     """
-    from tritgold.decode.sampling import GREEDY
-    from tritgold.errors import ConfigError
-    from tritgold.sparsity.base import Tally
-
     config, way, sampling = checkpoint.config, decoding.way(checkpoint.config), decoding.sampling()
-    used = asdict(sampling) if sampling != GREEDY else None
-    facts: Facts = {"decode": way, "sampling": used, "kv_cache": None, "sparsity": None}
+    backends.refuse(backend, way, decoding)
     try:
         options = decoding.diffusion(config)
     except ConfigError as error:
         raise error.located(file=checkpoint.path if error.kind == "no-diffusion" else None) from None
-    scheme, rules, tally = decoding.kv_scheme(), decoding.rules(), Tally()
-    if backend != "reference":
-        _refuse(backend, way, decoding)
-        logits = _xla_logits(checkpoint, len(prompt) + max_tokens)
-        return _token_by_token(checkpoint, prompt, max_tokens, decoding, logits), facts
-    facts["kv_cache"] = of_scheme(scheme, config)
-    if options is None:
-        from tritgold.decode.autoregressive import reference_logits
-
-        capacity = min(len(prompt) + max_tokens, config.context)
-        cache, arithmetic = scheme.cache(config, capacity), decoding.arithmetic(tally)
+    rules, tally, capacity = decoding.rules(), Tally(), min(len(prompt) + max_tokens, config.context)
+    facts: Facts = {
+        "decode": way,
+        "sampling": asdict(sampling) if sampling != GREEDY else None,
+        "kv_cache": of_scheme(decoding.kv_scheme(), config),
+        "sparsity": None,
+    }
+    if options is not None:
+        blocks = _reference_blocks if backend == "reference" else _xla_blocks
+        done = blocks(checkpoint, prompt, max_tokens, decoding, options, tally)
+        return _measured(_decided(done, decoding, options, config, facts), rules, tally, facts), facts
+    if backend == "reference":
+        cache, arithmetic = decoding.kv_scheme().cache(config, capacity), decoding.arithmetic(tally)
         logits = reference_logits(checkpoint.weights, config, capacity, cache, arithmetic)
-        made = _token_by_token(checkpoint, prompt, max_tokens, decoding, logits)
     else:
-        made = _block_by_block(checkpoint, prompt, max_tokens, decoding, options, tally, facts)
-    return _measured(made, rules, tally, facts), facts
+        check_limits(prompt, config, max_tokens)  # before programs are compiled
+        logits = xla_logits(checkpoint, capacity, decoding)
+    steps = generate(prompt, config, logits, max_tokens, sampling)
+    return _measured((Made(step.token, step.reason) for step in steps), rules, tally, facts), facts
 
 
 def of_scheme(scheme: "KvScheme", config: "ModelConfig") -> Facts:
@@ -74,48 +80,50 @@ def of_scheme(scheme: "KvScheme", config: "ModelConfig") -> Facts:
     }
 
 
-def _refuse(backend: str, way: str, decoding: Decoding) -> None:
-    """What only the golden model has, by name."""
-    asked = {f"--decode {way}": way != "ar", "--kv-cache": decoding.kv_cache, "--sparsity": decoding.sparsity}
-    if missing := [option for option, there in asked.items() if there]:
-        raise click.UsageError(f"--backend {backend} has no {' and no '.join(missing)} yet; leave --backend out")
-
-
-def _token_by_token(
+def _reference_blocks(
     checkpoint: "Checkpoint",
     prompt: list[int],
     max_tokens: int,
     decoding: Decoding,
-    logits: "Callable[[list[int]], np.ndarray]",
-) -> Iterator[Made]:
-    from tritgold.decode.autoregressive import generate
+    options: Diffusion,
+    tally: Tally,
+) -> Diffused:
+    config, capacity = checkpoint.config, len(prompt) + max_tokens
+    room = min(capacity + resolve(options, config).block, config.context)
+    cache, arithmetic = decoding.kv_scheme().cache(config, room), decoding.arithmetic(tally)
+    model = reference_block_model(checkpoint.weights, config, options, capacity, cache, arithmetic)
+    return block_diffusion(prompt, config, model, max_tokens, options)
 
-    steps = generate(prompt, checkpoint.config, logits, max_tokens, decoding.sampling())
-    return (Made(step.token, step.reason) for step in steps)
 
-
-def _block_by_block(
+def _xla_blocks(
     checkpoint: "Checkpoint",
     prompt: list[int],
     max_tokens: int,
     decoding: Decoding,
-    options: "Diffusion",
-    tally: "Tally",
-    facts: Facts,
+    options: Diffusion,
+    tally: Tally,
+) -> "XlaDiffused":
+    sizes = resolve(options, checkpoint.config)
+    check_limits(prompt, checkpoint.config, max_tokens)
+    engine = xla_engine(checkpoint, len(prompt) + max_tokens + sizes.block, decoding)
+    return xla.decode_blocks(
+        engine,
+        prompt,
+        max_tokens,
+        decoding.way(checkpoint.config),
+        THRESHOLD if decoding.threshold is None else decoding.threshold,
+        block=sizes.block,
+        sub_block=sizes.sub_block,
+        max_passes=options.max_passes,
+        mask=sizes.mask,
+    )
+
+
+def _decided(
+    done: "Diffused | XlaDiffused", decoding: Decoding, options: Diffusion, config: "ModelConfig", facts: Facts
 ) -> Iterator[Made]:
     """All at once: what a block is, is known at its end."""
-    from tritgold.decode.block_diffusion import block_diffusion
-    from tritgold.decode.block_model import reference_block_model
-    from tritgold.decode.diffusion_options import resolve
-    from tritgold.decode.diffusion_presets import THRESHOLD
-
-    config, sizes = checkpoint.config, resolve(options, checkpoint.config)
-    capacity = len(prompt) + max_tokens
-    cache = decoding.kv_scheme().cache(config, min(capacity + sizes.block, config.context))
-    arithmetic = decoding.arithmetic(tally)
-    model = reference_block_model(checkpoint.weights, config, options, capacity, cache, arithmetic)
-    done = block_diffusion(prompt, config, model, max_tokens, options)
-    threshold = THRESHOLD if decoding.threshold is None else decoding.threshold
+    sizes, threshold = resolve(options, config), THRESHOLD if decoding.threshold is None else decoding.threshold
     facts |= {
         "threshold": None if facts["decode"] == "greedy" else threshold,
         "block_size": sizes.block,
@@ -141,10 +149,13 @@ def _measured(made: Iterator[Made], rules: "list[SparsityRule]", tally: "Tally",
         facts["sparsity"] = {"rules": named, "measured": measured}
 
 
-def _xla_logits(checkpoint: "Checkpoint", capacity: int) -> "Callable[[list[int]], np.ndarray]":
+def xla_logits(checkpoint: "Checkpoint", capacity: int, decoding: Decoding) -> "Callable[[list[int]], np.ndarray]":
     """The JAX engine as the function that decoding knows."""
-    from tritgold_conformance.engines.xla import open_engine
+    engine = xla_engine(checkpoint, capacity, decoding)
+    return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.read(tokens)
 
+
+def xla_engine(checkpoint: "Checkpoint", capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
+    """The JAX engine with the KV cache that was asked for. Raises MissingDependencyError without JAX."""
     with printing.progress() as say:
-        engine = open_engine(checkpoint, capacity, say=say)
-    return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.prefill(tokens)[-1]
+        return xla.open_engine(checkpoint, capacity, decoding.kv_scheme().name, say, sequences)

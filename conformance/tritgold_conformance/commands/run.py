@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.backends import BACKENDS
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_options import decoding_options
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
     from tritgold.tokenizer import Tokenizer
-
-BACKENDS = ("reference", "xla")
 
 
 def print_example(context: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tritgold.decode.autoregressive import check_limits
+from tritgold.decode.sampling import GREEDY
+from tritgold.decode.scheduler import Scheduler
+from tritgold.decode.server_defects import ServerDefect, served
+from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
+from tritgold_conformance.commands import backends
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
-from tritgold_conformance.commands.generation import of_scheme
+from tritgold_conformance.commands.generation import of_scheme, xla_engine
+from tritgold_conformance.engines.xla_batch import decode_together
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
-    from tritgold.decode.serving_options import Counters, Outcome, Serving
     from tritgold.tokenizer import Tokenizer
 
 Report = dict[str, Any]
@@ -37,16 +43,17 @@ def serve_prompts(
     Raises click.UsageError for options that a batch has no place for; else as ``Scheduler`` and ``served`` do, before
     any compute.
     """
-    from tritgold.decode.sampling import GREEDY
-    from tritgold.decode.serving_options import Serving
-
     _check(checkpoint, backend, decoding)
     scheme, sampling = decoding.kv_scheme(), decoding.sampling()
     sizes = {name: getattr(decoding, name) for name in ("max_sequences", "chunk", "radix_cache")}
+    if backend == "xla":
+        sizes["radix_cache"] = False
     serving = Serving(scheme=scheme, **{name: size for name, size in sizes.items() if size is not None})
     started, counters = time.perf_counter(), None
     if decoding.defect:
         outcomes = _wrongly(checkpoint, prompts, max_tokens, decoding, serving)
+    elif backend == "xla":
+        outcomes, counters = _together(checkpoint, prompts, max_tokens, decoding, serving)
     else:
         outcomes, counters = _rightly(checkpoint, prompts, max_tokens, decoding, serving)
     texts = [
@@ -78,8 +85,7 @@ def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
         raise click.UsageError(f"several prompts, or a server's options: with --decode ar, a token a pass, not {way}")
-    if backend != "reference":
-        raise click.UsageError(f"--backend {backend} reads one prompt; leave --backend out")
+    backends.refuse(backend, way, decoding)
     if decoding.sparsity:
         raise click.UsageError("--sparsity: for one prompt, without a server's options")
     if not decoding.defect:
@@ -94,28 +100,31 @@ def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
 
 
 def _rightly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: "Serving"
-) -> "tuple[list[Outcome], Counters]":
-    from tritgold.decode.scheduler import Scheduler
-    from tritgold.decode.serving_options import Request
-
+    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+) -> tuple[list[Outcome], Counters]:
     scheduler = Scheduler(checkpoint.weights, checkpoint.config, serving)
     numbers = [scheduler.submit(Request(prompt, max_tokens, decoding.sampling())) for prompt in prompts]
     scheduler.run()
     return [scheduler.outcomes[number] for number in numbers], scheduler.counters
 
 
+def _together(
+    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+) -> tuple[list[Outcome], Counters]:
+    config, sampling = checkpoint.config, decoding.sampling()
+    limits = [check_limits(prompt, config, max_tokens, sampling=sampling) for prompt in prompts]
+    room = max(limit.positions(len(prompt)) for prompt, limit in zip(prompts, limits, strict=True))
+    engine = xla_engine(checkpoint, room, decoding, min(serving.max_sequences, len(prompts)))
+    return decode_together(engine, prompts, limits, sampling)
+
+
 def _wrongly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: "Serving"
-) -> "list[Outcome]":
+    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+) -> list[Outcome]:
     """One after the other: each finds cached what earlier prompts and their texts begin with.
 
     Only the last token of an earlier text was never read: ``missing-key`` needs a prompt that begins with all of it.
     """
-    from tritgold.decode.autoregressive import check_limits
-    from tritgold.decode.server_defects import ServerDefect, served
-    from tritgold.decode.serving_options import Outcome
-
     config = checkpoint.config
     for prompt in prompts:
         check_limits(prompt, config, max_tokens)  # before any of them is read

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.run import BACKENDS
+from tritgold_conformance.commands.backends import BACKENDS
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint

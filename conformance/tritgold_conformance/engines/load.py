@@ -36,7 +36,7 @@ def load_engine(
         opener = importlib.import_module("tritgold_conformance.golden.reference_engine").open_engine
         return EngineUnderTest(opener(checkpoint, room), spec, config=config)
     if spec == "xla":
-        opener = importlib.import_module("tritgold_conformance.engines.xla").open_engine
+        opener = importlib.import_module("tritgold_conformance.engines.xla").open_judged
         return EngineUnderTest(opener(checkpoint, room, say=say), spec, config=config)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]

@@ -12,9 +12,13 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import OutputError, TritgoldWarning
+from tritgold_conformance.engines.xla_judged import JudgedXlaEngine
 
 if TYPE_CHECKING:
-    from tritgold_xla import XlaEngine
+    from tritgold_xla import XlaEngine as XlaEngine
+    from tritgold_xla.decode.block_diffusion import Diffused
+
+    XlaDiffused = Diffused
 
 BAR = 30  # characters
 # What the speed of a compiled program depends on beside the machine.
@@ -26,12 +30,13 @@ def open_engine(
     capacity: int,
     kv_cache: str | None = None,
     say: Callable[[str], None] | None = None,
+    sequences: int = 1,
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
-    loading is, a bar as text. Its programs are kept
-    for the next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
+    loading is, a bar as text. sequences: texts that are decoded together. Its programs are kept for the next process,
+    and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
     for a storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read.
     """
     from tritgold_xla import XlaEngine
@@ -40,8 +45,19 @@ def open_engine(
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
     return XlaEngine(
-        checkpoint.config, checkpoint.weights, room, kv_cache=stored, tuning=tuning_file(), progress=_bar(say)
+        checkpoint.config,
+        checkpoint.weights,
+        room,
+        kv_cache=stored,
+        sequences=sequences,
+        tuning=tuning_file(),
+        progress=_bar(say),
     )
+
+
+def open_judged(checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None) -> JudgedXlaEngine:
+    """The XLA engine as the judge asks it, for ``--engine xla``."""
+    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say))
 
 
 def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:
@@ -162,3 +178,13 @@ def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str,
         options = preset(case["preset"], float(case["threshold"]))
     done = block_diffusion(engine, prompt, tokens, options)
     return done.tokens, len(done.passes)
+
+
+def decode_blocks(
+    engine: "XlaEngine", prompt: list[int], tokens: int, decode: str, threshold: float, **sizes: int | None
+) -> "XlaDiffused":
+    """Block diffusion by a preset's name. sizes: fields of the engine's ``BlockOptions``. Raises as it does."""
+    from tritgold_xla.decode.block_diffusion import block_diffusion
+    from tritgold_xla.decode.diffusion_options import preset
+
+    return block_diffusion(engine, prompt, tokens, preset(decode, threshold, **sizes))

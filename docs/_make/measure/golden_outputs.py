@@ -12,7 +12,8 @@ from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.decode.autoregressive import greedy, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
-from tritgold.decode.diffusion_presets import THRESHOLD, preset
+from tritgold.decode.diffusion_presets import preset
+from tritgold.options import THRESHOLD
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.golden import TRAINED, trained_model
 from tritgold.model import forward

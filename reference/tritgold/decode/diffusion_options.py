@@ -10,15 +10,13 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 from tritgold.config import ModelConfig
-from tritgold.decode.predictions import Confidence, Noise
+from tritgold.decode.predictions import Confidence
 from tritgold.decode.sampling import GREEDY, Sampling
 from tritgold.decode.unmasking import CAREFUL, Rule
 from tritgold.errors import ConfigError
 from tritgold.option_values import is_count
+from tritgold.options import Attention, CachePolicy, Commit, Noise
 
-Attention = Literal["block", "causal", "full"]
-CachePolicy = Literal["none", "prefix", "dual"]
-Commit = Literal["pass", "merged", "none"]
 Ties = Literal["first", "last"]
 
 

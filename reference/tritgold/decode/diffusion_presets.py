@@ -13,43 +13,17 @@
 The causal ones are those of a llama.cpp server; there they come with the defects D1 to D7 of ``diffusion_options``.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tritgold import options as shared
 from tritgold.decode.diffusion_options import Diffusion
-from tritgold.decode.unmasking import Thresholds, bad_threshold, progressive
+from tritgold.decode.unmasking import bad_threshold, progressive
 from tritgold.errors import ConfigError
 from tritgold.option_values import real_number
+from tritgold.options import THRESHOLD
 
-THRESHOLD = 0.9  # of the released chat program and of the server's notes
-
-
-def _v2(threshold: float) -> Diffusion:
-    return Diffusion(sub_block=8, rule=Thresholds((threshold,)), noise="nucleus")
-
-
-def _server(threshold: float) -> Diffusion:
-    rule = Thresholds((threshold,))
-    return Diffusion(attention="causal", commit="merged", rule=rule, max_passes=10, noise="first")
-
-
-def _v1(threshold: float) -> Diffusion:
-    rule = Thresholds((threshold,), inclusive=True)
-    return Diffusion(attention="full", commit="none", cache="none", shift=False, rule=rule, noise="gumbel")
-
-
-_PRESETS: dict[str, Callable[[float], Diffusion]] = {
-    "fast-dllm-v2": _v2,
-    "fast-dllm-v2-dual": lambda threshold: replace(_v2(threshold), cache="dual"),
-    "greedy": lambda threshold: replace(_server(threshold), rule=Thresholds((0.0,)), max_passes=1),
-    "iterative": _server,
-    "adaptive": lambda threshold: replace(_server(threshold), rule=progressive(threshold)),
-    "small-block": lambda threshold: replace(_server(threshold), sub_block=8, cache="dual", max_passes=None),
-    "llada": _v1,
-    "dream": lambda threshold: replace(_v1(threshold), shift=True),
-}
-PRESETS = tuple(_PRESETS)
+PRESETS = tuple(shared.PRESETS)
 
 
 def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion:
@@ -60,13 +34,24 @@ def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion
     >>> preset("adaptive", 0.9).rule, preset("fast-dllm-v2", sub_block=4).sub_block
     (Thresholds(values=(0.5, 0.7, 0.9), inclusive=False), 4)
     """
-    if not isinstance(name, str) or name not in _PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError("no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
     if not 0 <= real_number(threshold) <= 1:
         raise bad_threshold(threshold)
-    options = _PRESETS[name](threshold)
     for field in changes:
         if field not in Diffusion.__dataclass_fields__:
             expected = ", ".join(Diffusion.__dataclass_fields__)
             raise ConfigError("no such option", kind="diffusion-option", got=field, expected=expected)
-    return replace(options, **changes)
+    p = shared.PRESETS[name]
+    rule = progressive(threshold if p.threshold is None else p.threshold, p.bold)
+    made = Diffusion(
+        attention=p.attention,
+        sub_block=p.sub_block,
+        rule=replace(rule, inclusive=p.inclusive),
+        cache=p.cache,
+        commit=p.commit,
+        shift=p.shift,
+        max_passes=p.max_passes,
+        noise=p.noise,
+    )
+    return replace(made, **changes)

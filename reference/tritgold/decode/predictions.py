@@ -14,9 +14,9 @@ from tritgold.config import MAX_CONTEXT
 from tritgold.counter_random import uniform
 from tritgold.decode.sampling import Sampling, candidates
 from tritgold.errors import NonFiniteError
+from tritgold.options import Noise
 from tritgold.portable_math import exp, log, pairwise_sum
 
-Noise = Literal["none", "first", "nucleus", "gumbel"]
 Confidence = Literal["exact", "schraudolph"]
 
 

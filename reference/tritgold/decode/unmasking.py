@@ -11,6 +11,7 @@ import numpy as np
 
 from tritgold.errors import ConfigError
 from tritgold.option_values import real_number
+from tritgold.options import ADAPTIVE
 
 
 class Rule(ABC):
@@ -73,13 +74,13 @@ def bad_threshold(got: object) -> ConfigError:
 CAREFUL = Thresholds()  # the default
 
 
-def progressive(threshold: float) -> Thresholds:
-    """The adaptive mode's thresholds: two bold passes, then ``threshold``. Below 0.7 they do not only rise.
+def progressive(threshold: float, bold: tuple[tuple[float, float], ...] = ADAPTIVE) -> Thresholds:
+    """Bold passes first (``tritgold.options``), then ``threshold``. Below 0.7 the adaptive way's do not only rise.
 
     >>> progressive(0.9).values, progressive(0.6).values
     ((0.5, 0.7, 0.9), (0.5, 0.7, 0.6))
     """
-    return Thresholds((max(0.5, threshold - 0.4), max(0.7, threshold - 0.2), threshold))
+    return Thresholds((*(max(least, threshold - less) for least, less in bold), threshold))
 
 
 @dataclass(frozen=True)

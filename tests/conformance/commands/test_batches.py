@@ -99,7 +99,7 @@ def test_texts_by_number_and_a_failure_that_is_alone() -> None:
     [
         (("kjv-dlm", *several(PROMPTS)), "with --decode ar, a token a pass, not fast-dllm-v2"),
         (("kjv-dlm", "--ids", "5", "--max-sequences", 2), "with --decode ar"),
-        ((*several(PROMPTS), "--backend", "xla"), "--backend xla reads one prompt"),
+        ((*several(PROMPTS), "--backend", "xla", "--chunk", 4), "--backend xla does not have batch options --chunk"),
         ((*several(PROMPTS), "--sparsity", "top_k"), "--sparsity: for one prompt"),
         ((*several(PROMPTS), "--threshold", 0.5), "--threshold: for block diffusion"),
         ((*several(PROMPTS), "--prompt", "God"), "give --prompt or --ids, and not both"),

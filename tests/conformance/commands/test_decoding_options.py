@@ -16,10 +16,11 @@ from tritgold.decode.server_defects import ServerDefect
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.kv_cache.kv_scheme import SCHEMES, kv_scheme
+from tritgold.options import KV_SCHEMES
 from tritgold.sparsity.base import Tally
 from tritgold.sparsity.rules import SPARSITY_RULES, sparsity_rule
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.decoding_names import DEFECTS, KV_SCHEMES, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named
 
 PROMPT = ("--ids", "0,1144,262,2042")  # <bos> In the beginning

@@ -11,7 +11,7 @@ from tritgold_command import call, parsed
 from tritgold.decode.diffusion_presets import PRESETS
 from tritgold.formats.texts.gguf_tokenizer import tokenizer_metadata
 from tritgold.golden.seeded import Shape, byte_tokenizer, write_seeded_model
-from tritgold_conformance.commands.decoding_names import DECODE
+from tritgold.options import DECODE
 
 
 def test_run_generates_the_same_from_text_and_from_ids() -> None:
@@ -173,7 +173,7 @@ def test_sizes_of_blocks_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("kjv-dlm", "--backend", "xla"),
+        ("kjv-dlm", "--backend", "xla", "--decode", "llada"),
         ("kjv-ar", "--threshold", 0.9),
         ("kjv-ar", "--block-size", 8),
         ("kjv-dlm", "--decode", "ar", "--sub-block-size", 8),

@@ -5,9 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("jax")
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold.golden import embedded_model
+from tritgold_conformance.engines.xla import open_judged
 
 CHECK = [
     sys.executable,
@@ -76,3 +81,24 @@ def test_choices_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     assert "[tuning-file]" in done.stderr
     assert str(file) in done.stderr
     assert "delete it" in done.stderr
+
+
+def test_next_tokens_and_statistics_are_those_of_its_own_logits_and_trace() -> None:
+    with embedded_model("seeded") as path:
+        engine = open_judged(open_checkpoint(path), 8)
+    tokens = [256, 72, 105, 33]
+    logits = engine.prefill(tokens).astype(np.float64)
+    for length in (1, 2, 3, 4, 2):  # the last does not go on from the one before
+        token, shown = engine.complete(tokens[:length])
+        row = logits[length - 1]
+        assert token == int(np.argmax(row))
+        assert next(iter(shown)) == token
+        assert sum(np.exp(list(shown.values()))) == pytest.approx(1, abs=1e-12)
+        expected = row - np.log(np.exp(row).sum())
+        np.testing.assert_allclose([shown[i] for i in range(len(row))], expected, atol=1e-5)
+    assert engine.length == len(tokens), "the engine's own text is neither read nor changed"
+    found, arrays = engine.statistics(tokens), engine.trace(tokens).arrays
+    assert list(found) == list(arrays)
+    mix = arrays["layers.1.attn_mix"].astype(np.float64)
+    assert found["layers.1.attn_mix"]["std"] == pytest.approx(mix.std())
+    assert found["layers.1.attn_mix"].keys() == {"mean", "std", "rms", "min", "max", "zeros"}
