@@ -132,8 +132,8 @@ class Decoding:
     def _diffusion(self, way: str, config: "ModelConfig") -> "Diffusion":
         from tritgold.decode.diffusion_options import Defect, resolve
         from tritgold.decode.diffusion_presets import preset
-        from tritgold.options import THRESHOLD
         from tritgold.errors import ConfigError
+        from tritgold.options import THRESHOLD
 
         if way == "greedy":
             for field in ("threshold", "max_passes"):

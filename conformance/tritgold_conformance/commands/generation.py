@@ -8,10 +8,10 @@ from tritgold.decode.autoregressive import check_limits, generate, reference_log
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Diffusion, resolve
-from tritgold.options import THRESHOLD
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.sampling import GREEDY
 from tritgold.errors import ConfigError
+from tritgold.options import THRESHOLD
 from tritgold.sparsity.base import Tally
 from tritgold_conformance.commands import backends, printing
 from tritgold_conformance.commands.decoding import Decoding

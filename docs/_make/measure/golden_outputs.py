@@ -13,11 +13,11 @@ from tritgold.decode.autoregressive import greedy, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_presets import preset
-from tritgold.options import THRESHOLD
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.golden import TRAINED, trained_model
 from tritgold.model import forward
 from tritgold.modes import GOLDEN
+from tritgold.options import THRESHOLD
 from tritgold.tokenizer import Tokenizer
 from tritgold.trace import Trace
 from tritgold_conformance.comparing.activation_statistics import statistics
