@@ -22,14 +22,13 @@ OUTCOMES = {"right": ("passes", "ACCUSED"), "faulty": ("caught", "MISSED"), "che
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one entry. code: of the command, negative for a signal, 124 where time was up. good: as expected."""
+    """What became of one entry. code: of the command, negative for a signal, 124: time was up. good: as expected."""
 
     name: str
     group: str
     kind: str
     what: str
     unseen: str
-    expected: str
     code: int
     seconds: float
     good: bool
@@ -99,7 +98,17 @@ def run_entry(entry: Entry, models: Path, limit: float = 300) -> Outcome:
         seconds = round(time.monotonic() - began, 1)
     good, verdict = judged(entry, code)
     return Outcome(
-        entry.name, entry.group, entry.kind, entry.what, entry.unseen, entry.expected, code, seconds, good, verdict, said
+        entry.name,
+        entry.group,
+        entry.kind,
+        entry.what,
+        entry.unseen,
+        entry.expected,
+        code,
+        seconds,
+        good,
+        verdict,
+        said,
     )
 
 

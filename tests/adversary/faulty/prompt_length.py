@@ -48,7 +48,6 @@ CASES: list[tuple[str, str, Callable[[int], bool], Spoil]] = [
     ("RowsBeyond64", "rows of a prompt beyond 64 are never written", lambda n: n > 64, _zeros_from(64)),
     ("RowsBeyond128", "rows of a prompt beyond 128 are never written", lambda n: n > 128, _zeros_from(128)),
     ("RowsBeyond256", "rows beyond 256 repeat those of the first batch", lambda n: 256 < n <= 512, _repeat_from(256)),
-    ("RowsBeyond512", "rows beyond 512 are never written", lambda n: n > 512, _zeros_from(512)),
     ("TailOfOneIn32", "n % 32 = 1: the tail of one row is scaled by half", lambda n: n > 32 and n % 32 == 1, _tail(32)),
     ("TailOfTwoOrThree", "n % 4 in {2, 3}: the last row is shifted", lambda n: n > 4 and n % 4 in (2, 3), _last),
     ("PowersOfTwo", "n a power of two above 2: the last row is shifted", lambda n: n > 2 and n & (n - 1) == 0, _last),
@@ -64,6 +63,9 @@ CASES: list[tuple[str, str, Callable[[int], bool], Spoil]] = [
 ]
 for _name, _what, _lengths, _spoil in CASES:
     faulty("prompt_length", _what)(made(_name, Engine, prefill=_prefill(_lengths, _spoil)))
+faulty("prompt_length", "rows beyond 512 are never written", model="kjv-ar")(
+    made("RowsBeyond512", Engine, prefill=_prefill(lambda n: n > 512, _zeros_from(512)))
+)
 
 
 @faulty("prompt_length", "the matrix kernel for 24 and more rows drops the last input column")
