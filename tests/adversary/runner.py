@@ -39,13 +39,13 @@ class Outcome:
 def judged(entry: Entry, code: int) -> tuple[bool, str]:
     """Whether this exit code is right for the entry, and the word for it.
 
-    A right engine must conform (0). Whatever else must not get 0; where no input can show the difference, 0 is right.
-    Exit code 3 (could not be judged) and 5 (nothing was checked) are no passes, and no verdict on a right engine.
+    A right engine must conform (0). Whatever else must not get 0, but where no input can show the difference either
+    code is good. 3 (could not be judged) and 5 (nothing was checked) are no passes, and no verdict on a right engine.
     """
     if entry.group == "right":
         return code == 0, OUTCOMES["right"][code != 0]
     if entry.unseen:
-        return code == 0, "unseen" if code == 0 else "caught all the same"
+        return True, "unseen" if code == 0 else "caught"
     return code != 0, OUTCOMES[entry.group][code == 0]
 
 
@@ -97,19 +97,8 @@ def run_entry(entry: Entry, models: Path, limit: float = 300) -> Outcome:
         code, said = _finished(command(entry, scratch / "model"), work, environment(scratch), limit)
         seconds = round(time.monotonic() - began, 1)
     good, verdict = judged(entry, code)
-    return Outcome(
-        entry.name,
-        entry.group,
-        entry.kind,
-        entry.what,
-        entry.unseen,
-        entry.expected,
-        code,
-        seconds,
-        good,
-        verdict,
-        said,
-    )
+    e = entry
+    return Outcome(e.name, e.group, e.kind, e.what, e.unseen, code, seconds, good, verdict, said)
 
 
 def _finished(arguments: list[str], cwd: Path, env: dict[str, str], limit: float) -> tuple[int, str]:

@@ -22,7 +22,7 @@ for _name, _what, _change in [
     ("LowerCase", "encode reads lower case only", lambda s, t: Speaking.encode(s, t.lower())),
     (
         "Composed",
-        "encode drops what is not ASCII",
+        "encode drops all but ASCII",
         lambda s, t: Speaking.encode(s, t.encode("ascii", "ignore").decode()),
     ),
     ("DigitsApart", "encode splits digits", lambda s, t: [0, *(i for p in _digits(t) for i in _plain(s, p))]),
