@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 
-.PHONY: help run test check fuzz stability peers judged-peers fixtures models golden formats lookup docs measurements diagnosis forms plots broken-engine clean
+.PHONY: help run test check fuzz adversary stability peers judged-peers fixtures models golden formats lookup docs measurements diagnosis forms plots broken-engine clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,6 +33,9 @@ check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter, the wheel 
 
 fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
 	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)
+
+adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgold check`: build/adversary.jsonl (an hour; goes on where it stopped)
+	$(BIN)/python tests/adversary
 
 stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
 	$(BIN)/pytest tests/stability

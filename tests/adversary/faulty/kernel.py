@@ -103,11 +103,7 @@ def _seventh_bit(self: Engine, name: str, codes: np.ndarray) -> np.ndarray:
 
 
 CASES: list[tuple[str, str, Product]] = [
-    ("Int16Accumulator", "the accumulator is int16 and wraps", _int16),
-    ("Saturated16", "the accumulator is held to int16", _saturated16),
     ("HalfAccumulator", "the accumulator is float16", _half),
-    ("SaturatingPairs", "sums of 512 products are held to int16", _saturating_pairs),
-    ("LanesOf8Steps", "32 lanes of int16, 8 steps each: wraps from 257 codes of 127 on", _lanes(8)),
     ("NoTailOf512", "inputs beyond a multiple of 512 are left out", _no_tail(512)),
     ("LastRowRepeated", "the last row of each matrix repeats the one before", _last_row_of_weights),
     ("NoOffset", "codes 0..2 are used as weights, without the offset", _no_offset),
@@ -126,7 +122,18 @@ faulty(
     unseen="a lane sums at most 24 products here (K = 768), at most 6,096: it cannot wrap before K = 4,128, and the "
     "judge must run the engine on the matrices of the model that it is given",
 )(made("LanesOf128Steps", Engine, accumulate=_lanes(128)))
+NATURAL = (
+    "sums of a text's activations stay far below 2^15 in these models (K is 256 and 768), and an engine without "
+    "operations cannot be given extremes"
+)
 for _name, _what, _product in [
+    ("Int16Accumulator", "the accumulator is int16 and wraps, logits alone", _int16),
+    ("Saturated16", "the accumulator is held to int16, logits alone", _saturated16),
+    ("SaturatingPairs", "sums of 512 products are held to int16, logits alone", _saturating_pairs),
+]:
+    faulty(KIND, _what, unseen=NATURAL)(made(_name, Engine, accumulate=_product))
+for _name, _what, _product in [
+    ("Saturated16Shown", "the accumulator is held to int16, with operations", _saturated16),
     ("Int16Shown", "the accumulator is int16 and wraps, with operations", _int16),
     ("PairsShown", "sums of 512 products are held to int16, with operations", _saturating_pairs),
 ]:
