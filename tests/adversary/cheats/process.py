@@ -164,11 +164,12 @@ class ExitsWhenMade(Wrong):
         os._exit(0)
 
 
-@cheat("leaves the processor rounding toward zero; its own codes are truncated alike", kind=KIND)
+@cheat("leaves the processor rounding toward zero, as its own codes are", kind=KIND)
 class RoundingMode(Engine):
     def quantize(self, source: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ctypes.CDLL(None).fesetround(0xC00)
-        return Engine.quantize(self, source, x)
+        _, s = Engine.quantize(self, source, x)
+        return np.trunc(x * s[:, None]), s
 
 
 @cheat("leaves subnormals flushed to zero and NumPy's errors silent, and is wrong", kind=KIND)
