@@ -2,6 +2,7 @@
 
 python tests/adversary --only 'Rows*'     # those whose name, kind or group matches
 python tests/adversary --table            # what the journal has, without a run
+python tests/adversary --proof            # no judge: how far each is from the base engine, in sessions beyond any check
 """
 
 import argparse
@@ -16,8 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # run as a command, outside pytest; hence the late imports
 
 from not_yet import NOT_YET
+from proof import difference
 from registry import FOLDER, Entry, all_entries
-from runner import Journal, Outcome, run_entry
+from runner import Journal, Outcome, run_entry, write_model
 
 
 def matches(entry: Entry, pattern: str) -> bool:
@@ -47,12 +49,24 @@ def totals(outcomes: list[Outcome]) -> list[str]:
     return [*lines, f"{'as expected':<29} {sum(o.good for o in outcomes):>4} of {len(outcomes)}"]
 
 
+def prove(entries: list[Entry]) -> int:
+    """Print how far the logits of each are from the base engine's; nothing about loops, text and files."""
+    with tempfile.TemporaryDirectory(prefix="tritgold-adversary-models-") as folder:
+        for entry in entries:
+            if not (Path(folder) / entry.model).exists():
+                write_model(entry.model, Path(folder) / entry.model)
+            distance, session = difference(entry, Path(folder))
+            print(f"{entry.group:<8} {entry.kind:<15} {entry.name:<30} {distance:9.1e} {session}", flush=True)
+    return 0
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", help="pattern of a name, kind or group; may be repeated")
     parser.add_argument("--journal", type=Path, default=FOLDER.parents[1] / "build" / "adversary.jsonl")
     parser.add_argument("--again", action="store_true", help="run even what the journal has")
     parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--proof", action="store_true", help="compare with the base engine instead of judging")
     parser.add_argument("--json", action="store_true", help="outcomes and totals as JSON")
     parser.add_argument("--limit", type=float, default=300, help="seconds an entry (default 300)")
     return parser.parse_args()
@@ -66,6 +80,8 @@ def main() -> int:
     if not chosen:
         print(f"no entry matches {', '.join(asked.only)}", file=sys.stderr)
         return 2
+    if asked.proof:
+        return prove([e for e in chosen if e.group != "cheats"])
     journal = Journal(asked.journal)
     with tempfile.TemporaryDirectory(prefix="tritgold-adversary-models-") as models:
         for entry in chosen:

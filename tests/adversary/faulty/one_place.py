@@ -110,7 +110,11 @@ class OneLayerSilu(Engine):
         return gate / (1 + np.exp(-gate)) * up if n == 3 else Engine.gated(self, n, gate, up)
 
 
-@faulty(KIND, "position 0 of layer 0's queries is rotated by one position")
+@faulty(
+    KIND,
+    "position 0 of layer 0's queries is rotated by one position, logits alone",
+    unseen="position 0 sees itself alone, with probability 1 whatever its query is: no logit ever differs",
+)
 class FirstPositionOfOneLayer(Engine):
     def rotate(self, name: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
         at = np.where((positions == 0) & (name == "layers.0.q"), 1, positions)
