@@ -1,10 +1,13 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 MEASURE := PYTHONPATH=docs/_make $(BIN)/python -m measure
+
+adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgold check`: build/adversary.jsonl (an hour; goes on where it stopped)
+	$(BIN)/python tests/adversary
 
 fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
 	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)
