@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asked_once import judge
 from left_behind import sleeping
 
 from tritgold.checkpoint import open_checkpoint
@@ -22,7 +23,6 @@ from tritgold_conformance.contract.clock import measure_speed
 from tritgold_conformance.engines import command, process
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch, Session
 from tritgold_conformance.results.report import read_report
 
