@@ -18,7 +18,7 @@ from runner import Journal, Outcome, judged, run_entry
 
 ALL = all_entries()
 SAMPLE = [
-    "LookUpTables",
+    "Flash7",
     "KeysBackwards",
     "LinearsNothing",
     "GainPlusOneShown",
