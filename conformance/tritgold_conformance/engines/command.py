@@ -89,7 +89,7 @@ class CommandEngine:
     def prepare(self, golden: GoldenRun, more: RequestBatch | None = None) -> None:
         """Ask everything that the judge will ask, and more; what was answered before is forgotten."""
         self._forget()
-        self._run(RequestBatch.by_judge(golden) + (more or RequestBatch()))
+        self._run(RequestBatch.by_judge(golden, self.offers("step")) + (more or RequestBatch()))
 
     def offers(self, method: str) -> bool:
         """Whether it has a method: what was asked and not answered it has not; what was not asked, it may have."""

@@ -90,14 +90,14 @@ class RequestBatch:
         return RequestBatch(**many, **one)
 
     @classmethod
-    def by_judge(cls, golden: GoldenRun) -> "RequestBatch":
-        """All that ``judge`` will ask about this run."""
+    def by_judge(cls, golden: GoldenRun, steps: bool = True) -> "RequestBatch":
+        """All that ``judge`` will ask about this run. steps: whether the engine may have single steps."""
         if golden.arithmetic == Q8_K_ARITHMETIC:  # of which the judge has no bounds for operations and traces
-            return cls(sessions=_sessions(golden.tokens), text=golden.tokens, files=cases())
+            return cls(sessions=_sessions(golden.tokens, steps), text=golden.tokens, files=cases())
         asked = [OperationInput(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
         asked += [OperationInput(o, inputs) for o, _, inputs in edge_inputs(golden)]
         tokens = golden.tokens
-        return cls(asked, tokens, _sessions(tokens), text=tokens, files=cases(), statistics=tokens)
+        return cls(asked, tokens, _sessions(tokens, steps), text=tokens, files=cases(), statistics=tokens)
 
     def shapes(self, config: ModelConfig) -> Iterator[tuple[str, Shape | None]]:
         """Names and shapes of all that may be answered; None for what the program itself decides the width of."""
@@ -130,10 +130,13 @@ class RequestBatch:
         return sum(widest if shape is None else prod(shape) for _, shape in self.shapes(config))
 
 
-def _sessions(tokens: list[int]) -> list[Session]:
+def _sessions(tokens: list[int], steps: bool) -> list[Session]:
+    """One prefill; a prompt in two pieces and then steps, or one more piece; token by token."""
     count = len(tokens)
     cut, end = cuts(count)
-    pieces = [cut, end - cut, *[1] * (count - end)] if cut else []  # too short to be cut
-    chunks = {"prefill": [count], "continued": pieces, "steps": [1] * count}
-    calls = {"steps": ("step",) * count, "continued": ("prefill", "prefill", *["step"] * (count - end))}
-    return [Session(name, tokens, lengths, calls.get(name, ())) for name, lengths in chunks.items() if lengths]
+    sessions = [Session("prefill", tokens, [count])]
+    if cut:  # else too short to be cut
+        rest = [1] * (count - end) if steps else [count - end] * (count > end)
+        calls = ("prefill", "prefill", *["step" if steps else "prefill"] * len(rest))
+        sessions.append(Session("continued", tokens, [cut, end - cut, *rest], calls))
+    return [*sessions, Session("steps", tokens, [1] * count, ("step",) * count)] if steps else sessions
