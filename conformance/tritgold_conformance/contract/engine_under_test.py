@@ -25,6 +25,7 @@ class EngineUnderTest:
     as its cause. config: of the model, by which shapes are known; ``prepare`` says it too. asked_once: it is one of
     ours that asks a program, is told by ``prepare`` what will be asked, and says what was answered; other classes never
     receive the golden run. in_process: it is a class of somebody else's, run in this process without protection.
+    checked: False for the golden model with a fault, which may show floats for codes.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class EngineUnderTest:
         config: ModelConfig | None = None,
         asked_once: bool = False,
         in_process: bool = False,
+        checked: bool = True,
     ) -> None:
         self._engine, self._forms, self._asked_once = engine, Forms(config), asked_once
+        self._checked = checked
         self.in_process = in_process
         self.spec = spec or self.name
 
@@ -79,7 +82,7 @@ class EngineUnderTest:
 
         more: a RequestBatch of what is asked beside ``RequestBatch.by_judge``, in the same run.
         """
-        self._forms = Forms(golden.checkpoint.config)
+        self._forms = Forms(golden.checkpoint.config if self._checked else None)
         if self._asked_once:
             self._attribute("prepare", None, lambda prepare: prepare(golden, more))
 

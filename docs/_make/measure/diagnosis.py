@@ -62,7 +62,8 @@ class Measurement:
 
     def evidence(self, mutant: Mutant) -> View:
         """What an engine that is this mutant shows."""
-        return view(self.golden, ask(EngineUnderTest(_Shown(mutant, len(self.golden.tokens))), self.golden))
+        engine = EngineUnderTest(_Shown(mutant, len(self.golden.tokens)), checked=False)
+        return view(self.golden, ask(engine, self.golden))
 
     def named(self, evidence: View, level: str, faults: list[Fault] | None = None) -> Diagnosis:
         """The diagnosis from a level. faults: the library, where none are given."""
