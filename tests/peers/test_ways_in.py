@@ -21,10 +21,12 @@ from tritgold.errors import EngineError, MissingDependencyError
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape
 from tritgold_conformance.cli import main
-from tritgold_conformance.engines import MODES, peers
+from tritgold_conformance.contract.engine_specs import MODES
+from tritgold_conformance.engines import peers
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import with_plain_vocabulary
 from tritgold_conformance.golden.run import named_arithmetic
+from tritgold_conformance.questions.evidence import BEHAVIOURS
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
@@ -86,7 +88,8 @@ def test_another_mode_is_another_verdict() -> None:
     """The reference is right in its own mode, and the report says which one it was held to."""
     code, report = check("reference", "kjv-ar", "--mode", "llama-cpp-q8_k", "--no-speed")
     assert (code, report["mode"]) == (1, "llama-cpp-q8_k/1")
-    assert statuses(report, "not assessed") == {"files", "operations", "vectors", "statistics", "trace", "text"}
+    unseen = {"packed_bytes", "operations", "edge_cases", "statistics", "trace", "next_tokens", *BEHAVIOURS}
+    assert statuses(report, "not assessed") == unseen
     assert "--mode llama-cpp-q8_k" in report["reproduce"]
     words = ["check", "--engine", "reference", "--mode", "llama-cpp-q8_k", "--only", "layers.0.q", "--tokens", "2"]
     assert CliRunner().invoke(main, words).exit_code == 2
@@ -102,7 +105,7 @@ def test_transformers_conforms(model: str) -> None:
     code, report = check("transformers", path)
     assert code == 0, report["levels"]
     assert statuses(report, "passed") == {"trace", "logits", "continued", "steps"}
-    assert report["levels"]["operations"]["status"] == report["levels"]["text"]["status"] == "not assessed"
+    assert report["levels"]["operations"]["status"] == report["levels"]["next_tokens"]["status"] == "not assessed"
     assert report["engine"]["versions"].keys() == {"transformers", "torch"}
     assert report["engine"]["speed"]["clock"] == "program"
     assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
@@ -143,14 +146,14 @@ def test_llama_cpp_conforms_in_its_mode(tmp_path: Path) -> None:
     )
     code, report = check("llama.cpp", path)
     assert code == 0, report["levels"]
-    assert statuses(report, "passed") == {"text"}
+    assert statuses(report, "passed") == {"next_tokens"}
     assert report["mode"] == "llama-cpp-q8_k/1"
     assert {position["shown"] for position in report["text"]["positions"]} == {259}
     assert report["engine"]["speed"]["clock"] == "program"
     assert report["engine"]["speed"]["prefill"] > 0
     code, report = check("llama.cpp", path, "--mode", "golden")
     assert code == 1, "by token it would have other codes than by block"
-    assert report["levels"]["text"]["failed"] == 16
+    assert report["levels"]["next_tokens"]["failed"] == 16
 
 
 @live
@@ -163,7 +166,7 @@ def test_llama_cpp_on_the_embedded_model_runs_another_activation(tmp_path: Path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
     code, report = check("llama.cpp", folder)
-    assert code == 0, report["levels"]["text"]
+    assert code == 0, report["levels"]["next_tokens"]
 
 
 @live
@@ -185,11 +188,11 @@ def test_a_real_server_is_judged_over_http(tmp_path: Path, shown: int) -> None:
     with llama_cpp_server(with_plain_vocabulary(tmp_path / "m.gguf", checkpoint)) as address:
         engine = f"{address}?logprobs={shown}"
         code, report = check(engine, path, "--mode", "llama-cpp-q8_k")
-        assert code == 0, report["levels"]["text"]
+        assert code == 0, report["levels"]["next_tokens"]
         assert report["engine"]["speed"]["clock"] == "judge"
         assert report["engine"]["speed"]["prefill"] > 0 < report["engine"]["speed"]["decode"]
-        assert statuses(report, "passed") == {"text"}
-        assert report["levels"]["text"]["compared"] == 16
+        assert statuses(report, "passed") == {"next_tokens"}
+        assert report["levels"]["next_tokens"]["compared"] == 16
         assert {position["shown"] for position in report["text"]["positions"]} == {shown}
         code, report = check(engine, path)
         assert code == 1, "not the golden model's arithmetic"
