@@ -41,8 +41,8 @@ def refuse(backend: str, way: str, decoding: "Decoding") -> None:
     sizes = {"--max-sequences": decoding.max_sequences, "--chunk": decoding.chunk}
     asked = {
         "--decode": [way],
-        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # another is the registry's to refuse
-        "--sparsity": [name for name, _ in decoding.sparsity],
+        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # an unknown one is refused by name where it is read
+        "--sparsity": [name for name, _ in decoding.sparsity if name in RULES],
         "--defect": list(decoding.defect),
         "--temperature with --decode": [way] if decoding.temperature else [],
         "options of --kv-cache": [scheme] if options else [],

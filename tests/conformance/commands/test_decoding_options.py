@@ -235,9 +235,9 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
         (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is no OPTION=VALUE"),
         (("kjv-ar", "--kv-cache", "kivi2:window=32,window=64"), "'window' is given twice"),
         (("kjv-ar", "--kv-cache", "kivi2:"), "is no OPTION=VALUE"),
-        (("kjv-ar", "--kv-cache", "q8_0", "--backend", "xla"), "--backend xla has no --kv-cache yet"),
-        (("kjv-ar", "--sparsity", "top_k", "--backend", "xla"), "--backend xla has no --sparsity yet"),
-        (("kjv-dlm", "--backend", "xla"), "--backend xla has no --decode fast-dllm-v2 yet"),
+        (("kjv-ar", "--kv-cache", "q8_0", "--backend", "xla"), "--backend xla does not have --kv-cache q8_0 (it has: f32"),
+        (("kjv-ar", "--sparsity", "top_k", "--backend", "xla"), "--backend xla does not have --sparsity top_k (it has: none)"),
+        (("kjv-dlm", "--backend", "xla", "--decode", "fast-dllm-v2-dual"), "does not have --decode fast-dllm-v2-dual (it has"),
         (("kjv-ar", "--config", "absent.yaml"), "absent.yaml"),
     ],
 )
@@ -251,7 +251,7 @@ def test_the_jax_engine_samples_too() -> None:
     given = ("kjv-ar", *PROMPT, "--max-tokens", 5, "--temperature", 0.7, "--top-k", 20, "--seed", 3)
     found = parsed(*given, "--backend", "xla")
     assert found["ids"] == parsed(*given)["ids"]
-    assert (found["kv_cache"], found["sparsity"]) == (None, None)
+    assert (found["kv_cache"]["scheme"], found["sparsity"]) == ("f32", None)
 
 
 @pytest.fixture

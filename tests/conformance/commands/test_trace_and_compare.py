@@ -83,7 +83,7 @@ def test_compare_says_how_far_it_could_judge(tmp_path: Path, position: int, code
     with_a_broken_tie(first, position, second)
     result = call("compare", first, second)
     assert result.exit_code == code, result.stdout
-    assert "not judged to the end, behind a broken tie: positions" in result.stdout
+    assert "not judged to the end, after a broken tie: positions" in result.stdout
 
 
 def test_compare_with_the_model_follows_ties(tmp_path: Path, model: Path) -> None:

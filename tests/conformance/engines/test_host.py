@@ -150,14 +150,14 @@ def test_one_run_to_open_it_and_one_for_all_that_is_asked(
     report = judge(GoldenRun.of(checkpoint, [5, 6, 7]), engine, "small", with_speed=False)
     assert len(runs) == 2
     failed = {name for name, level in report.levels.items() if level.status == "failed"}
-    assert failed == {"operations", "vectors", "files"}
+    assert failed == {"operations", "packed_bytes", "edge_cases"}
     assert report.levels["logits"].status == "passed"
-    assert (report.levels["statistics"].compared, report.levels["text"].status) == (1, "passed")
+    assert (report.levels["statistics"].compared, report.levels["next_tokens"].status) == (1, "passed")
     assert "mine/own" in report.levels["statistics"].note
     assert "operation layers.0.q failed: KeyError: 'no kernel'" in report.levels["operations"].note
     assert {c.name for c in report.operations if not c.passed} >= {"layers.0.q.acc", "layers.0.q.out"}
-    assert report.levels["files"].failed == 1
-    assert "unpack tl1 failed: ValueError: no such format" in report.levels["files"].note
+    assert report.levels["packed_bytes"].failed == 1
+    assert "unpack tl1 failed: ValueError: no such format" in report.levels["packed_bytes"].note
 
 
 def test_loops_and_text_are_asked_in_the_same_run(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
