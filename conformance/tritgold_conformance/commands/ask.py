@@ -17,7 +17,7 @@ from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_S
 @click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
-@click.option("--seed", default=1, show_default=True, help="Which input.")
+@common.depth_options
 @click.option("--ids", type=model_input.Ids(), help="The input itself, instead of --tokens and --seed.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s.")
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
@@ -31,6 +31,7 @@ def ask(
     model: str | None,
     count: int,
     seed: int,
+    depth: str | None,
     ids: list[int] | None,
     speed: bool,
     folder: Path,
@@ -46,16 +47,18 @@ def ask(
     from tritgold_conformance.engines.load import load_engine
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.questions.evidence_files import write_evidence
+    from tritgold_conformance.questions.ladder import ladder_of
 
     limit = () if timeout is None else ("--timeout", str(timeout))
-    options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
+    options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()), *common.depth_words(depth, seed))
     with model_input.model_path(model) as path, printing.progress() as say:
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
-        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or DEFAULT_TIMEOUT, say)
+        ladder = ladder_of(checkpoint.config, tokens, depth or "default", seed)
+        engine = load_engine(spec, path, checkpoint, ladder.longest, timeout or DEFAULT_TIMEOUT, say)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
-        evidence = ask_engine(engine, golden, say)
+        evidence = ask_engine(engine, golden, say, ladder)
         if speed:
             evidence = with_speed(evidence, engine, golden, say)
         write_evidence(folder, evidence, options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own.")
 @click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default).")
 @click.option("--tokens", "count", default=40, show_default=True, help="Length of the input.")
-@click.option("--seed", default=1, show_default=True, help="Which input.")
+@common.depth_options
 @click.option("--ids", type=model_input.Ids(), help="The input itself, instead of --tokens and --seed.")
 @click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
@@ -45,6 +45,7 @@ def check(
     model: str | None,
     count: int,
     seed: int,
+    depth: str | None,
     ids: list[int] | None,
     only: str,
     speed: bool,
@@ -71,6 +72,7 @@ def check(
     from tritgold_conformance.engines.load import load_engine
     from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
     from tritgold_conformance.judging import check as judging
+    from tritgold_conformance.questions.ladder import ladder_of
     from tritgold_conformance.rendering import writers
     from tritgold_conformance.results.xfail import read_xfail, with_xfail
 
@@ -82,13 +84,14 @@ def check(
     if xfail and any(path.exists() and path.samefile(xfail) for path in report_files):
         raise click.UsageError("--report would replace the file of --xfail")
     limit = () if timeout is None else ("--timeout", str(timeout))
-    options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()))
+    options = (*reading.words(), *limit, *(("--mode", mode) if mode else ()), *common.depth_words(depth, seed))
     writers.remove_old(report_files)
     with model_input.model_path(model) as path, printing.progress() as say:
         known = read_xfail(xfail) if xfail else None
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
-        engine = load_engine(spec, path, checkpoint, len(tokens), timeout or DEFAULT_TIMEOUT, say)
+        ladder = ladder_of(checkpoint.config, tokens, depth or "default", seed)
+        engine = load_engine(spec, path, checkpoint, ladder.longest, timeout or DEFAULT_TIMEOUT, say)
         if only and (mode or engine.mode) != MODES[0]:
             raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
         say("golden model")
@@ -96,7 +99,7 @@ def check(
         if only:
             sys.exit(_show_alone(judging.check_operation(golden, engine, only), only, as_json))
         name = model_input.model_name(model)
-        verdict, evidence = judging.check(golden, engine, name, speed, options, say)
+        verdict, evidence = judging.check(golden, engine, name, speed, options, say, ladder)
         if known is not None:
             verdict = with_xfail(verdict, known, str(xfail), xfail_strict)
         if ask and verdict.verdict == "does not conform" and not verdict.matches:

@@ -1,6 +1,7 @@
 """What the commands that judge share: options of reports, and a process that an engine cannot take down."""
 
 import functools
+import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,37 @@ def report_option(function: F) -> F:
         metavar="FILE",
         help="Write the report: .html, .md, .xml (JUnit), .json or .svg (a badge). May be repeated.",
     )(function)
+
+
+def depth_options(function: F) -> F:
+    """``--quick`` and ``--thorough``, handed to the command as ``depth``; ``--seed``, a number or ``nonce``."""
+    for option in (
+        click.option("--seed", type=Seed(), default=1, show_default=True, help="Which texts; nonce: others each time."),
+        click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
+        click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
+    ):
+        function = option(function)
+    return function
+
+
+class Seed(click.ParamType[int]):
+    """A seed of the judged texts."""
+
+    name = "seed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A whole number; ``nonce``: one that nobody can know before."""
+        if value == "nonce":
+            return secrets.randbelow(2**31)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor nonce", param, ctx)
+
+
+def depth_words(depth: str | None, seed: int) -> tuple[str, ...]:
+    """The options as they were given, for a command to paste."""
+    return (*((f"--{depth}",) if depth else ()), *(("--seed", str(seed)) if seed != 1 else ()))
 
 
 def require_report_files(paths: tuple[Path, ...]) -> None:

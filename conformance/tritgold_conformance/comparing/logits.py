@@ -1,7 +1,7 @@
 """Logits at every position: how far, why, and whether it would matter to a reader of the text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Explained:
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
     largest: float = 0.0
+
+    def first(self, count: int) -> "Explained":
+        """The same of the first positions."""
+        return replace(self, logits=self.logits[:count], ties=[tie for tie in self.ties if tie.position < count])
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tritgold_conformance.comparing.logits import LogitsVerdict
 from tritgold_conformance.comparing.next_tokens import TextVerdict
 from tritgold_conformance.comparing.ties import BrokenTie
 from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.results.coverage import Coverage
 from tritgold_conformance.results.diagnosis import Diagnosis
 from tritgold_conformance.results.levels import LEVELS
 
@@ -117,6 +118,7 @@ class Problem(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
+    coverage: what was covered and what not; None only where it could not be judged.
     levels: by the names of ``results.levels.LEVELS``, from the surest to the widest.
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
@@ -151,6 +153,7 @@ class Report(msgspec.Struct, kw_only=True):
     xfail: Xfail | None = None
     problem: Problem | None = None
     matches: str = ""
+    coverage: Coverage | None = None
 
     @property
     def exit_code(self) -> int:
@@ -191,8 +194,16 @@ def not_judged(problem: Problem, engine: str, model: str, mode: str | None, toke
     )
 
 
-def with_speeds(report: Report, engine: Speed | None, reference: Speed | None) -> Report:
-    """The report with tokens/s of its two sides."""
+def with_speeds(
+    report: Report, engine: Speed | None, reference: Speed | None, timed: Level, verdict: Verdict
+) -> Report:
+    """The report with tokens/s of its two sides, where the calls that were timed are right. timed: their level."""
+    report = msgspec.structs.replace(report, levels={**report.levels, "timed": timed}, verdict=verdict)
+    if report.coverage is not None:
+        now = msgspec.structs.replace(report.coverage, timed=timed.status != "not assessed")
+        report = msgspec.structs.replace(report, coverage=now)
+    if verdict != "conforms":
+        return report
     sides = {"engine": (report.engine, engine), "reference": (report.reference, reference)}
     timed = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
     return msgspec.structs.replace(report, **timed)
@@ -231,6 +242,8 @@ def _whole(report: Report) -> Report:
         raise ValueError("a level is assessed of what could not be judged")
     if report.problem is not None:
         return report
+    if report.coverage is None:
+        raise ValueError("it has a verdict and no coverage")
     if missing := {"layers", "hidden", "heads", "kv_heads", "vocab"} - report.config.keys():
         raise ValueError(f"config lacks {', '.join(sorted(missing))}")
     for name, pair in report.statistics.items():

@@ -15,8 +15,11 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judging.check import check
+from tritgold_conformance.questions.ladder import ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
+
+LADDER_AT = 40  # the length of the input with which an engine is asked more than one text
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ class EngineJudge:
         tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
         name, options = model_input.model_name(self.request.model), self.request.options()
         try:
+            ladder = ladder_of(self.checkpoint.config, tokens, "default", 1) if count == LADDER_AT else None
             golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(self.request.mode or self.engine.mode))
-            return check(golden, self.engine, name, timed=False, options=options)[0]
+            return check(golden, self.engine, name, timed=False, options=options, ladder=ladder)[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
@@ -72,7 +76,9 @@ def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
         try:
             judge.checkpoint = open_checkpoint(path, request.linear_class)
             seconds = request.timeout or DEFAULT_TIMEOUT
-            judge.engine = load_engine(request.engine, path, judge.checkpoint, request.capacity, seconds)
+            longest = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, "default", 1).longest
+            room = max(request.capacity, longest)
+            judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds)
         except TritgoldError as error:
             judge.problem = clean(str(error))
         yield judge
