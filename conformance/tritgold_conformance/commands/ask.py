@@ -55,7 +55,8 @@ def ask(
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         ladder = ladder_of(checkpoint.config, tokens, depth or "default", seed)
-        engine = load_engine(spec, path, checkpoint, ladder.longest, timeout or DEFAULT_TIMEOUT, say)
+        longest = len(tokens) if ladder is None else ladder.longest
+        engine = load_engine(spec, path, checkpoint, longest, timeout or DEFAULT_TIMEOUT, say)
         say("golden model")
         golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(mode or engine.mode))
         evidence = ask_engine(engine, golden, say, ladder)

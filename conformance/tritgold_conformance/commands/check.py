@@ -91,7 +91,8 @@ def check(
         checkpoint = reading.open(path)
         tokens = ids if ids is not None else judging_tokens(count, checkpoint.config.vocab, seed)
         ladder = ladder_of(checkpoint.config, tokens, depth or "default", seed)
-        engine = load_engine(spec, path, checkpoint, ladder.longest, timeout or DEFAULT_TIMEOUT, say)
+        longest = len(tokens) if ladder is None else ladder.longest
+        engine = load_engine(spec, path, checkpoint, longest, timeout or DEFAULT_TIMEOUT, say)
         if only and (mode or engine.mode) != MODES[0]:
             raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
         say("golden model")

@@ -29,8 +29,9 @@ def report_option(function: F) -> F:
 
 
 def depth_options(function: F) -> F:
-    """``--quick`` and ``--thorough``, handed to the command as ``depth``; ``--seed``, a number or ``nonce``."""
+    """How much is asked, handed to the command as ``depth``; ``--seed``, a number or ``nonce``."""
     for option in (
+        click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids, and no other."),
         click.option("--seed", type=Seed(), default=1, show_default=True, help="Which texts; nonce: others each time."),
         click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
         click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),

@@ -169,9 +169,7 @@ def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool =
     return why, told
 
 
-def _problem(
-    failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray
-) -> str:
+def _problem(failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray) -> str:
     if not failing.any():
         return ""
     first = int(np.argmax(failing))

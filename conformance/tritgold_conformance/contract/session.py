@@ -1,6 +1,6 @@
 """Session: tokens read from position 0 on, in calls of prefill and step; and how an engine is led through it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,9 +37,14 @@ class Session:
 class Reader(Protocol):
     """What reads sessions: an engine seen by the judge."""
 
-    def reset(self) -> None: ...
-    def prefill(self, tokens: list[int]) -> Rows: ...
-    def step(self, token: int) -> Rows: ...
+    def reset(self) -> None:
+        """Forget every token."""
+
+    def prefill(self, tokens: list[int]) -> Rows:
+        """Logits [tokens, vocab], or None."""
+
+    def step(self, token: int) -> Rows:
+        """Logits [vocab], or None."""
 
 
 def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def read_in_turns(
     return rows
 
 
-def _reading(reader: Reader, session: Session, begin: Callable[[str], None]) -> Iterator[None]:
+def _reading(reader: Reader, session: Session, begin: Callable[[str], None]) -> Generator[None, None, Rows]:
     begin("reset")
     reader.reset()
     start, pieces = 0, list[np.ndarray]()

@@ -19,7 +19,7 @@ from tritgold_conformance.questions.asked import all_questions
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence, OperationAnswer, Raised
-from tritgold_conformance.questions.ladder import Ladder, weights
+from tritgold_conformance.questions.ladder import ONE_TEXT, Ladder, weights
 from tritgold_conformance.questions.request_batch import OperationInput
 from tritgold_conformance.questions.text_and_bytes import answer
 
@@ -64,7 +64,7 @@ def ask(
         model_hash=golden.trace.model_hash,
         tokens=list(tokens),
         methods=methods,
-        depth="" if ladder is None else ladder.depth,
+        depth=ONE_TEXT if ladder is None else ladder.depth,
         seed=0 if ladder is None else ladder.seed,
         versions=engine.versions(),
         machine=versions(),

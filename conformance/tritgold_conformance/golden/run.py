@@ -13,7 +13,6 @@ from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.golden.float_environment import require_default_floats
 
-
 _LOGITS: dict[tuple[str, tuple[int, ...], Arithmetic], np.ndarray] = {}
 MOST_KEPT = 1 << 26  # golden logits kept in a process
 

@@ -57,8 +57,9 @@ def _answered(golden: GoldenRun, evidence: Evidence, judged: set[str]) -> Iterab
         level = {"prefill": "logits"}.get(session.id, session.id)
         if level in evidence.logits and level in judged:
             yield level, session
-    if evidence.depth:
-        for rung in ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed).rungs:
+    ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
+    if ladder is not None:
+        for rung in ladder.rungs:
             if rung.session.id in evidence.logits and rung.level in judged:
                 yield rung.level, rung.session
 

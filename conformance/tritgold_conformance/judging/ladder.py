@@ -1,7 +1,7 @@
-"""Levels lengths, long_state, vocabulary, pieces, sessions: logits of every session of the ladder (``questions.ladder``).
+"""Levels lengths, long_state, vocabulary, pieces, sessions: logits of each session of ``questions.ladder``.
 
-Each is held to the golden logits of its text, ties followed as for the judged text; what explains a long prompt is tried
-first on its prefixes. An engine whose logits of the judged text fail is wrong, and is not looked at again here.
+Each is held to the golden logits of its text, ties followed as for the judged text; what explains a long prompt is
+tried first on its prefixes. An engine whose logits of the judged text fail is wrong, and is not looked at again here.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import Explained, judge_rows
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
-from tritgold_conformance.questions.evidence import PATHS, Evidence
+from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import LADDER_LEVELS, Ladder, Rung, ladder_of
 from tritgold_conformance.questions.sessions import cuts
 from tritgold_conformance.results.report import Level
@@ -44,13 +44,13 @@ def judge_ladder(
     golden: GoldenRun, evidence: Evidence, known: list[Explained], failed: bool
 ) -> tuple[dict[str, Level], list[Comparison]]:
     """The levels, and what fails, by session. known: explanations of the judged text. failed: its logits are wrong."""
-    if not evidence.depth:
-        return {name: lacks("was not asked") for name in LADDER_LEVELS}, []
+    ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
+    if ladder is None:
+        return {name: lacks("one text alone was asked") for name in LADDER_LEVELS}, []
     if failed:
         return {name: lacks("the logits of the judged text are wrong already") for name in LADDER_LEVELS}, []
     if not any(evidence.has(method) for method in ("prefill", "step")):
         return {name: lacks("the engine has no prefill() and no step()") for name in LADDER_LEVELS}, []
-    ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
     texts: dict[int, _Text] = {0: _Text(golden, list(known))}
     found = {name: _Found() for name in LADDER_LEVELS}
     kinds = answered_kinds(evidence, ladder)
@@ -118,5 +118,3 @@ def _notes(of: _Found) -> Iterator[str]:
             yield f"{of.weak} sessions held to what broken ties do to the golden model's own logits"
     else:
         yield "there was nothing to ask"
-
-

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.questions.ladder import ONE_TEXT
 
 PATHS = ("logits", "continued", "steps")
 BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
@@ -31,9 +32,9 @@ class Evidence:
     name, spec, versions: of the engine. machine, reference: versions of what asked. mode: the arithmetic that it is
     held to, ``name/version``. model_hash, tokens: of the golden run. methods: that the engine has. packed: of
     ``packed_bytes.cases``. operations, edges: outputs by role, of the golden inputs and of ``edge_inputs``. trace:
-    trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS, or a session of the ladder, ->
-    float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session -> what it raised, empty where
-    it gave no rows. depth, seed: of the ladder; depth is empty where there was none. next_tokens: (token, {id:
+    trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS, or a session of the ladder,
+    -> float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session -> what it raised, empty
+    where it gave no rows. depth, seed: of the ladder; ONE_TEXT where there was none. next_tokens: (token, {id:
     log-probability}) after each prefix. answers: label of a behaviour's question -> ids, texts, or REFUSED. timed: what
     the timed calls gave, by call. speed, reference_speed: None where not measured.
     """
@@ -44,7 +45,7 @@ class Evidence:
     model_hash: str
     tokens: list[int]
     methods: list[str]
-    depth: str = ""
+    depth: str = ONE_TEXT
     seed: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=dict)

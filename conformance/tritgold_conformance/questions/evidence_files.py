@@ -17,7 +17,7 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.evidence import PATHS, Evidence, OperationAnswer, Raised, Unpacked
-from tritgold_conformance.questions.ladder import DEPTHS, ladder_of
+from tritgold_conformance.questions.ladder import DEPTHS, ONE_TEXT, ladder_of
 from tritgold_conformance.questions.packed_bytes import cases
 
 SCHEMA = "tritgold.evidence/2"
@@ -65,10 +65,10 @@ def write_evidence(folder: Path, evidence: Evidence, options: tuple[str, ...] = 
     arrays |= {f"logits/{path}": rows for path, rows in evidence.logits.items()}
     arrays |= {f"answers/{label}": a for label, a in evidence.answers.items() if isinstance(a, np.ndarray)}
     arrays |= {f"timed/{call}": rows for call, rows in evidence.timed.items()}
-    same = ("name", "spec", "mode", "model_hash", "tokens", "methods", "depth", "seed", "refused", "versions", "machine")
-    same += ("reference", "statistics", "next_tokens", "speed", "reference_speed")
+    same = "name spec mode model_hash tokens methods depth seed refused versions machine reference statistics"
+    same += " next_tokens speed reference_speed"
     saved = _Saved(
-        **{name: getattr(evidence, name) for name in same},
+        **{name: getattr(evidence, name) for name in same.split()},
         options=list(options),
         packed=[_given(a) for a in evidence.packed],
         operations=[_given(a) for a in evidence.operations],
@@ -125,10 +125,10 @@ def require_evidence_of(evidence: Evidence, golden: GoldenRun, folder: Path) -> 
     for part, count in counts.items():
         found = len(getattr(evidence, part))
         require(part, found, count if found else 0)
-    require("depth", evidence.depth in ("", *DEPTHS), True)
+    require("depth", evidence.depth in (ONE_TEXT, *DEPTHS), True)
     sizes = dict.fromkeys(PATHS, len(golden.tokens))
-    if evidence.depth:
-        ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
+    ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
+    if ladder is not None:
         sizes |= {rung.session.id: len(rung.session.tokens) for rung in ladder.rungs}
     for path, rows in evidence.logits.items():
         require("logits", path in sizes, True)

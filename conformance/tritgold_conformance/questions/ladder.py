@@ -2,7 +2,7 @@
 
 Prompts of every length to 33 and on both sides of 64 to 512, long states, every id of the vocabulary, pieces of all
 kinds, and sessions that follow one another: all of them prefixes of few texts, because the golden model is slow. What
-there is depends on the configuration, the judged text, the depth and the seed alone, so that evidence need not carry it.
+there is depends on the configuration, the judged text, the depth and the seed alone: evidence need not carry it.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from tritgold_conformance.golden.run import judging_tokens
 
 # Depth -> golden tokens x ternary weights, and how often a short prompt is read again. kjv-ar has 4.7 M weights.
 DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (np.inf, 300)}
+ONE_TEXT = "one-text"
 EDGES = (64, 128, 256, 512)
 SHORT = tuple(range(1, 34))
 LADDER_LEVELS = ("lengths", "long_state", "vocabulary", "pieces", "sessions")
@@ -26,7 +27,8 @@ MOST_ROWS = 1 << 26  # logits asked for in SHORT: beyond, some of the lengths ar
 FEW = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)
 # Chunks of a piece; "s5" is five single steps.
 PIECES = (
-    (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31), (3, 17, "s20"),
+    (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31),
+    (3, 17, "s20"),
 )  # fmt: skip
 
 
@@ -61,8 +63,10 @@ class Ladder:
         return asked if twice else [s for s in asked if not s.beside and s.id not in beside]
 
 
-def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> Ladder:
-    """The ladder around a judged text. depth: one of DEPTHS."""
+def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> Ladder | None:
+    """The ladder around a judged text. depth: one of DEPTHS, or ONE_TEXT, which has none."""
+    if depth == ONE_TEXT:
+        return None
     room, repeats = DEPTHS[depth]
     room = int(min(room / weights(config), 1 << 30))
     long = _long_length(config, room, depth)
@@ -119,7 +123,7 @@ def _long_length(config: ModelConfig, room: int, depth: str) -> int:
 
 
 def _long_text(config: ModelConfig, count: int, seed: int) -> list[int]:
-    """BOS, a run of equal ids, an id again after one other, BOS inside, ends of sequence; then the vocabulary, shuffled."""
+    """BOS, a run of equal ids, an id again after one other, BOS inside, ends of sequence; then all ids, shuffled."""
     order = _shuffled(config.vocab, seed)
     bos = [] if config.bos is None else [config.bos]
     special = [i for i in (*config.eos, *bos, config.mask, 0, config.vocab - 1) if i is not None and i < config.vocab]
@@ -169,7 +173,8 @@ def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:
     ladder.texts.extend(ids[n * length : (n + 1) * length] for n in range(prompts))
     for number in range(repeats):
         _add(ladder, "sessions", f"short prompt {number + 1}", first + number % prompts, [length])
-    for number, chunks in enumerate(([3, "s2"], [1, "s4"])):
+    turns: tuple[list[int | str], ...] = ([3, "s2"], [1, "s4"])
+    for number, chunks in enumerate(turns):
         if length == PROMPT:
             names = [f"two instances in turns, {2 * number + n}" for n in (1, 2)]
             _add(ladder, "sessions", names[0], first, chunks, beside=f"sessions: {names[1]}")

@@ -1,6 +1,6 @@
 """RequestBatch: everything that one engine is asked, as data, and the shapes of what it may answer.
 
-A class in this process is asked one by one, a program is given all of it in one run; ``questions.asked`` makes the list.
+A class in this process is asked one by one, a program is given all of it in one run; ``questions.asked`` makes it.
 """
 
 from collections.abc import Iterator
@@ -84,4 +84,3 @@ class RequestBatch:
         """How many numbers a complete answer has."""
         widest = max(len(self.text), (RUNS + 1) * len(self.speed)) * config.vocab
         return sum(widest if shape is None else prod(shape) for _, shape in self.shapes(config))
-

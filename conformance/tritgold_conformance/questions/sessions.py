@@ -8,4 +8,3 @@ def cuts(tokens: int) -> tuple[int, int]:
     (13, 30)
     """
     return tokens // 3, tokens - tokens // 4
-

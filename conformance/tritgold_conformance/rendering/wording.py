@@ -8,7 +8,7 @@ from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.rendering.escaping import clean, number
 from tritgold_conformance.results.cases import Case
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
-from tritgold_conformance.results.levels import OF_THE_LADDER, WHERE_OFFERED
+from tritgold_conformance.results.levels import WHERE_OFFERED
 from tritgold_conformance.results.report import Level, Report, Side, Status
 
 # Levels of which another one says more.
@@ -28,8 +28,6 @@ def counted(report: Report) -> dict[str, Level]:
 
     left_out = {key for key, better in WEAKER.items() if not assessed(key) and assessed(better)}
     left_out |= {key for key in WHERE_OFFERED if not assessed(key)}
-    if report.coverage is None or not report.coverage.depth:
-        left_out |= set(OF_THE_LADDER)
     return {key: level for key, level in report.levels.items() if key not in left_out}
 
 

@@ -11,7 +11,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     ids_read: of the vocabulary, in any text; ids_scored: in a row of logits, or among the tokens shown. positions: read
     from 0 on. lengths: of prompts read in one prefill. texts: different ones. prefills, steps: calls judged. pieces,
     sessions: of these kinds. repeats: the most often that one prompt was read. in_turns: two instances. loops, text:
-    levels that were judged. timed: rows that were timed are compared. seed: of the texts. missing: levels that were not.
+    levels that were judged. timed: rows that were timed are compared. seed: of the texts. missing: levels not judged.
     """
 
     vocab: int
@@ -43,8 +43,8 @@ class Coverage(msgspec.Struct, kw_only=True):
 def coverage_line(c: Coverage) -> str:
     """One line: what was covered, what was covered in part, what was not.
 
-    >>> coverage_line(Coverage(vocab=9, context=8, ids_read=9, ids_scored=9, positions=8, lengths=[1, 2, 3, 8], texts=1))
-    'ids 9 of 9 read, 9 scored; positions 8 of 8; prompts of 1-3, 8; 1 text; loops none; text none; not timed'
+    >>> coverage_line(Coverage(vocab=9, context=8, ids_read=9, ids_scored=9, positions=8, lengths=[1, 2, 8], texts=1))
+    'ids 9 of 9 read, 9 scored; positions 8 of 8; prompts of 1-2, 8; 1 text; loops none; text none; not timed'
     """
     parts = [f"ids {c.ids_read:,} of {c.vocab:,} read, {c.ids_scored:,} scored"]
     parts.append(f"positions {c.positions:,} of {c.context:,}")

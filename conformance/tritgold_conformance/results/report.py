@@ -205,8 +205,8 @@ def with_speeds(
     if verdict != "conforms":
         return report
     sides = {"engine": (report.engine, engine), "reference": (report.reference, reference)}
-    timed = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
-    return msgspec.structs.replace(report, **timed)
+    both = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
+    return msgspec.structs.replace(report, **both)
 
 
 def to_json(report: Report) -> bytes:

@@ -15,7 +15,7 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judging.check import check
-from tritgold_conformance.questions.ladder import ladder_of
+from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
 
@@ -31,6 +31,7 @@ class JudgeRequest:
     mode: str | None
     linear_class: str | None
     timeout: int | None
+    depth: str
     capacity: int
 
     def options(self) -> tuple[str, ...]:
@@ -61,7 +62,8 @@ class EngineJudge:
         tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
         name, options = model_input.model_name(self.request.model), self.request.options()
         try:
-            ladder = ladder_of(self.checkpoint.config, tokens, "default", 1) if count == LADDER_AT else None
+            depth = self.request.depth if count == LADDER_AT else ONE_TEXT
+            ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
             golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(self.request.mode or self.engine.mode))
             return check(golden, self.engine, name, timed=False, options=options, ladder=ladder)[0]
         except TritgoldError as error:
@@ -76,8 +78,8 @@ def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
         try:
             judge.checkpoint = open_checkpoint(path, request.linear_class)
             seconds = request.timeout or DEFAULT_TIMEOUT
-            longest = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, "default", 1).longest
-            room = max(request.capacity, longest)
+            ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth, 1)
+            room = max(request.capacity, 0 if ladder is None else ladder.longest)
             judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds)
         except TritgoldError as error:
             judge.problem = clean(str(error))

@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
     group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
     group.addoption("--tritgold-timeout", type=int, default=None, help="seconds, as for tritgold check")
+    depths = ("quick", "default", "thorough", "one-text")
+    group.addoption("--tritgold-depth", default="default", choices=depths, help="as the options of tritgold check")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
@@ -42,7 +44,7 @@ def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
     from tritgold_conformance.suite.engine_judge import JudgeRequest, engine_judge
 
     option = request.config.getoption
-    names = ("engine", "model", "mode", "linear-class", "timeout")
+    names = ("engine", "model", "mode", "linear-class", "timeout", "depth")
     options = {name.replace("-", "_"): option(f"--tritgold-{name}") for name in names}
     with engine_judge(JudgeRequest(**options, capacity=max(INPUT_LENGTHS))) as judge:
         yield judge
@@ -91,6 +93,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say what was compared and what was not, whatever the colour of the tests."""
     from tritgold.formats.untrusted_text import printable
     from tritgold_conformance.rendering.escaping import COMMAND
+    from tritgold_conformance.results.coverage import coverage_line
 
     def say(line: str) -> None:
         terminalreporter.write_line(printable(line, COMMAND))
@@ -109,6 +112,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             f"{len(report.tokens)} tokens: {report.verdict}; compared {compared}, failed {failed}, "
             f"not assessed {not_assessed}"
         )
+        if report.coverage is not None:
+            say(f"  covered: {coverage_line(report.coverage)}")
         if report.exit_code:
             say(f"  reproduce: {report.reproduce}")
     for count, problem in problems.items():

@@ -386,7 +386,7 @@ def test_a_url_that_is_none_is_refused(golden: GoldenRun, model: Path, url: str)
 def test_nobody_there_is_exit_code_3(model: Path) -> None:
     with server(lambda *_: None) as address:
         gone = address
-    words = ["check", "--engine", gone, "--model", str(model), "--tokens", "3", "--json"]
+    words = ["check", "--engine", gone, "--model", str(model), "--tokens", "3", "--one-text", "--json"]
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, json.loads(result.stdout)["kind"]) == (3, "engine-http")
 

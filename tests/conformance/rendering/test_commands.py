@@ -18,7 +18,8 @@ ENGINE = "faulty_engines:Faulty"  # scale divided
 
 
 def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(a) for a in arguments])
+    one_text = ["--one-text"] * (arguments[0] == "check" and "--quick" not in arguments)
+    return CliRunner().invoke(main, [*map(str, arguments), *one_text])
 
 
 def check(*arguments: object) -> Result:

@@ -54,7 +54,7 @@ def test_the_console_obeys_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     [("check", "Named", 1), ("diagnose", "NamedAndRight", 0), ("check", "Raises", 3), ("diagnose", "Raises", 3)],
 )
 def test_an_engine_is_text(verb: str, engine: str, code: int) -> None:
-    words = ["--no-speed", "--no-diagnose"] if verb == "check" else ["--no-unseen"]
+    words = ["--no-speed", "--no-diagnose", "--one-text"] if verb == "check" else ["--no-unseen"]
     done = on_a_terminal(verb, "--engine", f"hostile_engines:{engine}", "--model", "seeded", "--tokens", 3, *words)
     assert done.exit_code == code, done.output
     for stream in (done.stdout, done.stderr):

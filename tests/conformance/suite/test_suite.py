@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[3]
 HELPERS = ROOT / "tests" / "conformance" / "helpers"
 PATH = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "accelerated", "conformance"))])
 
+DEPTH = ("--tritgold-depth", "one-text")  # but where more is said
+
 
 def run_suite(engine: str, tmp_path: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """pytest --pyargs tritgold_conformance.suite, in an empty folder, as from an installed wheel."""
@@ -27,7 +29,7 @@ def run_suite(engine: str, tmp_path: Path, *arguments: str, timeout: float = 300
         "no:cacheprovider",
     ]
     return subprocess.run(
-        [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *arguments],
+        [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *DEPTH, *arguments],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": PATH, "TMPDIR": str(tmp_path)},
         capture_output=True,
