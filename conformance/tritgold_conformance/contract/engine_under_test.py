@@ -83,6 +83,11 @@ class EngineUnderTest:
         """Whether two instances can be read in turns."""
         return self.has("twice") if self._asked_once else self._again is not None
 
+    def forget(self) -> None:
+        """Another golden run begins: what a program answered, or did not, was about the one before."""
+        if self._asked_once:
+            self._attribute("forget", None, lambda forget: forget())
+
     def prepare(self, asked: object, config: ModelConfig) -> None:
         """Say what will be asked, a RequestBatch, to an engine that is asked once, and of which model."""
         self._forms = Forms(config if self._checked else None)

@@ -40,6 +40,7 @@ def ask(
     """
     on_progress("engine")
     config = golden.checkpoint.config
+    engine.forget()
     asked = all_questions(golden, engine.has, ladder, engine.twice and weights(config) <= MOST_TWICE)
     engine.prepare(asked, config)
     tokens, methods = golden.tokens, [m for m in dict.fromkeys((*JUDGED, *BEHAVIOURS)) if engine.has(m)]

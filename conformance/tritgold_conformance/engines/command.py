@@ -57,15 +57,15 @@ class CommandEngine:
         self._operations = {operation.name: operation for operation in graph.operations(checkpoint.config)}
         self._files_before = _stamps(path)
         self._versions: dict[str, str] = {}
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """What was answered before."""
         self._known: dict[answers.Key, Any] = {}
         self._answered: dict[str, bool] = {}  # method -> whether it answered any question
 
     def prepare(self, asked: RequestBatch) -> None:
-        """Ask all of it in one run; what was answered before is forgotten."""
-        self._forget()
+        """Ask all of it in one run."""
         self._run(asked)
 
     def offers(self, method: str) -> bool:

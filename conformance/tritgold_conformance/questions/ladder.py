@@ -153,7 +153,8 @@ def _vocabulary(config: ModelConfig, ladder: Ladder, room: int) -> Iterator[list
     read = set(ladder.texts[0]) | set(ladder.texts[1])
     left = [i for i in _shuffled(config.vocab, ladder.seed + 1) if i not in read]
     size = min(TEXT, config.context)
-    yield from (left[start : start + size] for start in range(0, min(len(left), max(room, 0)), size))
+    most = max(room, 0) // size * size
+    yield from (left[start : start + size] for start in range(0, min(len(left), most), size))
 
 
 def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:

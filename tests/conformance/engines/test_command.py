@@ -32,7 +32,9 @@ from tritgold_conformance.engines import process
 from tritgold_conformance.engines.exchange import write_model, write_requests
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.judging.check import check
 from tritgold_conformance.questions.asked import all_questions, main_sessions
+from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.questions.request_batch import Session
 from tritgold_conformance.results.levels import OF_THE_LADDER
 from tritgold_conformance.results.report import Report
@@ -368,14 +370,19 @@ def c_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: int) -> None:
+def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: int, depth: str = ONE_TEXT) -> None:
     golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
-    report = judge(golden, load_engine(f"cmd:{shlex.quote(os.path.join('.', engine))}", path, checkpoint, tokens), "m")
+    ladder = ladder_of(checkpoint.config, golden.tokens, depth, 1)
+    program = load_engine(f"cmd:{shlex.quote(os.path.join('.', engine))}", path, checkpoint, tokens)
+    report, _ = check(golden, program, "m", ladder=ladder)
     assert report.exit_code == 0, report.levels
+    ladder_levels = OF_THE_LADDER if ladder is None else ()
     assert {n for n, s in statuses(report).items() if s == "not assessed"} == {
         "packed_bytes",
         "statistics",
         "next_tokens",
+        "timed",
+        *ladder_levels,
         *BEHAVIOURS,
     }
     assert report.engine.speed is not None
@@ -395,7 +402,7 @@ def test_the_engine_in_c_conforms_on_a_random_model(
 ) -> None:
     """Named as the page names it, from its own folder."""
     monkeypatch.chdir(c_engine.parent)
-    assert_c_conforms(Path("./engine"), golden.checkpoint, model, 12)
+    assert_c_conforms(Path("./engine"), golden.checkpoint, model, 12, "quick")
 
 
 def test_the_engine_in_c_conforms_on_a_llama_model(c_engine: Path, tmp_path: Path) -> None:
