@@ -7,8 +7,9 @@ import numpy as np
 
 from tritgold_conformance.comparing.classify import classify
 from tritgold_conformance.comparing.compare import incomparable
+from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import measured_spread, relative_largest, relative_rms
-from tritgold_conformance.comparing.ties import BrokenTie, first_off, resolve_ties
+from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
 # Float32 against golden, relative to the position's largest logit. Measured: 8.6e-7 over 400 models against

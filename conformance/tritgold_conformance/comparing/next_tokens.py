@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
-from tritgold_conformance.comparing.ties import BrokenTie, first_off, resolve_ties
+from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
 # A server computes a probability in float32 and reports its logarithm: below e**-87 it is subnormal, then 0.

@@ -5,19 +5,15 @@ position and, through the KV cache, at every later one. So ties are *followed*: 
 the engine's code at the tie, and everything behind it is held to the same strict bounds as everything before.
 Nothing is excused for standing behind a tie.
 
-With a trace the engine's codes are at hand. From logits alone the ties are searched for: at the first position that
-is off, sets of its codes that lie near a tie are tried the other way, the likeliest first.
+With a trace the engine's codes are at hand. From logits alone the ties are searched for (``tie_search``).
 """
 
-import heapq
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tritgold.graph import Operation, operations
-from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
@@ -27,12 +23,6 @@ from tritgold_conformance.golden.run import GoldenRun
 # Distance from a tie, in code units, within which an engine's own float32 noise may decide. Measured over 400 models
 # against transformers (tests/peers/survey.py): noise of x * s up to 3e-4, broken ties up to 4.8e-5 from the tie.
 TIE = 1e-3
-# From logits alone. Of the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
-TOGETHER = TIE / 5  # what the distances of several broken ties of one position may add up to
-MAX_TRIALS = 256  # sets of ties tried at one position
-# Beyond so many codes near a tie at one position, which of them broke cannot be searched for.
-SEARCHABLE = 128
-BLOCK = 32  # positions that are run on at a time after a tie was found
 
 
 @dataclass(frozen=True)
@@ -70,21 +60,22 @@ def _in_codes(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.divide(x, divisor, out=np.zeros(x.shape), where=divisor != 0)
 
 
-def _quantizers(golden: GoldenRun) -> Iterator[Operation]:
+def quantizers(golden: GoldenRun) -> Iterator[Operation]:
     """In execution order."""
     return (o for o in operations(golden.checkpoint.config) if o.kind == "quantize")
 
 
-class _Quantizer:
+class TiedQuantizer:
     """The golden quantiser with given codes at given places. Its calls come in graph order, which tells their names."""
 
     def __init__(self, golden: GoldenRun, first: int, codes: Mapping[str, object], ties: Sequence[BrokenTie]) -> None:
         self._arithmetic = golden.arithmetic
-        self._names = (operation.writes["codes"] for operation in _quantizers(golden))
+        self._names = (operation.writes["codes"] for operation in quantizers(golden))
         self._first, self._codes, self._ties = first, codes, ties
         self.broken: list[BrokenTie] = []
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
         codes, scale = self._arithmetic.quantize(x)
         name = next(self._names)
         theirs = self._codes.get(name)
@@ -104,6 +95,7 @@ class _Quantizer:
         return codes, scale
 
     def arithmetic(self) -> Arithmetic:
+        """The golden arithmetic with this quantiser."""
         return replace(self._arithmetic, quantize=self)
 
 
@@ -119,7 +111,7 @@ def follow_ties(
     known = [tie for tie in known if tie.name not in shown]
     if not known and all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
         return golden.trace, []
-    quantizer = _Quantizer(golden, 0, shown, known)
+    quantizer = TiedQuantizer(golden, 0, shown, known)
     trace = Trace(model_hash=golden.trace.model_hash)
     c = golden.checkpoint
     forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=quantizer.arithmetic())
@@ -128,7 +120,7 @@ def follow_ties(
 
 def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """(codes' name, [position, channel] of each code within ``distance`` of a tie, the codes on the other side)."""
-    for operation in _quantizers(golden):
+    for operation in quantizers(golden):
         name = operation.writes["codes"]
         x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
         others = other_codes(x, scale, trace[name])
@@ -136,132 +128,7 @@ def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tupl
         yield name, np.argwhere(near), others
 
 
-@dataclass
-class Resolved:
-    """logits: golden, after the ties that explain the engine's. complete: no row is off any more.
-
-    many: it was given up at a position with more than SEARCHABLE codes near a tie, none of which was tried.
-    """
-
-    logits: np.ndarray
-    ties: list[BrokenTie] = field(default_factory=list)
-    complete: bool = False
-    many: bool = False
-
-
-def resolve_ties(
-    golden: GoldenRun,
-    engine: np.ndarray,
-    noise: float,
-    shown: np.ndarray | None = None,
-    start: tuple[np.ndarray, Sequence[BrokenTie]] | None = None,
-) -> Resolved:
-    """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
-
-    noise: what a row may differ by, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
-    the engine gives, where it does not give all. start: golden logits after ties that are known, and these. Costs
-    nothing where no row is off, else two golden passes at most, and up to MAX_TRIALS single steps for each position
-    with ties. Gives up at the first position that no ties explain; what follows it is compared with the golden logits
-    after the ties that were found.
-    """
-    logits, known = start or (golden.logits, ())
-    shown = np.ones(engine.shape, bool) if shown is None else shown
-    position = first_off(logits, engine, noise, 0, shown)
-    search = _Search(golden, engine, Resolved(logits.copy(), []), shown)
-    search.resolved.ties = [tie for tie in known if position is None or tie.position < position]
-    while position is not None and search.explain(position, noise):
-        position = search.next_off(position + 1, noise)
-    if position is not None:
-        search.run_on(position, len(engine))
-    search.resolved.complete = position is None
-    return search.resolved
-
-
-class _Search:
-    """Golden passes over the same tokens with more and more codes turned the other way."""
-
-    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
-        self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
-        self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
-
-    def explain(self, position: int, noise: float) -> bool:
-        """Find the broken ties of one position that bring its row within noise.
-
-        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
-        No set is given up for what a part of it does: the effects of two broken ties do not add up.
-        """
-        self._to(position)
-        number = itertools.count()  # of two equally likely sets the one that was found first
-        waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
-        for _ in range(MAX_TRIALS):
-            if not waiting:
-                break
-            distance, _, ties = heapq.heappop(waiting)
-            trace = Trace()
-            row = self._run(position, position + 1, ties, trace)[0]
-            if _off(row, self.engine[position], self.shown[position]) <= noise:
-                self.resolved.ties += ties
-                self.resolved.logits[position] = row
-                return True
-            self.cache.truncate(position)
-            near = self._near(position, trace, ties[-1] if ties else None)
-            if not ties and sum(map(len, near)) > SEARCHABLE:
-                self.resolved.many = True
-                return False
-            for more in near:
-                total = distance + more[0].from_tie
-                if not ties or total <= TOGETHER:
-                    heapq.heappush(waiting, (total, next(number), [*ties, *more]))
-        return False
-
-    def next_off(self, position: int, noise: float) -> int | None:
-        """The first position from this one on that is off although the ties found so far are followed."""
-        for start in range(position, len(self.engine), BLOCK):
-            stop = min(start + BLOCK, len(self.engine))
-            self.run_on(start, stop)
-            rows = slice(start, stop)
-            off = first_off(self.resolved.logits[rows], self.engine[rows], noise, 0, self.shown[rows])
-            if off is not None:
-                return start + off
-        return None
-
-    def run_on(self, start: int, stop: int) -> None:
-        """The golden rows of these positions after the ties found so far."""
-        self._to(start)
-        if stop > start:
-            self.resolved.logits[start:stop] = self._run(start, stop, [])
-
-    def _to(self, position: int) -> None:
-        self.cache.truncate(min(position, self.cache.length))
-        if position > self.cache.length:
-            self._run(self.cache.length, position, [])
-
-    def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
-        """Codes within TIE of a tie, turned to the other side: those behind the last one in execution order.
-
-        A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
-        one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
-        of a group.
-        """
-        found: dict[tuple[str, float], list[BrokenTie]] = {}
-        sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in _quantizers(self.golden)}
-        for name, near, others in near_ties(self.golden, trace, TIE):
-            x, scale = (trace[source] for source in sources[name])
-            distance = distance_from_tie(x, scale, trace[name], others)[0]
-            for channel in near[:, 1].tolist():
-                tie = BrokenTie(name, position, channel, int(others[0, channel]), float(distance[channel]))
-                found.setdefault((name, float(x[0, channel])), []).append(tie)
-        order = list(trace.arrays).index
-        place = (order(last.name), last.channel) if last else (-1, -1)
-        return [ties for ties in found.values() if (order(ties[-1].name), ties[-1].channel) > place]
-
-    def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
-        c, quantizer = self.golden.checkpoint, _Quantizer(self.golden, start, {}, [*self.resolved.ties, *ties])
-        tokens = self.golden.tokens[start:stop]
-        return forward(tokens, c.weights, c.config, self.cache, trace, arithmetic=quantizer.arithmetic())
-
-
-def _off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
+def off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
     """Largest |difference| of two rows where shown, relative to the largest golden value. 0 where nothing is shown."""
     difference = np.abs(engine.astype(np.float64) - golden)[shown]
     return float(difference.max(initial=0.0) / max(float(np.abs(golden).max()), 1e-30))
@@ -273,4 +140,4 @@ def first_off(
     """The first position at or behind ``start`` whose rows differ by more than noise, where shown."""
     whole = slice(None)
     rows = range(start, len(golden))
-    return next((p for p in rows if _off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)
+    return next((p for p in rows if off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold_conformance.diagnosis.divergence import divergence
-from tritgold_conformance.diagnosis.per_operation import Label, Local, Match, Scan
+from tritgold_conformance.diagnosis.per_operation import Local
+from tritgold_conformance.diagnosis.rules import Label, Match, Scan
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 

@@ -73,10 +73,7 @@ def run_program(
                 ended = process.poll() is not None  # a child of it may hold the pipe open for ever
                 if not is_open and not ended:
                     time.sleep(POLL)
-            for folder, most, files in limits:
-                if folder_size(folder, files) > most:
-                    what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
-                    raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
+            _require_room(limits, outputs, thing, tail)
             length, line = _progress(outputs, told)
             if length != told:
                 doing, told, deadline = line, length, time.monotonic() + seconds
@@ -86,14 +83,25 @@ def run_program(
                 hint = "--timeout allows more" + _said(tail, "; ")
                 what = f"{doing} took longer than {seconds:g} s".strip()
                 raise EngineError(what, kind="engine-timeout", thing=thing, hint=hint)
-    if process.returncode:
-        how = f"exit code {process.returncode}"
-        if process.returncode < 0:
+    _require_success(process.returncode, doing, thing, tail)
+    return doing
+
+
+def _require_room(limits: tuple[tuple[Path, int, int], ...], outputs: Path, thing: str, tail: bytes) -> None:
+    for folder, most, files in limits:
+        if folder_size(folder, files) > most:
+            what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
+            raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
+
+
+def _require_success(returncode: int, doing: str, thing: str, tail: bytes) -> None:
+    if returncode:
+        how = f"exit code {returncode}"
+        if returncode < 0:
             with suppress(ValueError):
-                how = f"signal {signal.Signals(-process.returncode).name}"
+                how = f"signal {signal.Signals(-returncode).name}"
         what = f"failed in {doing} with {how}" if doing else f"failed with {how}"
         raise EngineError(what, kind="engine-crash", thing=thing, hint=_said(tail) or None)
-    return doing
 
 
 def _progress(outputs: Path, told: int) -> tuple[int, str]:
