@@ -16,6 +16,7 @@ from tritgold_conformance.rendering.escaping import COMMAND, clean, escaped, nam
 from tritgold_conformance.rendering.figures import SIDES, logits_charts, speed_chart, statistics_charts
 from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode, versions
 from tritgold_conformance.results.cases import by_rule, cases, command, failures
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Report, Status
 
@@ -72,6 +73,7 @@ def _head(report: Report) -> list[tuple[str, str]]:
         ("input", f"{len(report.tokens)} tokens"),
         ("engine", versions(report.engine, name)),
         ("golden model", versions(report.reference, name)),
+        *([] if report.coverage is None else [("covered", coverage_line(report.coverage))]),
     ]
 
 
