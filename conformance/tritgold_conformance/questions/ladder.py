@@ -160,6 +160,8 @@ def _vocabulary(config: ModelConfig, ladder: Ladder, room: int) -> Iterator[list
 def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:
     """A short prompt after the long ones, texts that begin alike, the same again and again, and two in turns."""
     judged = ladder.texts[0]
+    if len(ladder.texts[1]) > len(judged):
+        _add(ladder, "sessions", "a long prompt before the judged text", 1, [len(ladder.texts[1])])
     if len(judged) >= 16:  # a text that begins as another, of the same length
         other = judging_tokens(len(judged), config.vocab, ladder.seed + 2)
         ladder.texts.append([*judged[: len(judged) // 2], *other[len(judged) // 2 :]])

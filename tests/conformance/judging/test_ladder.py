@@ -100,6 +100,14 @@ class OnlySixtyFour(Oracle):
         return rows
 
 
+class StaleBuffer(Oracle):
+    """After a prompt that is more than 64 tokens longer, rows are what the buffer held."""
+
+    def spoilt(self, rows: np.ndarray) -> np.ndarray:
+        before, self.before = getattr(self, "before", rows), rows
+        return before[: len(rows)] if len(before) > len(rows) + 64 else rows
+
+
 KEPT: list[int] = []
 
 
@@ -140,6 +148,7 @@ WRONG: dict[str, tuple[str, type[Oracle]]] = {
     "the same prompt for the fourth time": ("sessions", ThirdTime),
     "the 30th session": ("sessions", wrong_where(lambda e: sum(e.calls.values()) > 30)),
     "instances that share": ("sessions", Shared),
+    "a buffer that a longer prompt left": ("sessions", StaleBuffer),
     "declines later": ("lengths", Declines),
 }
 
