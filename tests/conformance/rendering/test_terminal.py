@@ -94,7 +94,8 @@ def test_a_verdict_says_of_how_much_it_is_one(reports: dict[str, Report]) -> Non
     console = printing.console()
     console.file = out = io.StringIO()
     render(reports["one statistic"], console)
-    said = "conforms at 1 level; not assessed: operations, edge_cases, trace, logits, continued, steps, next_tokens"
+    said = "conforms at 1 level; not assessed: operations, edge_cases, trace, logits, continued, steps, lengths, "
+    said += "long_state, vocabulary, pieces, sessions, next_tokens"
     assert f"one statistic {said}." in out.getvalue()
     assert said in to_markdown(reports["one statistic"])
     console.file = out = io.StringIO()
