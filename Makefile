@@ -22,7 +22,7 @@ help-makers:
 	$(call LIST,docs/_make/makers.mk)
 
 run: $(VENV)/.run ## judge the JAX engine against the golden model on the embedded model
-	$(BIN)/tritgold check --engine xla
+	$(BIN)/tritgold check --engine xla --quick
 
 test: $(VENV)/.dev build/.other-numpy ## every test, `pytest conformance/` included
 	$(BIN)/pytest -n auto --dist worksteal --durations 20
