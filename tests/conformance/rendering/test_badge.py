@@ -32,7 +32,9 @@ def test_what_it_says_of_each(reports: dict[str, Report]) -> None:
     assert says(reports["nothing"]) == ("nothing was checked · golden/1", GREY)
 
 
-@pytest.mark.parametrize("level", ["operations", "edge_cases", "trace", "logits", "continued", "steps", "lengths", "sessions"])
+@pytest.mark.parametrize(
+    "level", ["operations", "edge_cases", "trace", "logits", "continued", "steps", "lengths", "sessions"]
+)
 @pytest.mark.parametrize("status", ["not assessed", "failed", "known failures"])
 def test_it_is_green_only_where_every_level_passed(reports: dict[str, Report], level: str, status: str) -> None:
     before = reports["passing"]
