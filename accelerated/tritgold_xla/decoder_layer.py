@@ -37,7 +37,7 @@ class Options(NamedTuple):
 
 
 class ChunkPosition(NamedTuple):
-    """Where the chunk stands: its sequence, the position of each token, tokens that are no padding, positions filled.
+    """Where the chunk stands: its sequence, the position of each token, tokens that are not padding, positions filled.
 
     ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
     """

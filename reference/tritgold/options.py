@@ -63,7 +63,7 @@ class Sizes:
     ) -> "Sizes":
         """block, mask: None for the model's own; sub_block None: the whole block; max_passes None: no limit.
 
-        Raises ConfigError: ``no-diffusion`` where nothing names a mask or a block; ``mask-id`` for one outside the
+        Raises ConfigError: ``no-diffusion`` where neither names a mask or a block; ``mask-id`` for one outside the
         vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
         ``diffusion-option`` for a limit of passes with smaller sub-blocks.
         """
@@ -101,7 +101,7 @@ def not_usable(kind: str, thing: str, got: object, expected: str) -> ConfigError
 
 
 def bad_threshold(got: object) -> ConfigError:
-    """The error for what is no threshold, or holds one that is none."""
+    """The error for what is not a threshold, or holds one that is none."""
     shown = repr(got) if got != () else "none"
     return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
 
