@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tritgold.graph import Traced
+
 CHUNKS = (1, 8, 32, 128)
 
 
@@ -42,3 +44,9 @@ def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - array.shape[axis])
     return np.pad(array, widths)
+
+
+def crop(traced: Traced, array: np.ndarray, tokens: int, keys: int) -> np.ndarray:
+    """A copy of an array without what pads it beyond ``tokens``, and softmax weights beyond ``keys``."""
+    ends = {"tokens": tokens, "keys": keys}
+    return np.array(array[tuple(slice(ends.get(axis)) for axis in traced.axes)])

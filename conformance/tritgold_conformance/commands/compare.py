@@ -9,6 +9,7 @@ import click
 from tritgold.errors import TraceError
 from tritgold.modes import comparable
 from tritgold.trace import Trace
+from tritgold.trace_names import TraceName
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
 from tritgold_conformance.comparing.logits import explain_trace
@@ -76,7 +77,7 @@ def _walk(first: Trace, second: Trace, model: str | None, reading: model_input.R
             expected = golden.trace.digest()
             what = "is not the golden trace of this model"
             raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
-        hides = any(name.endswith(".codes") and name not in second.arrays for name in golden.trace.arrays)
+        hides = any(TraceName.of(name).role == "codes" and name not in second.arrays for name in golden.trace.arrays)
         why, told = explain_trace(golden, second.arrays) if hides else (None, True)
         followed, ties = follow_ties(golden, second.arrays, why.ties if why else ())
         spread = None if told else trace_spread(golden)

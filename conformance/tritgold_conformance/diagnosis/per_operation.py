@@ -11,6 +11,7 @@ import numpy as np
 
 from tritgold.graph import Operation
 from tritgold.layers.arithmetic import Array
+from tritgold.trace_names import TraceName, token_axis
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable, refused
 from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolerances
 from tritgold_conformance.diagnosis.distance import distance
@@ -103,8 +104,8 @@ class Local:
             theirs = self.theirs(label)
             self.golden_values[label] = value
             hidden = tolerance is None
-            codes = name.partition(" [")[0].endswith(".codes")
-            exact = source == "edge_cases" or name.partition(" [")[0].endswith(".acc")
+            role = TraceName.of(name).role
+            codes, exact = role == "codes", source == "edge_cases" or role == "acc"
             match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
             self.rules[label] = Rule(tolerance, match)
             self.comparisons[label] = (
@@ -156,8 +157,8 @@ class Local:
         if codes.dtype.kind != "i" or scale.shape != codes.shape[:1]:
             return None
         checkpoint = self.evidence.golden.checkpoint
-        _, layer, linear = operation.name.split(".")
-        weight = checkpoint.weights.layers[int(layer)].linear(linear)
+        assert operation.at.layer is not None
+        weight = checkpoint.weights.layers[operation.at.layer].linear(operation.at.what)
         return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
 
     def agrees(self, label: Label, value: Array, found: float) -> bool:
@@ -240,7 +241,7 @@ def _rounded(value: Array, theirs: Array) -> bool:
 
 
 def _axis(label: Label) -> int:
-    return 1 if label[1].partition(" [")[0].endswith(".probs") else 0
+    return token_axis(label[1])
 
 
 def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
@@ -248,7 +249,7 @@ def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
     problem = incomparable(golden, engine)
     if problem:
         return refused(name, golden, problem)
-    found = distance(golden, engine, 1 if name.endswith(".probs") else 0)
+    found = distance(golden, engine, token_axis(name))
     off = np.abs(np.asarray(engine, np.float64) - golden)
     worst = np.unravel_index(int(np.argmax(off)), off.shape)
     return Comparison(

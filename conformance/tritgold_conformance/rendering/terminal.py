@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison, place
 from tritgold_conformance.comparing.free_running import FreeRunning
 from tritgold_conformance.contract.clock import RUNS
@@ -161,6 +162,6 @@ def failing_groups(names: list[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d{1,9}\.", name) else ("", "", name)
-        groups.setdefault(what, []).append(layer)
+        at = TraceName.of(name)
+        groups.setdefault(at.in_every_layer, []).append("" if at.layer is None else str(at.layer))
     return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

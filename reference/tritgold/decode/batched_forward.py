@@ -16,6 +16,7 @@ from tritgold.kv_cache.paged import PagedCache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
 from tritgold.model import forward
 from tritgold.trace import Trace
+from tritgold.trace_names import token_axis
 from tritgold.weights import ModelWeights
 
 
@@ -123,10 +124,8 @@ class _Together(KvCache):
         for name, array in scratch.arrays.items():
             if name == "logits":
                 trace.record(name, logits.copy())
-            elif name.endswith(".probs"):
-                trace.record(name, array[:, rows, keys].copy(), token_axis=1)
             else:
-                trace.record(name, array[rows].copy())
+                trace.record(name, (array[:, rows, keys] if token_axis(name) else array[rows]).copy())
         trace.tokens += self.parts[n].tokens
         trace.mode, trace.engine = scratch.mode, trace.engine or scratch.engine
 

@@ -22,10 +22,11 @@ from tritgold.config import ModelConfig, check_tokens
 from tritgold.decode.autoregressive import check_budget
 from tritgold.decode.block_model import BlockModel
 from tritgold.decode.block_sequence import BlockSequence
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes, resolve
+from tritgold.decode.diffusion_options import Defect, Diffusion, resolve
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.diffusion_record import Diffused, DiffusedBatch
 from tritgold.errors import ContextError
+from tritgold.options import Sizes
 
 
 def block_diffusion(

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import NamedTuple
 
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
+from tritgold.decode.diffusion_options import Defect, Diffusion
+from tritgold.options import Sizes
 
 
 class Span(NamedTuple):

@@ -10,10 +10,11 @@ from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import StopReason
 from tritgold.decode.block_model import BlockModel
 from tritgold.decode.block_reads import BlockReads, Span
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
+from tritgold.decode.diffusion_options import Defect, Diffusion
 from tritgold.decode.diffusion_record import Diffused, Ending, Pass
 from tritgold.decode.predictions import likeliest, predict
 from tritgold.decode.sampling import choose, usable_logits
+from tritgold.options import Sizes
 
 
 class BlockSequence:
