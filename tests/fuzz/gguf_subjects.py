@@ -13,8 +13,25 @@ from subject import Subject, short
 from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
 from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
 from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
+
+_TILE = {"BM": 32, "BK": 128, "bm": 32}
+TYPES: dict[str, tuple[int, Packing]] = {
+    "attn_q": (34, packing("tq1_0")),
+    "attn_k": (35, packing("tq2_0")),
+    "attn_v": (38, packing("tl1", **_TILE)),
+    "attn_output": (39, packing("tl2", BM=32, BK=96)),
+    "ffn_gate": (42, packing("q2_0")),
+    "ffn_up": (30, packing("bf16")),
+    "ffn_down": (1, packing("f16")),
+}
+IK_TYPES: dict[str, tuple[int, Packing]] = {
+    "attn_q": (134, packing("iq1_bn")),
+    "attn_k": (135, packing("iq2_bn")),
+    "attn_v": (335, packing("iq2_bn_r4")),
+}
 
 
 def gguf_subjects(folder: Path) -> list[Subject]:
@@ -26,7 +43,8 @@ def gguf_subjects(folder: Path) -> list[Subject]:
         _gguf("gguf", 30, tight, "bitnet-b1.58", 64),
         _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
         _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
-        _gguf("gguf-types", 9, _every_type(folder / "types"), "bitnet-b1.58"),
+        _gguf("gguf-types", 9, _every_type(folder / "types", TYPES), "bitnet-b1.58"),
+        _gguf("gguf-ik", 3, _every_type(folder / "ik", IK_TYPES), "bitnet-b1.58"),
     ]
 
 
@@ -59,19 +77,9 @@ def _converted(folder: Path, kind: str) -> bytes:
     return padded(bytes(out), len(out) - len(raw), whole, _Steady())
 
 
-def _every_type(folder: Path) -> bytes:
-    """A linear in each of the types: TQ1_0, TQ2_0, TL1, TL2, Q2_0, Q1_0's neighbour BF16, F16."""
+def _every_type(folder: Path, layouts: dict[str, tuple[int, Packing]]) -> bytes:
+    """A linear in each of these types, by its name in the file; others stay I2_S."""
     model = as_gguf(short(seeded(folder, WIDE)).write(folder / "hf"), "bitnet-b1.58")
-    tile = {"BM": 32, "BK": 128, "bm": 32}
-    layouts = {
-        "attn_q": (34, packing("tq1_0")),
-        "attn_k": (35, packing("tq2_0")),
-        "attn_v": (38, packing("tl1", **tile)),
-        "attn_output": (39, packing("tl2", BM=32, BK=96)),
-        "ffn_gate": (42, packing("q2_0")),
-        "ffn_up": (30, packing("bf16")),
-        "ffn_down": (1, packing("f16")),
-    }
     weights = dict(open_checkpoint(folder / "hf").weights.linears())
     ours = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_output": "o"}
     for name, (type_id, layout) in layouts.items():

@@ -37,8 +37,8 @@ from tritgold_conformance.inspecting.twin import TwinComparison, require_certain
 
 SCHEMA = "tritgold.inspection/2"
 NO_MODEL, AMBIGUOUS = 1, 4
-# What llama.cpp and the bitnet.cpp fork call a whole file, by general.file_type; forks reuse 38 to 40.
-_FILE_TYPES = {36: "TQ1_0", 37: "TQ2_0"}
+# What llama.cpp, ik_llama.cpp and the bitnet.cpp fork call a whole file, by general.file_type; forks reuse 38 to 40.
+_FILE_TYPES = {36: "TQ1_0", 37: "TQ2_0", 136: "IQ1_BN", 137: "IQ2_BN", 337: "IQ2_BN_R4"}
 _FORK_FILE_TYPES = {38: "TL1", 39: "TL2", 40: "I2_S"}
 
 

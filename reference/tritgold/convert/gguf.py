@@ -31,7 +31,7 @@ from tritgold.weights import NORMS
 _CARRIED = ("general.", "tokenizer.", KEPT_KEY)
 _OF_THE_FILE = ("general.architecture", "general.file_type", "general.alignment", "general.quantization_version")
 # Types whose scale lies in float16 numbers inside the payload.
-_F16_SCALE = ("TQ1_0", "TQ2_0", "F16")
+_F16_SCALE = ("TQ1_0", "TQ2_0", "IQ1_BN", "F16")
 
 
 @dataclass

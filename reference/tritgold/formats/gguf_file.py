@@ -16,7 +16,16 @@ import numpy as np
 
 from tritgold.errors import FormatError
 from tritgold.formats.container import StoredTensor, map_file
-from tritgold.formats.ggml_types import PRISM, Q2_0, Q2_0_BYTES, RETIRED, block_weights, tensor_bytes, type_names
+from tritgold.formats.ggml_types import (
+    IK_LLAMA,
+    PRISM,
+    Q2_0,
+    Q2_0_BYTES,
+    RETIRED,
+    block_weights,
+    tensor_bytes,
+    type_names,
+)
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 # Value type number -> its letter, which struct and NumPy share.
@@ -177,10 +186,11 @@ class GgufFile:
         thing = f"tensor {info.name!r}"
         names = type_names(info.type_id, self.architecture)
         if not names:
-            prism = PRISM.get(info.type_id)
-            self._refuse_type(
-                info, prism and f"it is PrismML's {prism}, which also needs a transform of the activations"
-            )
+            prism, ik = PRISM.get(info.type_id), IK_LLAMA.get(info.type_id)
+            hint = prism and f"it is PrismML's {prism}, which also needs a transform of the activations"
+            if ik is not None:
+                hint = f"it is {ik} of ik_llama.cpp and holds no trits: requantise to IQ2_BN, or Q6_K for the embedding"
+            self._refuse_type(info, hint)
         # Two types that share a number differ in size. The architecture's own gives way only where it does not fill
         # the span and the other one does.
         fitting = [name for name in names if self._fills(tensor_bytes(name, info.shape, self.q2_0_block), span)]
