@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.errors import ConfigError
-from tritgold.formats.special_tokens import GENERATION, inside, read_generation_eos
+from tritgold.formats.special_tokens import inside, read_generation_eos, stop_ids
 from tritgold.formats.untrusted_text import is_one_of, parse_json, printable, read_text
 
 QuantizationMode = Literal["offline", "online"]
@@ -150,11 +150,7 @@ def parse_hf_config(
     if not all(type(token) is int for token in eos):
         keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
     fields["bos"] = next(iter(inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
-    if generation_eos is None:
-        fields["eos"] = inside(path, "eos_token_id", eos, fields["vocab"])
-    else:
-        where = path.with_name(GENERATION)
-        fields["eos"] = inside(where, "eos_token_id", generation_eos, fields["vocab"])
+    fields["eos"] = stop_ids(path, eos, generation_eos, fields["vocab"])
     # Fast-dLLM v2's name of the block; its mask id stands in its code, here it is a key.
     fields["block"] = keys.take("bd_size", int, None)
     fields["mask"] = keys.take("mask_token_id", int, None)
