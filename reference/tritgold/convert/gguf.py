@@ -18,6 +18,8 @@ from tritgold.formats.container import FLOAT_BYTES, PlannedTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
+from tritgold.formats.gguf_split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
+from tritgold.formats.gguf_split_writer import in_shards, shard_path, write_split
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
 from tritgold.formats.names import GGUF, written_name
@@ -36,18 +38,26 @@ _F16_SCALE = ("TQ1_0", "TQ2_0", "IQ1_BN", "F16")
 
 @dataclass
 class GgufPlan(Plan):
-    """metadata: all keys of the file."""
+    """metadata: all keys of the file. shard_bytes: of tensors in a shard; None for one file."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
+    shard_bytes: int | None = None
 
     def write(self, path: Path) -> None:
-        """One file."""
-        write_gguf(path, self.metadata, self.tensors)
+        """One file, or shards beside each other."""
+        if self.shard_bytes is None:
+            write_gguf(path, self.metadata, self.tensors)
+        else:
+            write_split(path, self.metadata, self.tensors, self.shard_bytes)
+
+    def opened_by(self, path: Path) -> Path:
+        """The file, or its first shard."""
+        return path if self.shard_bytes is None else shard_path(path, 1, len(in_shards(self.tensors, self.shard_bytes)))
 
     def differs(self, written: Checkpoint) -> str | None:
         """The first key that reads otherwise than it was to be written."""
         assert isinstance(written.container, GgufFile)
-        found = written.container.metadata
+        found = {k: v for k, v in written.container.metadata.items() if k not in (NUMBER_KEY, COUNT_KEY, TENSORS_KEY)}
         keys = [key for key in {**self.metadata, **found} if not _same(self.metadata.get(key), found.get(key))]
         return f"key {keys[0]!r}" if keys else None
 

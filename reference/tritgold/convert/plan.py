@@ -26,6 +26,10 @@ class Plan(ABC):
     def write(self, path: Path) -> None:
         """Write everything at ``path``, which nobody else looks at yet."""
 
+    def opened_by(self, path: Path) -> Path:
+        """What to open of what was written at ``path``: that, or its first shard."""
+        return path
+
     def differs(self, written: Checkpoint) -> str | None:
         """What the container says otherwise than planned, beside its tensors; None where nothing."""
         return None
