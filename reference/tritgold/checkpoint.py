@@ -55,7 +55,8 @@ class Checkpoint:
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()
-            digest.update(f"{name} {tensor.shape} {tensor.scale.item()!r}\n".encode())
+            one = repr(tensor.scale.item()) if tensor.scale.ndim == 0 else tensor.scale.astype("<f4").tobytes().hex()
+            digest.update(f"{name} {tensor.shape} {one}\n".encode())
             digest.update(packing("hf").pack(tensor.trits))
         for part in self._floats():
             digest.update(part.astype("<f4").tobytes())

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ScaleRule
 from tritgold.convert.floats import row_slices, same_bits
@@ -233,7 +235,7 @@ def _summary(
         linears=len(weights),
         bits_per_weight=8 * plan.linear_bytes / sum(weights),
         other_type=plan.other_type,
-        rounded_scales=sum(bool(want.scale(name) != scale) for name, scale in plan.scales.items()),
+        rounded_scales=sum(bool(np.any(want.scales(name) != scale)) for name, scale in plan.scales.items()),
         read_as_zero=sum(w.read_as_zero() for _, w in want.source.weights.linears() if isinstance(w, PackedWeight)),
         quantised=sum(isinstance(w, MasterWeight) for _, w in want.source.weights.linears()),
         rounded_matrices=tuple(name for name in ("embedding", "head") if _rounds(want, written, name)),

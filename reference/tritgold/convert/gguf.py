@@ -23,6 +23,7 @@ from tritgold.formats.gguf_split_writer import in_shards, shard_path, write_spli
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
 from tritgold.formats.names import GGUF, written_name
+from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
@@ -34,6 +35,8 @@ _CARRIED = ("general.", "tokenizer.", KEPT_KEY)
 _OF_THE_FILE = ("general.architecture", "general.file_type", "general.alignment", "general.quantization_version")
 # Types whose scale lies in float16 numbers inside the payload.
 _F16_SCALE = ("TQ1_0", "TQ2_0", "IQ1_BN", "F16")
+# Types that hold a scale for each row.
+_ROW_SCALES = ("TQ1_0", "TQ2_0", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4", "F16", "F32")
 
 
 @dataclass
@@ -143,14 +146,24 @@ class GgufTarget:
         dtype, layout = self._layout(name, shape)
         if dtype != self.target.dtype:
             plan.other_type[stored_as] = dtype
-        inside, beside = self._scale(wanted, name, dtype, wanted.scale(name))
+        scales = wanted.scales(name)
+        inside: np.ndarray | np.float32
+        beside: np.float32 | None
+        if scales.ndim and dtype in _ROW_SCALES:
+            inside, beside = self._scales_of_rows(name, dtype, scales), None
+            layout = packing(dtype.lower(), scales_of="rows") if dtype in FLOAT_BYTES else layout
+        else:
+            inside, beside = self._scale(wanted, name, dtype, wanted.scale(name))
         plan.scales[name] = inside if beside is None else beside
         order = self._row_order(wanted, name, shape[0])
 
         def chunks() -> Iterator[bytes]:
             tensor: TernaryTensor = wanted.linear(name)
-            trits = tensor.trits if order is None else tensor.trits[order]
-            yield layout.pack(trits, inside)
+            if order is None:
+                yield layout.pack(tensor.trits, inside)
+            else:
+                scale = np.asarray(inside)
+                yield layout.pack(tensor.trits[order], scale[order] if scale.ndim else scale)
 
         size = layout.packed_size(shape)
         plan.linear_bytes += size
@@ -194,6 +207,23 @@ class GgufTarget:
             got=scale,
             expected="a positive float16" if dtype in FLOAT_BYTES else "a float16",
             hint="--round-scales stores the nearest positive one it can; i2_s keeps every float32",
+        )
+
+    def _scales_of_rows(self, name: str, dtype: str, scales: np.ndarray) -> np.ndarray:
+        """The scales [out, 1] as the payload holds them."""
+        if dtype not in _F16_SCALE:
+            return scales
+        with np.errstate(over="ignore"):
+            half = scales.astype(np.float16).astype(np.float32)
+        if np.array_equal(half, scales) or (self.round_scales and np.isfinite(half).all() and (half != 0).all()):
+            return half
+        raise ConversionError(
+            f"{dtype} cannot hold these scales",
+            kind="scale-rounded",
+            thing=f"{name} ({written_name(GGUF, name)})",
+            got=scales[half != scales][0],
+            expected="a float16",
+            hint="--round-scales stores the nearest it can; --to iq2_bn keeps every float32",
         )
 
     def _row_order(self, wanted: Wanted, name: str, rows: int) -> np.ndarray | None:

@@ -11,6 +11,7 @@ from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox
@@ -74,9 +75,8 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         rows = None
         if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
-        if tensor.dtype in FLOAT_BYTES and (scales := scales_by_rows(tensor)) > 1:
-            _several(box, tensor, scales)
-            return None
+        if tensor.dtype in FLOAT_BYTES and scales_by_rows(tensor) > 1:
+            return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)
         if quantize and tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape):
             if beside is not None:
                 box.blame(
@@ -128,17 +128,16 @@ def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quanti
         return None
     if _is_ternary(tensor, shape):
         return PackedWeight(packing(tensor.dtype.lower()), tensor, shape)
-    if (scales := scales_by_rows(tensor)) > 1:
-        _several(box, tensor, scales)
-        return None
+    if scales_by_rows(tensor) > 1:
+        return PackedWeight(_by_rows(tensor), tensor, shape)
     if not quantize:
         _require_mode(None, tensor)
     return MasterWeight(tensor)
 
 
-def _several(box: TensorBox, tensor: StoredTensor, scales: int) -> None:
-    what = f"trits times {scales} scales, one for each block of rows (as in TriLM); the arithmetic has one a tensor"
-    box.blame("several-scales", f"{tensor.name}: {what}. --quantize would change them: take a model of one scale")
+def _by_rows(tensor: StoredTensor) -> Packing:
+    """Trits times a scale of each row: TriLM, whose scales are those of blocks of rows."""
+    return packing(tensor.dtype.lower(), scales_of="rows")
 
 
 def scales_by_rows(tensor: StoredTensor) -> int:
