@@ -34,6 +34,11 @@ class Tokenizer:
             raise FormatError(f"holds no tokenizer: {_printable(error)}", kind="tokenizer", file=file) from error
         return made
 
+    @property
+    def ids(self) -> int:
+        """The largest id that has a text, and 1: a model's vocabulary may be padded beyond it."""
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
+
     def encode(self, text: str) -> list[int]:
         """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
 

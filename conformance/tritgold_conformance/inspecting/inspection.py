@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.errors import TritgoldError, TritgoldWarning
+from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import Container, StoredTensor
 from tritgold.formats.fingerprint import is_float
 from tritgold.formats.ggml_types import BITNET_FORK
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import Layouts
 from tritgold.formats.untrusted_text import printable
+from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.inspecting.files import (
     Configuration,
     Linear,
@@ -79,6 +80,7 @@ def inspect_model(
     config = checkpoint.config if checkpoint else model
     facts |= {
         "config": config and config.as_dict(),
+        "tokenizer": checkpoint and _tokenizer(checkpoint),
         "weights": _weights(seen, with_tensors),
         "health": summary(seen, [*_of_the_file(examined, checkpoint), *_of_the_refusal(problem, seen)]),
         "fingerprint": [group.as_dict() for group in examined.groups],
@@ -127,6 +129,16 @@ def _open(path: Path, asked: ReadOptions, layouts: Layouts) -> tuple[Checkpoint 
             return open_checkpoint(path, asked.linear_class, asked.ignore_keys, layouts), None
         except TritgoldError as error:
             return None, error.as_dict()
+
+
+def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """How many ids have a text, beside those that the model has; None without a tokenizer that can be built."""
+    try:
+        text = checkpoint.tokenizer_json()
+        tokens = None if text is None else Tokenizer.from_text(text, checkpoint.path).ids
+    except FormatError:
+        return None
+    return None if tokens is None else {"ids": tokens, "vocab": checkpoint.config.vocab}
 
 
 def _looks(examined: Examined, checkpoint: Checkpoint | None, comparison: TwinComparison | None) -> Iterator[Look]:
