@@ -38,6 +38,9 @@ from tritgold_conformance.commands import model_input, printing
     metavar="GB",
     help="Gigabytes a file: of safetensors 5 if not said, of GGUF shards (NAME-00001-of-0000N.gguf).",
 )
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json for the result, instead of the source's own."
+)
 @model_input.model_options
 @printing.json_option
 def convert(
@@ -53,6 +56,7 @@ def convert(
     to_i2s: Any,
     scale_rule: Any,
     shard_size: float | None,
+    tokenizer: Path | None,
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
@@ -86,7 +90,7 @@ def convert(
         )
         if shard_size is not None:
             options = replace(options, shard_bytes=int(shard_size * 1e9))
-        checkpoint = source_as.open(path, quantize=quantize is not None)
+        checkpoint = source_as.open(path, quantize is not None, tokenizer)
         with _bar() as show:
             done = run(checkpoint, destination, to, options, show)
     facts = _facts(done, model_input.model_name(source))

@@ -55,9 +55,11 @@ class Reading:
                     words += (option.replace("_", "-"), str(one))
         return tuple(words)
 
-    def open(self, path: Path, quantize: bool = False) -> Checkpoint:
-        """The checkpoint, read as the user says."""
-        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
+    def open(self, path: Path, quantize: bool = False, tokenizer: Path | None = None) -> Checkpoint:
+        """The checkpoint, read as the user says. tokenizer: a tokenizer.json in the place of its own."""
+        if tokenizer is not None:
+            given_tokenizer(tokenizer)
+        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
 
 
 def model_options(function: F) -> F:
@@ -155,16 +157,21 @@ def model_name(model: str | None) -> str:
     return DEFAULT if model is None else model
 
 
+def given_tokenizer(path: Path) -> Tokenizer:
+    """The file of ``--tokenizer``."""
+    if not path.is_file():
+        raise click.UsageError(f"--tokenizer: no file {str(path)!r}")
+    return Tokenizer(path)
+
+
 def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
     """The tokenizer of a model, None where it has none.
 
     It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
     same folder.
     """
-    if given is not None and not given.is_file():
-        raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
     if given is not None:
-        return Tokenizer(given)
+        return given_tokenizer(given)
     if (text := checkpoint.tokenizer_json()) is not None:
         return Tokenizer.from_text(text, checkpoint.path)
     beside = checkpoint.path.parent / "tokenizer.json"

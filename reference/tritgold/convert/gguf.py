@@ -26,6 +26,7 @@ from tritgold.formats.names import GGUF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
+from tritgold.formats.texts.gguf_tokenizer import TEXT_KEY
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import NORMS
@@ -123,8 +124,10 @@ class GgufTarget:
         own = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
         if not isinstance(source.container, GgufFile):
             return own | texts_as_metadata(texts, wanted.config)
-        stated = source.container.metadata.items()
-        return own | {k: v for k, v in stated if k.startswith(_CARRIED) and k not in _OF_THE_FILE}
+        stated = dict(source.container.metadata)
+        if source.tokenizer is not None:
+            stated[TEXT_KEY] = source.tokenizer
+        return own | {k: v for k, v in stated.items() if k.startswith(_CARRIED) and k not in _OF_THE_FILE}
 
     def _tensors(self, wanted: Wanted, plan: GgufPlan) -> Iterator[PlannedTensor]:
         weights = wanted.source.weights
