@@ -178,6 +178,15 @@ def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | No
     return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
 
 
+def require_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer:
+    """The same, or FormatError ``no-tokenizer``."""
+    opened = open_tokenizer(checkpoint, given)
+    if opened is None:
+        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
+        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    return opened
+
+
 def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
     """The input of a command: exactly one of prompt and ids.
 
@@ -187,10 +196,7 @@ def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None,
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
-    opened = open_tokenizer(checkpoint, tokenizer)
-    if opened is None:
-        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
-        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    opened = require_tokenizer(checkpoint, tokenizer)
     tokens = opened.encode(prompt or "")
     bos = checkpoint.config.bos
     if bos is not None and tokens[:2] == [bos, bos]:

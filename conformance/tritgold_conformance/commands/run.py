@@ -34,6 +34,8 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
 @decoding_options
+@click.option("--chat", is_flag=True, help="A prompt is a user's message, put into the model's own chat template.")
+@click.option("--system", metavar="TEXT", help="With --chat: the system's message before it.")
 @click.option("--padding-ids", is_flag=True, help="Let ids come that the tokenizer has no text for.")
 @click.option(
     "--config",
@@ -56,6 +58,8 @@ def run(
     max_tokens: int,
     backend: str,
     decoding: Decoding,
+    chat: bool,
+    system: str | None,
     padding_ids: bool,
     config_file: Path | None,
     reading: model_input.Reading,
@@ -74,10 +78,13 @@ def run(
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
     stderr.
 
+    With --chat each prompt is a user's message: the model's chat template makes the text of it, in a sandbox.
+
     With --config, what is given here counts for more than the file, the file for more than the environment
     (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
     """
     from tritgold.tokenizer import TextStream
+    from tritgold_conformance.commands.chat import chat_ids
     from tritgold_conformance.commands.generation import generation
     from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
@@ -95,7 +102,13 @@ def run(
                 decoding, unused = decoding.filled(server, checkpoint.config)
             if bool(prompt) == bool(ids):
                 raise click.UsageError("give --prompt or --ids, and not both")
-            prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
+            if (chat and ids) or (system is not None and not chat):
+                raise click.UsageError("--chat goes with --prompt, and --system with --chat")
+            if chat:
+                words = model_input.require_tokenizer(checkpoint, tokenizer)
+                prompts = [chat_ids(checkpoint, words, text, system) for text in prompt]
+            else:
+                prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
             opened = tokenizer_for_output(checkpoint, tokenizer)
             if opened is not None and not padding_ids:
                 decoding = without_padding(decoding, checkpoint, opened)
