@@ -14,13 +14,12 @@ import numpy as np
 from tritgold.errors import OutputError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.ggml_types import tensor_bytes, type_number
-from tritgold.formats.gguf_file import ARRAY, DEFAULT_ALIGNMENT, MAX_DIMS, SCALARS, STRING, align
+from tritgold.formats.gguf_file import ALIGNMENT, ARRAY, DEFAULT_ALIGNMENT, MAX_DIMS, SCALARS, STRING, align
 from tritgold.formats.untrusted_text import printable
 from tritgold.formats.whole_file import listed, write_chunks, written_whole
 
 Value = bool | int | float | str | list[str] | np.ndarray | np.integer[Any]
 
-ALIGNMENT = "general.alignment"
 MAX_KEY, MAX_NAME = 65_535, 63  # bytes: docs/gguf.md; GGML_MAX_NAME less its final zero
 _BOOL, _UINT32, _INT32, _FLOAT32, _UINT64, _INT64 = 7, 4, 5, 6, 10, 11
 # The type of an integer by its limits, the first that holds it.

@@ -137,7 +137,23 @@ def test_a_label_that_no_tensor_bears_out(tmp_path: Path) -> None:
     assert inspect(model.write(tmp_path / "m.gguf"))[1]["health"] == []
     model = repacked(model, g.TYPE_F16, packing("f16"), lambda trits: trits)
     found = finding(model, tmp_path / "m.gguf", "file-type")
-    assert found["what"] == "general.file_type calls the file I2_S, yet its linear weights are F16"
+    assert found["what"] == "general.file_type calls the file I2_S or Q1_0, yet its linear weights are F16"
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [
+        (0, "calls the file F32, yet its linear weights are I2_S"),
+        (41, "calls the file Q2_0, yet its linear weights are I2_S"),
+        (15, "calls the file Q4_K, yet its linear weights are I2_S"),
+        (1024 + 37, "calls the file TQ2_0, yet its linear weights are I2_S"),
+        (999, "is 999, which nobody has defined"),
+    ],
+)
+def test_labels_that_contradict(tmp_path: Path, number: int, what: str) -> None:
+    model = gguf(tmp_path)
+    model.set("general.file_type", g.U32, number)
+    assert finding(model, tmp_path / "m.gguf", "file-type")["what"] == f"general.file_type {what}"
 
 
 def test_a_label_that_is_no_number_is_no_label(tmp_path: Path) -> None:
