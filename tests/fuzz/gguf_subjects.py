@@ -44,6 +44,7 @@ def gguf_subjects(folder: Path) -> list[Subject]:
         _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
         _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
         _gguf("gguf-types", 9, _every_type(folder / "types", TYPES), "bitnet-b1.58"),
+        _split(folder / "split"),
         _gguf("gguf-ik", 3, _every_type(folder / "ik", IK_TYPES), "bitnet-b1.58"),
     ]
 
@@ -90,6 +91,23 @@ def _every_type(folder: Path, layouts: dict[str, tuple[int, Packing]]) -> bytes:
     for shape, numbers in {(rows, columns): [32, 128, 32], weights["layers.0.o"].shape: [32, 96]}.items():
         model.set(f"tritgold.tile.{shape[0]}x{shape[1]}", g.ARRAY, g.array(g.U32, numbers))
     return g.gguf(model.pairs.values(), model.tensors.values())
+
+
+def _split(folder: Path) -> Subject:
+    """A model in three shards, as gguf-split writes it; one of them is hurt, the first most often."""
+    source = open_checkpoint(short(seeded(folder)).write(folder / "hf"))
+    done = convert(source, folder / "m.gguf", "i2_s", Options(shard_bytes=900))
+    files = {path.name: path.read_bytes() for path in sorted(folder.glob("m-*.gguf"))}
+    names = list(files)
+    whole = {name: _gguf(name, 0, data, "bitnet-b1.58") for name, data in files.items()}
+
+    def damage(rng: random.Random) -> dict[str, bytes]:
+        name = rng.choice([names[0], *names])
+        if rng.random() < 0.05:
+            return {name: files[rng.choice([other for other in names if other != name])]}
+        return {name: whole[name].damage(rng)["m.gguf"]}
+
+    return Subject("gguf-split", 4, files, done.path.name, damage)
 
 
 def _gguf(name: str, share: int, data: bytes, arch: str, alignment: int = 32) -> Subject:
