@@ -140,6 +140,19 @@ def test_a_row_of_zeros_among_several_scales_says_nothing(tmp_path: Path) -> Non
     assert open_checkpoint(tmp_path / "m.gguf").model_hash() == source.model_hash()
 
 
+@pytest.mark.parametrize("quantize", [False, True])
+def test_scales_of_blocks_of_columns_are_refused_by_name(tmp_path: Path, quantize: bool) -> None:
+    """As a shard of o or down keeps its own where a model was trained on several devices."""
+    _, model = unpacked(tmp_path, "F16")
+    values = matrix(model, "F16")
+    values[:, values.shape[1] // 2 :] *= 2
+    error = refusal(
+        lambda: open_checkpoint(altered(model, "F16", values).write(tmp_path / "floats"), quantize=quantize)
+    )
+    assert error.kind == "several-scales"
+    assert f"{Q}: trits times 2 scales, 0.476562 to 0.953125, which are not those of rows" in str(error)
+
+
 def traced(opened: Checkpoint) -> dict[str, np.ndarray]:
     trace = Trace()
     forward([1, 2, 3], opened.weights, opened.config, trace=trace)
