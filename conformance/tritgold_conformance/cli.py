@@ -24,6 +24,7 @@ COMMANDS = {
     "faults": "List the known faults of engines.",
     "vectors": "Write conformance cases as data, and judge answers to them.",
     "inspect": "Show what a checkpoint holds, and which layout its bytes have.",
+    "size": "Show what a model weighs in each format, and its KV cache, without loading it.",
     "convert": "Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.",
     "bench": "Time an engine that passes the judge.",
     "env": "Print versions, machine and settings.",

@@ -55,9 +55,11 @@ class Reading:
                     words += (option.replace("_", "-"), str(one))
         return tuple(words)
 
-    def open(self, path: Path, quantize: bool = False) -> Checkpoint:
-        """The checkpoint, read as the user says."""
-        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
+    def open(self, path: Path, quantize: bool = False, tokenizer: Path | None = None) -> Checkpoint:
+        """The checkpoint, read as the user says. tokenizer: a tokenizer.json in the place of its own."""
+        if tokenizer is not None:
+            given_tokenizer(tokenizer)
+        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
 
 
 def model_options(function: F) -> F:
@@ -155,20 +157,34 @@ def model_name(model: str | None) -> str:
     return DEFAULT if model is None else model
 
 
+def given_tokenizer(path: Path) -> Tokenizer:
+    """The file of ``--tokenizer``."""
+    if not path.is_file():
+        raise click.UsageError(f"--tokenizer: no file {str(path)!r}")
+    return Tokenizer(path)
+
+
 def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
     """The tokenizer of a model, None where it has none.
 
     It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
     same folder.
     """
-    if given is not None and not given.is_file():
-        raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
     if given is not None:
-        return Tokenizer(given)
+        return given_tokenizer(given)
     if (text := checkpoint.tokenizer_json()) is not None:
         return Tokenizer.from_text(text, checkpoint.path)
     beside = checkpoint.path.parent / "tokenizer.json"
     return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
+
+
+def require_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer:
+    """The same, or FormatError ``no-tokenizer``."""
+    opened = open_tokenizer(checkpoint, given)
+    if opened is None:
+        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
+        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    return opened
 
 
 def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
@@ -180,10 +196,7 @@ def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None,
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
-    opened = open_tokenizer(checkpoint, tokenizer)
-    if opened is None:
-        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
-        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    opened = require_tokenizer(checkpoint, tokenizer)
     tokens = opened.encode(prompt or "")
     bos = checkpoint.config.bos
     if bos is not None and tokens[:2] == [bos, bos]:

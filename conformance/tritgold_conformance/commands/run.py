@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
 @decoding_options
+@click.option("--chat", is_flag=True, help="A prompt is a user's message, put into the model's own chat template.")
+@click.option("--system", metavar="TEXT", help="With --chat: the system's message before it.")
+@click.option("--padding-ids", is_flag=True, help="Let ids come that the tokenizer has no text for.")
 @click.option(
     "--config",
     "config_file",
@@ -54,6 +58,9 @@ def run(
     max_tokens: int,
     backend: str,
     decoding: Decoding,
+    chat: bool,
+    system: str | None,
+    padding_ids: bool,
     config_file: Path | None,
     reading: model_input.Reading,
     as_json: bool,
@@ -71,10 +78,13 @@ def run(
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
     stderr.
 
+    With --chat each prompt is a user's message: the model's chat template makes the text of it, in a sandbox.
+
     With --config, what is given here counts for more than the file, the file for more than the environment
     (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
     """
     from tritgold.tokenizer import TextStream
+    from tritgold_conformance.commands.chat import chat_ids
     from tritgold_conformance.commands.generation import generation
     from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
@@ -92,8 +102,16 @@ def run(
                 decoding, unused = decoding.filled(server, checkpoint.config)
             if bool(prompt) == bool(ids):
                 raise click.UsageError("give --prompt or --ids, and not both")
-            prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
+            if (chat and ids) or (system is not None and not chat):
+                raise click.UsageError("--chat goes with --prompt, and --system with --chat")
+            if chat:
+                words = model_input.require_tokenizer(checkpoint, tokenizer)
+                prompts = [chat_ids(checkpoint, words, text, system) for text in prompt]
+            else:
+                prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
             opened = tokenizer_for_output(checkpoint, tokenizer)
+            if opened is not None and not padding_ids:
+                decoding = without_padding(decoding, checkpoint, opened)
             if is_batch(prompts, decoding):
                 report = serve_prompts(checkpoint, prompts, opened, max_tokens, backend, decoding)
                 show_batch(report | {"model": model_input.model_name(model), "config_unused": list(unused)}, as_json)
@@ -179,6 +197,22 @@ def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Token
             raise
         click.echo(f"[ids only: {error}]", err=True)  # --ids makes do without it
         return None
+
+
+def without_padding(decoding: Decoding, checkpoint: "Checkpoint", tokenizer: "Tokenizer") -> Decoding:
+    """Where the model's vocabulary is larger than the tokenizer's, the same without the ids that have no text."""
+    vocab, texts = checkpoint.config.vocab, tokenizer.ids
+    if vocab == texts:
+        return decoding
+    if vocab < texts:
+        click.echo(f"[the tokenizer has {texts} ids, the model {vocab}: texts with the others are refused]", err=True)
+        return decoding
+    never = "" if decoding.way(checkpoint.config) == "ar" else " (block diffusion may choose them)"
+    what = (
+        f"the model has {vocab} ids, the tokenizer {texts}: those from {texts} have no text and are not chosen{never}"
+    )
+    click.echo(f"[{what}]", err=True)
+    return replace(decoding, text_ids=texts)
 
 
 def remarks(facts: dict[str, Any], unused: tuple[str, ...]) -> list[str]:

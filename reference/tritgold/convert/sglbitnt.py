@@ -65,6 +65,7 @@ def _linear(wanted: Wanted, plan: SglbitntPlan, name: str, shape: tuple[int, int
     except PackingError as error:
         raise error.located(thing=f"{name} ({stored_as})") from None
     plan.linear_bytes += size
-    plan.headers[stored_as] = plan.scales[name] = wanted.scale(name)
+    scale = wanted.scale(name)
+    plan.headers[stored_as] = plan.scales[name] = scale
     rows, columns = shape
     return PlannedTensor(stored_as, "U8", (rows, columns // 4), size, lambda: (layout.pack(wanted.linear(name).trits),))

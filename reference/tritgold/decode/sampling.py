@@ -34,6 +34,7 @@ class Sampling:
 
     temperature: 0 or more, finite. top_k: 0 or more. top_p: 0 to 1; at 0 the likeliest token alone is kept.
     repetition_penalty: above 0, finite; 1 changes nothing, less than 1 invites repetition. seed: 0 to 2**64 - 1.
+    text_ids: ids from this on have no text and never come, however likely; 0 where all may.
 
     Raises ConfigError (``sampling-option``) for anything else, NaN among it.
     """
@@ -43,6 +44,7 @@ class Sampling:
     top_p: float = 1.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    text_ids: int = 0
 
     def __post_init__(self) -> None:
         self._check("temperature", 0 <= real_number(self.temperature) < math.inf, "a number, 0 or more, finite")
@@ -51,6 +53,7 @@ class Sampling:
         self._check(
             "repetition_penalty", 0 < real_number(self.repetition_penalty) < math.inf, "a number above 0, finite"
         )
+        self._check("text_ids", is_count(self.text_ids), f"an integer, 0 to {MOST}")
         self._check("seed", is_count(self.seed, 0, MAX_SEED), f"an integer, 0 to {MAX_SEED}")
 
     def _check(self, name: str, usable: bool, expected: str) -> None:
@@ -96,6 +99,9 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     ([3, 1], [0.6667, 0.3333])
     """
     scores = _possible(_penalised(usable_logits(logits), sampling.repetition_penalty, history))
+    if sampling.text_ids:
+        scores[sampling.text_ids :] = -np.inf
+        _possible(scores)
     if sampling.temperature == 0:
         return np.array([np.argmax(scores)]), np.ones(1)
     order = np.argsort(-scores, kind="stable")  # stable: ties stay in the order of their ids

@@ -65,7 +65,7 @@ def accumulate_blocks(
 def apply_block_scales(
     acc: Int32[np.ndarray, "tokens out blocks"],
     activation_scale: Float32[np.ndarray, "tokens blocks"],
-    weight_scale: Float32[np.ndarray, ""],
+    weight_scale: Float32[np.ndarray, "..."],
     rule: ScaleRule,
 ) -> Float32[np.ndarray, "tokens out"]:
     """The sum over blocks of f32(acc) * (activation scale * weight scale), first block first, all in float32.
@@ -79,10 +79,10 @@ def apply_block_scales(
     191.375
     """
     multiplier = weight_scale if rule == "multiply" else np.float32(1) / weight_scale
-    scale = activation_scale * multiplier
+    multiplier = multiplier.reshape(-1)  # one, or one a row
     total = np.zeros(acc.shape[:2], np.float32)
     for block in range(acc.shape[2]):
-        total += acc[:, :, block].astype(np.float32) * scale[:, block, None]
+        total += acc[:, :, block].astype(np.float32) * (activation_scale[:, block, None] * multiplier)
     return total
 
 

@@ -235,9 +235,18 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
         (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is no OPTION=VALUE"),
         (("kjv-ar", "--kv-cache", "kivi2:window=32,window=64"), "'window' is given twice"),
         (("kjv-ar", "--kv-cache", "kivi2:"), "is no OPTION=VALUE"),
-        (("kjv-ar", "--kv-cache", "q8_0", "--backend", "xla"), "--backend xla does not have --kv-cache q8_0 (it has: f32"),
-        (("kjv-ar", "--sparsity", "top_k", "--backend", "xla"), "--backend xla does not have --sparsity top_k (it has: none)"),
-        (("kjv-dlm", "--backend", "xla", "--decode", "fast-dllm-v2-dual"), "does not have --decode fast-dllm-v2-dual (it has"),
+        (
+            ("kjv-ar", "--kv-cache", "q8_0", "--backend", "xla"),
+            "--backend xla does not have --kv-cache q8_0 (it has: f32",
+        ),
+        (
+            ("kjv-ar", "--sparsity", "top_k", "--backend", "xla"),
+            "--backend xla does not have --sparsity top_k (it has: none)",
+        ),
+        (
+            ("kjv-dlm", "--backend", "xla", "--decode", "fast-dllm-v2-dual"),
+            "does not have --decode fast-dllm-v2-dual (it has",
+        ),
         (("kjv-ar", "--config", "absent.yaml"), "absent.yaml"),
     ],
 )
