@@ -34,14 +34,14 @@ class Tokenizer:
             raise FormatError(f"holds no tokenizer: {_printable(error)}", kind="tokenizer", file=file) from error
         return made
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds; without them if not special.
 
         Raises FormatError for a tokenizer that says too late that it is none: one whose unknown token is not there.
         And ContextError (``text``) for half a character, as a command line of other bytes than UTF-8 has.
         """
         try:
-            return list(self._tokenizer.encode(text).ids)
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
         except TypeError:  # what the library says of half a character
             at = next((n for n, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
             if at is None:
@@ -52,6 +52,11 @@ class Tokenizer:
             if type(error) is not Exception:  # the library's are bare
                 raise
             raise FormatError(f"cannot split a text: {_printable(error)}", kind="tokenizer") from error
+
+    def token(self, token: int) -> str | None:
+        """The token itself, as the vocabulary writes it; None for an id that it does not know."""
+        text = self._tokenizer.id_to_token(token)
+        return None if text is None else str(text)
 
     def decode(self, ids: list[int]) -> str:
         """Text of the ids, special tokens left out; bytes that form no character become U+FFFD.

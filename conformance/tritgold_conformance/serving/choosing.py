@@ -89,7 +89,7 @@ def shown(logits: np.ndarray, token: int, count: int) -> Shown:
     Shown(token=0, logprob=-1.3862943611198906, top=[(1, -0.6931471805599453), (0, -1.3862943611198906)])
     """
     scores = logits.astype(np.float64)
-    scores -= scores.max()
+    scores -= np.max(scores)
     scores -= np.log(np.exp(scores).sum())
     likeliest = np.argsort(-scores, kind="stable")[:count]
     return Shown(token, float(scores[token]), list(zip(likeliest.tolist(), scores[likeliest].tolist(), strict=True)))

@@ -26,7 +26,7 @@ class Event(NamedTuple):
     """What a job hears: first ``accepted`` or ``refused``; then ``token`` for each; at last ``ended``.
 
     token, shown: of ``token``. error: why it was refused or failed. reason: why it ended. reused: tokens of the prompt
-    that were found cached.
+    that were found cached. forwards: passes of block diffusion.
     """
 
     kind: Literal["accepted", "refused", "token", "ended"]
@@ -35,6 +35,7 @@ class Event(NamedTuple):
     reason: Reason | None = None
     error: TritgoldError | None = None
     reused: int = 0
+    forwards: int | None = None
 
 
 @dataclass(eq=False)
@@ -66,7 +67,7 @@ class Core:
     def __init__(
         self, made: Callable[[], ServedModel], places: int, say: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._made, self._places, self._say = made, places, say
+        self._made, self.places, self._say = made, places, say
         self.model = made()
         self._inbox = SimpleQueue[Callable[[], None] | None]()
         self._lock = threading.Lock()
@@ -93,7 +94,7 @@ class Core:
         with self._lock:
             if self.stopping:
                 raise StoppingError
-            if self._held + len(jobs) > self._places:
+            if self._held + len(jobs) > self.places:
                 raise FullError(max(1, min(60, round(self.seconds_a_job))))
             self._held += len(jobs)
             for job in jobs:

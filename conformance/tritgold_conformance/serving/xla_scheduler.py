@@ -20,7 +20,7 @@ from tritgold.decode.serving_options import Counters, Ending, Outcome, Request
 from tritgold.errors import ContextError, NonFiniteError
 
 if TYPE_CHECKING:
-    from tritgold_xla import XlaEngine
+    from tritgold_conformance.engines.xla import XlaEngine
 
 CHUNK = 128  # tokens of a prompt that one pass reads: the engine's largest program
 _ANY = 0  # the token of sequences that are not writing

@@ -1,7 +1,11 @@
 """The smallest seeded model behind the server's core, and what it says alone."""
 
+import http.client
+import json
 import random
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,8 +16,12 @@ from tritgold.decode.autoregressive import generate, reference_logits
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.serving_options import Request
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.commands.serve import opened as opened_service
+from tritgold_conformance.commands.serve import serve
 from tritgold_conformance.serving.choosing import Chooser, Choosing
 from tritgold_conformance.serving.core import Core, Event, Job
+from tritgold_conformance.serving.server import Server, listening
+from tritgold_conformance.serving.service import Service
 
 SMALLEST = Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=64)
 TEMPLATE = (
@@ -78,3 +86,54 @@ class Heard:
     def wait(self, core: Core, seconds: float = 20) -> "Heard":
         assert self.ended.wait(seconds), (self.events, core.held)
         return self
+
+
+class Running:
+    """A server in a thread of this process. log: what it wrote."""
+
+    def __init__(self, service: Service, grace: float) -> None:
+        self.service, self.log = service, list[dict[str, Any]]()
+        service.log = lambda fields: self.log.append(dict(fields))
+        self._socket = listening("127.0.0.1", 0)
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server = Server(service, grace)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self.thread.start()
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        """(status, JSON or text, headers)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        kind = {"Content-Type": "application/json"} if raw is not None else {}
+        connection.request(method, path, raw, kind | headers)
+        answer = connection.getresponse()
+        text, found = answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+        connection.close()
+        is_json = found.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(text) if is_json else text, found
+
+    def post(self, path: str, **body: Any) -> Any:
+        """The answer to a right request."""
+        status, found, _ = self.ask("POST", path, body)
+        assert status == 200, found
+        return found
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        self.service.core.join(5)
+
+
+@contextmanager
+def running(*words: str, model: Path | None = None, grace: float = 0.0) -> Iterator[Running]:
+    """``tritgold serve`` with these words, at a free port."""
+    path = model or smallest()
+    given = serve.make_context("serve", [str(path), *words]).params
+    service = opened_service(open_checkpoint(path), "smallest", None, given)
+    made = Running(service, grace)
+    try:
+        yield made
+    finally:
+        made.stop()
