@@ -86,10 +86,9 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     serving = _serving()
     host = given["host"] or (server["host"] if server and "host" in server.given else "127.0.0.1")
     port = given["port"] if given["port"] is not None else server["port"] if server else 8080
-    keys = _keys(given["api_key_file"])
-    if host not in LOOPBACK and not keys:
+    if host not in LOOPBACK and given["api_key_file"] is None:
         raise click.UsageError(f"--host {host}: others than this machine may ask; give --api-key-file FILE")
-    service = opened(checkpoint, model, server, given, keys, local=host in LOOPBACK and not keys)
+    service = opened(checkpoint, model, server, given, host)
     socket = serving.listening(host, port)
     running = serving.Server(service, given["grace"])
     shown = f"[{host}]" if ":" in host else host
@@ -103,8 +102,7 @@ def opened(
     model: str,
     server: "ServerConfig | None",
     given: Mapping[str, Any],
-    keys: tuple[str, ...] = (),
-    local: bool = True,
+    host: str = LOOPBACK[0],
 ) -> "Service":
     """The model, ready to be asked. given: the options of the command, by their names."""
     from tritgold_conformance.serving.chat_template import ChatTemplate, template_of
@@ -112,6 +110,7 @@ def opened(
     from tritgold_conformance.serving.diffusing import BlockDiffusion
     from tritgold_conformance.serving.service import Limits, Service
 
+    keys = _keys(given["api_key_file"])
     tokenizer = model_input.open_tokenizer(checkpoint, given["tokenizer"])
     template = template_of(checkpoint, tokenizer)
     if given["chat_template"] is not None:
@@ -143,7 +142,7 @@ def opened(
     return Service(
         given["name"] or Path(model).name, checkpoint, tokenizer, template, Core(made, places, say),
         BlockDiffusion(checkpoint, decode, places, say), given["backend"], limits, log=log,
-        prompts=given["log_prompts"], decode=way, blocks=blocks, local=local,
+        prompts=given["log_prompts"], decode=way, blocks=blocks, local=host in LOOPBACK and not keys,
     )  # fmt: skip
 
 

@@ -51,10 +51,21 @@ class Server(uvicorn.Server):
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises EngineError ``address`` for one that cannot."""
+    """A socket that listens. Raises EngineError ``address`` for one that cannot.
+
+    Its protocol is named: asyncio turns Nagle's algorithm off for TCP alone, and with it every answer takes 40 ms more.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=256)
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((host, port))
+            made.listen(256)
+        except BaseException:
+            made.close()
+            raise
+        return made
     except (OSError, OverflowError) as error:
         hint = "another program may have the port; --port 0 takes a free one"
         raise EngineError(f"cannot listen: {error}", kind="address", thing=f"{host}:{port}", hint=hint) from None

@@ -5,7 +5,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +18,7 @@ from tritgold.decode.serving_options import Request
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.commands.serve import opened as opened_service
 from tritgold_conformance.commands.serve import serve
+from tritgold_conformance.commands.server_config import load
 from tritgold_conformance.serving.choosing import Chooser, Choosing
 from tritgold_conformance.serving.core import Core, Event, Job
 from tritgold_conformance.serving.server import Server, listening
@@ -101,15 +102,17 @@ class Running:
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self.thread.start()
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+    def ask(
+        self, method: str, path: str, body: Any = None, timeout: float = 20, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
         """(status, JSON or text, headers)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         kind = {"Content-Type": "application/json"} if raw is not None else {}
-        connection.request(method, path, raw, kind | headers)
-        answer = connection.getresponse()
-        text, found = answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
-        connection.close()
+        with closing(connection):
+            connection.request(method, path, raw, kind | headers)
+            answer = connection.getresponse()
+            text, found = answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
         is_json = found.get("content-type", "").startswith("application/json")
         return answer.status, json.loads(text) if is_json else text, found
 
@@ -131,7 +134,8 @@ def running(*words: str, model: Path | None = None, grace: float = 0.0) -> Itera
     """``tritgold serve`` with these words, at a free port."""
     path = model or smallest()
     given = serve.make_context("serve", [str(path), *words]).params
-    service = opened_service(open_checkpoint(path), "smallest", None, given)
+    config = None if given["config_file"] is None else load(given["config_file"])
+    service = opened_service(open_checkpoint(path), "smallest", config, given)
     made = Running(service, grace)
     try:
         yield made

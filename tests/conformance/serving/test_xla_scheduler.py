@@ -1,11 +1,14 @@
 """The JAX engine behind the server: the bits of an answer do not depend on who else is there, or was."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from served import running
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
@@ -13,6 +16,7 @@ from tritgold.decode.sampling import Sampling, choose
 from tritgold.decode.serving_options import Request
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.cli import main
 from tritgold_conformance.engines.xla import open_engine
 from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
@@ -21,11 +25,16 @@ LONG = [(11 * n) % 251 for n in range(140)]  # a whole chunk, and 12 tokens
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("jax")
     folder = tmp_path_factory.mktemp("served")
-    write_seeded_model(Path(folder), Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=CONTEXT))
-    return open_engine(open_checkpoint(folder), CONTEXT, sequences=3)
+    write_seeded_model(folder, Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=CONTEXT))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(model: Path) -> Any:
+    return open_engine(open_checkpoint(model), CONTEXT, sequences=3)
 
 
 class Counting:
@@ -124,6 +133,15 @@ def test_bits_do_not_depend_on_what_else_is_served(engine: Any) -> None:
         np.testing.assert_array_equal(np.array(together.rows), np.array(rows.rows[:count]))
         if number not in cancelled:
             assert served.outcomes[number].reason == fresh.outcomes[alone].reason
+
+
+def test_the_judge_finds_over_http_that_it_conforms(model: Path, engine: Any) -> None:
+    with running("--backend", "xla", "--max-sequences", "3", model=model) as server:
+        words = ["check", "--engine", f"{server.url}?logprobs=259", "--model", str(model), "--tokens", "8", "--json"]
+        result = CliRunner().invoke(main, words)
+        assert server.service.core.model.positions_in_use == 0
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["levels"]["next_tokens"]["compared"] == 8
 
 
 SHORT = [token % 96 for token in LONG]
