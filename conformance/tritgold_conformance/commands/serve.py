@@ -55,6 +55,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds a request.")
 @click.option("--grace", type=Within(0), default=30.0, show_default=True,
               help="Seconds that texts under way may take when the server is told to stop.")  # fmt: skip
+@click.option(
+    "--benchmark", is_flag=True, help="Time 1, 4 and 16 clients, over HTTP and directly; print JSON, and end."
+)
 @click.option("--log-prompts", is_flag=True, help="Prompts, as ids, are part of the log.")
 @click.option("--defect", multiple=True, metavar="FAULT",
               help="A fault of tritgold faults in the reference, for judges to find.")  # fmt: skip
@@ -92,9 +95,39 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     socket = serving.listening(host, port)
     running = serving.Server(service, given["grace"])
     shown = f"[{host}]" if ":" in host else host
+    if given["benchmark"]:
+        _benchmark(running, service, socket, server)
+        return
     service.log({"event": "listening", "url": f"http://{shown}:{socket.getsockname()[1]}", "model": service.name})
     running.run(sockets=[socket])
     service.core.join(given["grace"])
+
+
+def _benchmark(running: Any, service: "Service", socket: Any, server: "ServerConfig | None") -> None:
+    """Of the server's file, or by its defaults: prompt, requests, tokens."""
+    from tritgold_conformance.commands.server_config import KEYS
+    from tritgold_conformance.serving.load import benchmark
+
+    prompt, requests, tokens = (
+        server[key] if server is not None else KEYS[key].default
+        for key in ("benchmark.prompt", "benchmark.iterations", "benchmark.max_tokens")
+    )
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
+    thread.start()
+    try:
+        ids = service.encode(prompt, "benchmark.prompt") if service.tokenizer is not None else [0] * 8
+        service.log = lambda fields: None
+        rows = benchmark(service, socket.getsockname()[1], ids, requests, tokens)
+    finally:
+        running.stop()
+        thread.join()
+    facts = {
+        "schema": "tritgold.served/1",
+        "model": service.name,
+        "backend": service.backend,
+        "prompt_tokens": len(ids),
+    }
+    printing.print_json({**facts, "tokens": tokens, "rows": rows})
 
 
 def opened(
