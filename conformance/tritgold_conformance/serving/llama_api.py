@@ -28,8 +28,6 @@ async def completion(request: Request, service: Service) -> Response:
         raise bad("prompt", "one prompt; /v1/completions takes several")
     if asked.n_predict == 0:
         raise bad("n_predict", "expected 1 or more, or -1 for as many as there is room for")
-    if asked.repetition_penalty is None:
-        asked.repetition_penalty = asked.repeat_penalty
     if asked.seed is None or asked.seed == (1 << 32) - 1:  # llama.cpp's word for none
         asked.seed = None
     answers = answers_of(

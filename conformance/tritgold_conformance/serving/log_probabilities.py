@@ -21,8 +21,11 @@ def legacy(
         lists["top_logprobs"].append(None)
     for one in shown:
         if one is not None:
-            names = texts.names([token for token, _ in one.top], by_id)
-            lists["tokens"].append(texts.name(one.token, by_id))
+            ids = [token for token, _ in one.top]
+            names = texts.names(ids, by_id)
+            # Under the name that it has among the likeliest: another token may have the same text.
+            own = dict(zip(ids, names, strict=True)).get(one.token)
+            lists["tokens"].append(own or texts.name(one.token, by_id or texts.name(one.token) in names))
             lists["token_logprobs"].append(one.logprob)
             lists["top_logprobs"].append(dict(zip(names, (value for _, value in one.top), strict=True)))
     return lists

@@ -63,6 +63,8 @@ async def chat(request: Request, service: Service) -> Response:
     text = service.template.render(asked.messages, asked.add_generation_prompt)
     prompts = [service.encode(text, "messages", special=False)]
     shown = (asked.top_logprobs or 0) if asked.logprobs else None
+    if asked.max_tokens == 0:
+        raise bad("max_tokens", "expected 1 or more, or -1 for as many as there is room for")
     if asked.max_tokens is not None and asked.max_completion_tokens not in (None, asked.max_tokens):
         raise bad("max_completion_tokens", "contradicts max_tokens")
     answers = answers_of(

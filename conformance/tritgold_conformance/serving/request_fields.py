@@ -19,8 +19,9 @@ Ids = list[Annotated[int, Meta(ge=0, le=MOST)]]
 _Count = Annotated[int, Meta(ge=0, le=MOST)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Seed = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]  # -1, as llama.cpp has it: none
 _Stops = str | Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None
+_Budget = Annotated[int, Meta(ge=-1, le=MOST)]  # -1, as llama.cpp has it: as many as there is room for
 _Choices = Annotated[int, Meta(ge=1, le=128)]
 
 
@@ -42,6 +43,7 @@ class Common(Struct, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
     min_p: _Share | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None
+    repeat_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None  # llama.cpp's word for it
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     seed: _Seed | None = None
@@ -71,7 +73,7 @@ class Completion(OpenAiCommon, kw_only=True):
     """POST /v1/completions."""
 
     prompt: str | list[Any]
-    max_tokens: _Count | None = None
+    max_tokens: _Budget | None = None
     logprobs: _Count | None = None
     echo: bool | None = None
 
@@ -88,7 +90,7 @@ class Chat(OpenAiCommon, kw_only=True):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
-    max_tokens: Annotated[int, Meta(ge=1, le=MOST)] | None = None
+    max_tokens: _Budget | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=MOST)] | None = None
     logprobs: bool | None = None
     top_logprobs: _Count | None = None
@@ -101,7 +103,6 @@ class LlamaCompletion(Common, kw_only=True):
     prompt: str | list[Any]
     n_predict: Annotated[int, Meta(ge=-1, le=MOST)] = -1
     n_probs: _Count = 0
-    repeat_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None
     logit_bias: list[Any] | dict[str, Any] | None = None
     return_tokens: bool = False
     cache_prompt: bool = True
@@ -129,7 +130,8 @@ class Detokenize(Struct, kw_only=True):
 
 # Fields that change no answer, and are passed over.
 _IGNORED = {
-    "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
+    "model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
+    "parallel_tool_calls",
     "id_slot", "timings_per_token", "slot_id", "cache_prompt", "return_progress", "t_max_predict_ms",
     "reasoning_format", "parse_special", "samplers", "response_fields", "n_discard", "verbosity",
 }  # fmt: skip

@@ -120,7 +120,11 @@ class Service:
         return given
 
     def budget(self, prompt: list[int], wanted: int | None, otherwise: int | None) -> int:
-        """Tokens to be generated at most: what is wanted, or otherwise what there is room for. Raises ApiError."""
+        """Tokens to be generated at most. Raises ApiError.
+
+        wanted: asked for; -1: as many as there is room for; None: otherwise, and where that is None the room.
+        """
+        wanted, otherwise = (None, None) if wanted == -1 else (wanted, otherwise)
         room = self.config.context - len(prompt) + 1
         most = self.limits.tokens
         if room < 1:
@@ -139,7 +143,7 @@ class Service:
             "temperature": asked.temperature,
             "top_k": None if asked.top_k is None else max(asked.top_k, 0),
             "top_p": asked.top_p,
-            "repetition_penalty": asked.repetition_penalty,
+            "repetition_penalty": asked.repetition_penalty or asked.repeat_penalty,
         }
         values = {name: value for name, value in given.items() if value is not None}
         try:
@@ -152,7 +156,7 @@ class Service:
 
     def seed(self, asked: Common) -> int:
         """The seed of a request, or one that nobody knows."""
-        return secrets.randbits(63) if asked.seed is None else asked.seed
+        return secrets.randbits(63) if asked.seed in (None, -1) else asked.seed
 
     def stop_ids(self, asked: Common) -> tuple[int, ...]:
         """Tokens that end the text."""

@@ -89,6 +89,8 @@ def test_log_probabilities_in_both_forms(server: Running, count: int) -> None:
         assert (entry["id"], [one["id"] for one in entry["top_logprobs"]]) == (token, best)
         np.testing.assert_allclose([one["logprob"] for one in entry["top_logprobs"]], row[best], atol=1e-12)
     by_text = server.post("/v1/completions", prompt=PROMPT, max_tokens=3, temperature=0, logprobs=VOCAB)
+    for n, name in enumerate(by_text["choices"][0]["logprobs"]["tokens"]):
+        assert max(by_text["choices"][0]["logprobs"]["top_logprobs"][n].items(), key=lambda one: one[1])[0] == name
     assert all(len(top) == VOCAB for top in by_text["choices"][0]["logprobs"]["top_logprobs"]), "no name twice"
 
 
@@ -143,6 +145,17 @@ def test_a_chat_is_the_completion_of_its_template(server: Running) -> None:
     assert said["object"] == "chat.completion"
     rest = server.post("/v1/chat/completions", messages=messages[1:], temperature=0)
     assert rest["usage"]["total_tokens"] == 65, "as many as the context has; the last is never read"
+
+
+def test_what_llama_cpp_s_own_page_sends_is_taken(server: Running) -> None:
+    fields = {"samplers": "edkypmxt", "cache_prompt": True, "timings_per_token": True, "dynatemp_range": 0,
+              "dynatemp_exponent": 1, "xtc_probability": 0, "xtc_threshold": 0.1, "typ_p": 1, "repeat_last_n": 64,
+              "repeat_penalty": 1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "max_tokens": -1,
+              "dry_penalty_last_n": -1, "min_p": 0.05, "top_k": 40, "reasoning_format": "auto"}  # fmt: skip
+    messages = [{"role": "user", "content": "hi"}]
+    said = server.post("/v1/chat/completions", messages=messages, temperature=0, **fields)
+    assert said["usage"]["total_tokens"] == 65
+    assert server.post("/completion", prompt="a", n_predict=1, model="any", repeat_penalty=1.1, seed=-1)
 
 
 def test_llama_cpp_s_endpoints(server: Running) -> None:
