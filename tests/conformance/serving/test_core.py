@@ -17,7 +17,7 @@ from tritgold_conformance.serving.choosing import Choosing
 from tritgold_conformance.serving.core import Core, FullError, StoppingError
 from tritgold_conformance.serving.served_models import PAGE, ReferenceModel, reference_model
 
-MIXES = int(os.environ.get("TRITGOLD_SERVED_MIXES", "12"))  # 1,000 have been run
+MIXES = int(os.environ.get("TRITGOLD_SERVED_MIXES", "8"))  # 1,000 have been run
 A_POSITION = 2 * 1 * 16 * 4  # bytes of keys and values of the smallest model
 ENOUGH = 1 << 20
 

@@ -307,7 +307,7 @@ def test_the_end_lets_texts_end_or_tells_them() -> None:
             answers: list[tuple[int, Any]] = []
 
             def ask(stream: bool, ending: Running = ending, answers: list[tuple[int, Any]] = answers) -> None:
-                answers.append(ending.ask("POST", "/v1/completions", LONG | {"stream": stream})[:2])
+                answers.append(ending.ask("POST", "/v1/completions", LONG | {"stream": stream, "max_tokens": 25})[:2])
 
             threads = [threading.Thread(target=ask, args=(stream,)) for stream in (True, False)]
             for thread in threads:

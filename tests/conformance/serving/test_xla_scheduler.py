@@ -97,9 +97,9 @@ Kept = tuple[Rows, Request]
 
 
 def a_request(draw: random.Random) -> Kept:
-    """Prompts of at most 8 tokens, or of a whole chunk and at most 8 more: programs for 8 and 128 tokens."""
+    """Prompts of 33 tokens or more, or of a whole chunk and as many: the program for 128 tokens reads all of them."""
     long = draw.random() < 0.3
-    tail = [draw.randrange(256) for _ in range(draw.randint(2, 8))]
+    tail = [draw.randrange(256) for _ in range(draw.randint(33, 40))]
     rows = Rows(draw.choice([Sampling(), Sampling(1.0, seed=draw.randrange(9))]))
     prompt = (LONG[:128] if long else []) + tail
     return rows, Request(prompt, draw.randint(1, 8), stop=draw.choice([None, ()]), choose=rows.choose)
@@ -108,7 +108,7 @@ def a_request(draw: random.Random) -> Kept:
 def test_bits_do_not_depend_on_what_else_is_served(engine: Any) -> None:
     served = XlaScheduler(engine)
     draw = random.Random(1)
-    asked = [a_request(draw) for _ in range(24)]
+    asked = [a_request(draw) for _ in range(20)]
     coming, numbers, cancelled = list(enumerate(asked)), dict[int, int](), set[int]()
     while coming or any(served.unfinished):
         while coming and draw.random() < 0.6:
@@ -119,7 +119,7 @@ def test_bits_do_not_depend_on_what_else_is_served(engine: Any) -> None:
             served.cancel(gone := draw.choice(live))
             cancelled.add(gone)
     assert served.counters.reused >= 128, "prefixes were reused"
-    assert 0 < len(cancelled) < 12
+    assert 0 < len(cancelled) < 10
     assert served.positions_in_use == 0
     for number, which in numbers.items():
         together, request = asked[which]
