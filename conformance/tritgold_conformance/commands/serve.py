@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,17 +139,15 @@ def opened(
     host: str = LOOPBACK[0],
 ) -> "Service":
     """The model, ready to be asked. given: the options of the command, by their names."""
-    from tritgold_conformance.serving.chat_template import ChatTemplate, template_of
+    from tritgold_conformance.serving.chat_template import template_of
     from tritgold_conformance.serving.core import Core
     from tritgold_conformance.serving.diffusing import BlockDiffusion
     from tritgold_conformance.serving.service import Limits, Service
 
     keys = _keys(given["api_key_file"])
     tokenizer = model_input.open_tokenizer(checkpoint, given["tokenizer"])
-    template = template_of(checkpoint, tokenizer)
-    if given["chat_template"] is not None:
-        known = {} if template is None else template.special
-        template = ChatTemplate(given["chat_template"].read_text(encoding="utf-8"), known)
+    own = given["chat_template"]
+    template = template_of(checkpoint, tokenizer, None if own is None else own.read_text(encoding="utf-8"))
     decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"])
     if server is not None:
         decoding, unused = decoding.filled(server, checkpoint.config)
@@ -161,8 +160,7 @@ def opened(
     def say(text: str) -> None:
         log({"event": "engine_failed", "traceback": text})
 
-    made, decode = _engine(checkpoint, server, given, decoding)
-    sequences = made.sequences
+    sequences, made, decode = _engine(checkpoint, server, given, decoding)
     places = sequences + given["queue"]
     limits = Limits(
         body=given["max_body"] << 20,
@@ -179,21 +177,10 @@ def opened(
     )  # fmt: skip
 
 
-class _Maker:
-    """Makes the model, again where it is needed; the weights are opened once."""
-
-    def __init__(self, sequences: int, make: Any) -> None:
-        self.sequences, self._make = sequences, make
-
-    def __call__(self) -> Any:
-        """The model."""
-        return self._make()
-
-
 def _engine(
     checkpoint: "Checkpoint", server: "ServerConfig | None", given: Mapping[str, Any], decoding: Decoding
-) -> tuple[_Maker, Any]:
-    """What makes the model, and what decodes blocks."""
+) -> tuple[int, Any, Any]:
+    """How many texts share a pass, what makes the model, again after a crash, and what decodes blocks."""
     from tritgold.decode.serving_options import Serving
     from tritgold_conformance.serving import diffusing, served_models
     from tritgold_conformance.serving.xla_scheduler import XlaScheduler
@@ -209,20 +196,14 @@ def _engine(
         sequences = of_file("max_sequences", 4)
         first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse)]
         engine = first[0].engine
-        return (
-            _Maker(sequences, lambda: first.pop() if first else XlaScheduler(engine, reuse)),
-            diffusing.xla_blocks(engine),
-        )
+        made = lambda: first.pop() if first else XlaScheduler(engine, reuse)  # noqa: E731
+        return sequences, made, diffusing.xla_blocks(engine)
     tokens = server["scheduler.radix_cache_max_tokens"] if server is not None else Serving.radix_cache_max_tokens
     serving = Serving(of_file("max_sequences", 16), given["chunk"], reuse, tokens, scheme=scheme)
     mutant = served_models.faulty(checkpoint, given["defect"])
-    return (
-        _Maker(
-            serving.max_sequences,
-            lambda: served_models.reference_model(checkpoint, serving, memory, given["defect"]),
-        ),
-        diffusing.reference_blocks(mutant.checkpoint, mutant.arithmetic),
-    )
+    decode = diffusing.reference_blocks(mutant.checkpoint, mutant.arithmetic)
+    make = partial(served_models.reference_model, checkpoint, serving, memory, given["defect"])
+    return serving.max_sequences, make, decode
 
 
 def _blocks(decoding: Decoding, checkpoint: "Checkpoint") -> Any:

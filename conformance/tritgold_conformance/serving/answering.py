@@ -41,15 +41,13 @@ class Answer:
     reused: int = 0
     reason: str | None = None
     why: str | None = None
-    forwards: int | None = None
 
 
 class Delta(NamedTuple):
-    """What is new: of which answer, text that may be shown, and the token; None where only the text ends."""
+    """What is new: of which answer, text that may be shown, and why it ended, None where it goes on."""
 
     which: int
     text: str
-    token: int | None
     reason: str | None
 
 
@@ -162,11 +160,11 @@ class Generation:
             text = "" if event.token in answer.stop_ids else answer.pieces.push(event.token)
             answer.reason = "stop" if answer.pieces.stopped else None
             answer.why = "stop_text" if answer.reason else None
-            return [Delta(n, text, event.token, answer.reason)]
+            return [Delta(n, text, answer.reason)]
         if event.kind == "ended":
-            answer.reused, answer.why, answer.forwards = event.reused, event.reason, event.forwards
+            answer.reused, answer.why = event.reused, event.reason
             answer.reason = FINISHES.get(event.reason or "", "abort")
-            return [Delta(n, answer.pieces.finish(), None, answer.reason)]
+            return [Delta(n, answer.pieces.finish(), answer.reason)]
         return []
 
 

@@ -32,7 +32,7 @@ class ChatTemplate:
         environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        self.source, self.special = source, special
+        self.source, self._special = source, special
         try:
             self._template: jinja2.Template | None = environment.from_string(source)
         except jinja2.TemplateError:
@@ -43,7 +43,7 @@ class ChatTemplate:
         if self._template is None:
             raise ApiError(500, "the model's chat template is not Jinja", code="chat_template")
         said = [self._plain(n, message) for n, message in enumerate(messages)]
-        given = {"messages": said, "add_generation_prompt": add_generation_prompt, **self.special}
+        given = {"messages": said, "add_generation_prompt": add_generation_prompt, **self._special}
         text = ""
         try:
             for piece in self._template.generate(**given):
@@ -75,9 +75,9 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def template_of(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> ChatTemplate | None:
-    """The checkpoint's template, with its special tokens by name; None where it has none."""
-    source = checkpoint.chat_template()
+def template_of(checkpoint: Checkpoint, tokenizer: Tokenizer | None, own: str | None = None) -> ChatTemplate | None:
+    """The checkpoint's template, or the server's own, with the model's special tokens by name; None without one."""
+    source = checkpoint.chat_template() if own is None else own
     if source is None:
         return None
     special: dict[str, str] = {}

@@ -26,7 +26,7 @@ class Event(NamedTuple):
     """What a job hears: first ``accepted`` or ``refused``; then ``token`` for each; at last ``ended``.
 
     token, shown: of ``token``. error: why it was refused or failed. reason: why it ended. reused: tokens of the prompt
-    that were found cached. forwards: passes of block diffusion.
+    that were found cached.
     """
 
     kind: Literal["accepted", "refused", "token", "ended"]
@@ -35,7 +35,6 @@ class Event(NamedTuple):
     reason: Reason | None = None
     error: TritgoldError | None = None
     reused: int = 0
-    forwards: int | None = None
 
 
 @dataclass(eq=False)

@@ -73,10 +73,6 @@ class Done(Protocol):
     def reason(self) -> str:
         """Why it ended."""
 
-    @property
-    def forwards(self) -> int:
-        """Passes over blocks."""
-
 
 class CancelledError(Exception):
     """Nobody waits for the text any more."""
@@ -209,7 +205,7 @@ class BlockDiffusion:
                 for token in done.tokens:
                     _tell(job, Event("token", token))
                 reason: Any = done.reason
-                event = Event("ended", reason=reason, forwards=done.forwards)
+                event = Event("ended", reason=reason)
             except CancelledError:
                 pass
             except TritgoldError as error:

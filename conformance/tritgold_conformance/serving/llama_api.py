@@ -1,5 +1,6 @@
 """llama.cpp's own endpoints, as far as its clients need them, and the ones beside them: tokens, health, metrics."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +12,7 @@ from tritgold.decode.sampling import Sampling
 from tritgold_conformance.serving import log_probabilities, streams
 from tritgold_conformance.serving.answering import Answer, Generation
 from tritgold_conformance.serving.api_errors import bad
-from tritgold_conformance.serving.openai_api import closed, collect, note_prompts, stream, whole
+from tritgold_conformance.serving.openai_api import closed, collect, note_prompts, stream
 from tritgold_conformance.serving.planning import answers_of
 from tritgold_conformance.serving.request_fields import Detokenize, LlamaCompletion, Tokenize, llama_biases, read
 from tritgold_conformance.serving.service import Service
@@ -23,7 +24,7 @@ _STOPS = {"stop": "eos", "stop_text": "word", "length": "limit", "context_full":
 async def completion(request: Request, service: Service) -> Response:
     """POST /completion."""
     asked = read(request.state.body, LlamaCompletion)
-    prompts = service.prompts_of(_flat(service, asked.prompt))
+    prompts = await asyncio.to_thread(lambda: service.prompts_of(_flat(service, asked.prompt)))
     if len(prompts) != 1:
         raise bad("prompt", "one prompt; /v1/completions takes several")
     if asked.n_predict == 0:
@@ -53,7 +54,7 @@ async def completion(request: Request, service: Service) -> Response:
 
         async def events() -> AsyncIterator[bytes]:
             begin = 0
-            async for delta in whole(generation):
+            async for delta in generation.deltas():
                 made = (part if delta.reason is None else last)(delta.text, begin)
                 begin = len(answer.tokens)
                 yield streams.event(made)

@@ -1,5 +1,6 @@
 """OpenAI's endpoints: /v1/completions, /v1/chat/completions, /v1/models."""
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tritgold_conformance.serving import log_probabilities, streams
-from tritgold_conformance.serving.answering import Answer, Delta, Generation
+from tritgold_conformance.serving.answering import Answer, Generation
 from tritgold_conformance.serving.api_errors import ApiError, bad
 from tritgold_conformance.serving.choosing import Shown
 from tritgold_conformance.serving.planning import answers_of
@@ -24,7 +25,7 @@ async def completions(request: Request, service: Service) -> Response:
     """POST /v1/completions."""
     asked = read(request.state.body, Completion)
     service.check_model(asked.model)
-    prompts = service.prompts_of(asked.prompt)
+    prompts = await asyncio.to_thread(service.prompts_of, asked.prompt)  # others go on meanwhile
     echo, nothing = bool(asked.echo), asked.max_tokens == 0
     if nothing and not echo:
         raise bad("max_tokens", "0 is for echo alone")
@@ -60,8 +61,8 @@ async def chat(request: Request, service: Service) -> Response:
         )
     if asked.top_logprobs and not asked.logprobs:
         raise bad("top_logprobs", "needs logprobs: true")
-    text = service.template.render(asked.messages, asked.add_generation_prompt)
-    prompts = [service.encode(text, "messages", special=False)]
+    text = await asyncio.to_thread(service.template.render, asked.messages, asked.add_generation_prompt)
+    prompts = [await asyncio.to_thread(service.encode, text, "messages", special=False)]
     shown = (asked.top_logprobs or 0) if asked.logprobs else None
     if asked.max_tokens == 0:
         raise bad("max_tokens", "expected 1 or more, or -1 for as many as there is room for")
@@ -132,7 +133,7 @@ async def _served(
 
         async def events() -> AsyncIterator[bytes]:
             seen = [0] * len(generation.answers)
-            async for delta in whole(generation):
+            async for delta in generation.deltas():
                 index, first = delta.which, not seen[delta.which]
                 begin = max(seen[index] - 1, 0)
                 if not (delta.text or delta.reason or with_tokens or first):
@@ -159,12 +160,6 @@ async def collect(service: Service, generation: Generation) -> None:
             pass
     finally:
         generation.close()
-
-
-async def whole(generation: Generation) -> AsyncIterator[Delta]:
-    """The deltas of a generation that has started."""
-    async for delta in generation.deltas():
-        yield delta
 
 
 async def stream(request: Request, service: Service, generation: Generation, events: AsyncIterator[bytes]) -> Response:

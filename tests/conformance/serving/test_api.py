@@ -1,13 +1,15 @@
 """What endpoints answer: the golden model's tokens and log-probabilities, in the forms that clients know."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from served import Running, alone, opened, running, smallest
+from served import SMALLEST, Running, alone, opened, running, smallest
 
 from tritgold.decode.sampling import Sampling
+from tritgold.golden.seeded import write_seeded_model
 from tritgold.model import forward
 from tritgold.tokenizer import Tokenizer
 
@@ -250,3 +252,30 @@ def test_templates_are_text_to_a_template_s_messages(server: Running) -> None:
     inside = "{{ messages }}{% include '/etc/passwd' %}"
     ids = server.post("/tokenize", messages=[{"role": "user", "content": inside}])["tokens"]
     assert text_of(ids).startswith(f"user: {inside}")
+
+
+def test_a_server_may_have_a_template_and_a_name_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "own.jinja"
+    file.write_text("{{ bos_token }}{{ messages[0].content }}{{ 'secret'.__class__.__mro__ }}")
+    with running("--chat-template", str(file), "--name", "mine", "--max-tokens", "3") as own:
+        assert own.ask("GET", "/v1/models")[1]["data"][0]["id"] == "mine"
+        status, said, _ = own.ask("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
+        assert (status, said["error"]["param"]) == (400, "messages"), "the sandbox shows no attribute with underscores"
+        status, said, _ = own.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 4})
+        assert (status, said["error"]["param"]) == (400, "max_tokens")
+        said = own.post("/v1/completions", prompt="a", max_tokens=-1, temperature=0, ignore_eos=True)
+        assert said["usage"]["completion_tokens"] == 3
+
+
+def test_a_model_without_a_tokenizer_is_asked_by_ids(tmp_path: Path) -> None:
+    write_seeded_model(tmp_path, SMALLEST)
+    (tmp_path / "tokenizer.json").unlink()
+    with running(model=tmp_path) as bare:
+        (choice,) = bare.post("/v1/completions", prompt=PROMPT, max_tokens=4, temperature=0, logprobs=1)["choices"]
+        assert (choice["text"], choice["token_ids"]) == ("", greedy(PROMPT, 4))
+        assert choice["logprobs"]["tokens"] == [f"token_id:{i}" for i in greedy(PROMPT, 4)]
+        for path, body in (("/v1/completions", {"prompt": "a"}), ("/tokenize", {"content": "a"})):
+            status, said, _ = bare.ask("POST", path, body)
+            assert (status, said["error"]["code"]) == (400, "no_tokenizer")
+        status, said, _ = bare.ask("POST", "/v1/completions", {"prompt": [1], "stop": "a"})
+        assert (status, said["error"]["param"]) == (400, "stop")
