@@ -1,5 +1,6 @@
 """tritgold serve: a model as an HTTP server."""
 
+import importlib
 import json
 import os
 import sys
@@ -240,7 +241,7 @@ def _serving() -> Any:
     from tritgold.errors import MissingDependencyError
 
     try:
-        from tritgold_conformance.serving import server
+        return importlib.import_module("tritgold_conformance.serving.server")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "prometheus_client"):
             raise
@@ -248,4 +249,3 @@ def _serving() -> Any:
         raise MissingDependencyError(
             "the server needs another package", kind="no-serve", thing=error.name, hint=hint
         ) from None
-    return server

@@ -1,9 +1,11 @@
 """A server and its clients: keys, limits, malformed bodies, clients that vanish or read nothing, a full queue."""
 
 import json
+import os
 import random
 import socket
 import string
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ from served import Running, alone, running, smallest
 from tritgold.decode.sampling import GREEDY
 from tritgold_conformance.cli import main
 
-MALFORMED = 2000
+MALFORMED = int(os.environ.get("TRITGOLD_SERVED_MALFORMED", "2000"))  # 10,000 have been sent
 FIELDS = [
     "prompt", "max_tokens", "temperature", "top_p", "top_k", "n", "stop", "logit_bias", "seed", "stream_options",
     "logprobs", "echo", "model", "messages", "tokens", "n_probs", "decode", "min_p", "stop_token_ids",
@@ -289,6 +291,14 @@ def test_what_cannot_be_served_is_said_at_once(words: tuple[str, ...], says: str
     result = CliRunner().invoke(main, ["serve", str(smallest()), *words])
     assert result.exit_code in (2, 3), result.output
     assert says in " ".join(result.output.replace("│", " ").split())
+
+
+def test_without_its_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "tritgold_conformance.serving.server", raising=False)
+    result = CliRunner().invoke(main, ["serve", str(smallest())])
+    assert result.exit_code == 3
+    assert "pip install 'tritgold[serve]'" in result.output
 
 
 def test_a_port_that_is_taken_is_said() -> None:
