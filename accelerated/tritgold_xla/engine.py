@@ -104,6 +104,11 @@ class XlaEngine:
         """Positions that the cache holds of the first sequence."""
         return self._lengths[0]
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Positions that the cache holds of each sequence."""
+        return tuple(self._lengths)
+
     def versions(self) -> dict[str, str]:
         """What results may depend on: the versions of JAX and of its compiler, and the device."""
         return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
@@ -114,9 +119,15 @@ class XlaEngine:
         if self._cache.keys.is_deleted():  # given to a program whose call was interrupted
             self._cache = self._new_cache(self.sequences)
 
-    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+    def truncate(self, length: int, sequence: int = 0) -> None:
+        """Forget the positions of a sequence from ``length`` on. Raises ContextError (``batch``) where it has fewer."""
+        if not 0 <= sequence < self.sequences or not 0 <= length <= self._lengths[sequence]:
+            raise ContextError("no such positions", kind="batch", got=f"{length} of sequence {sequence}")
+        self._lengths[sequence] = length
+
+    def prefill(self, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
-        return np.concatenate(self._append(tokens, "all", "all"))
+        return np.concatenate(self._append(tokens, "all", "all", sequence=sequence))
 
     def read(self, tokens: Sequence[int], block: int | None = None, sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at the last one, float32 [vocab]; the head is computed for it alone.

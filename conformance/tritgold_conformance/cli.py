@@ -14,6 +14,7 @@ from tritgold_conformance.commands.leaving import leaving
 # the lines to the docstrings.
 COMMANDS = {
     "run": "Generate text, greedily unless --temperature is given.",
+    "serve": "Serve a model over HTTP: OpenAI's completions and chat, and llama.cpp's endpoints.",
     "trace": "Save every activation of one forward pass.",
     "compare": "Name the first divergence between two traces.",
     "check": "Judge an engine against the golden model.",

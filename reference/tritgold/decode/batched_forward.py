@@ -24,19 +24,26 @@ from tritgold.weights import ModelWeights
 class Part:
     """The share of one sequence. tokens: at least one, to be read behind what its cache holds.
 
-    wanted: whether the logits of the last of them are. trace: gets what it would get if the sequence were alone.
+    wanted: whether the logits of the last of them are; every: those of all. trace: gets what it would get if the
+    sequence were alone.
     """
 
     tokens: list[int]
     cache: PagedCache
     wanted: bool = True
     trace: Trace | None = None
+    every: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Its tokens, the last ones, whose logits are wanted."""
+        return len(self.tokens) if self.every else int(self.wanted)
 
 
 def forward_parts(
     parts: Sequence[Part], weights: ModelWeights, config: ModelConfig, arithmetic: Arithmetic = GOLDEN_ARITHMETIC
 ) -> list[np.ndarray]:
-    """Read the tokens of all parts; caches of one pool. Returns logits float32 [1, vocab] a part, [0, vocab] unwanted.
+    """Read the tokens of all parts; caches of one pool. Returns logits float32 [rows, vocab] a part.
 
     Raises what ``forward`` does, and before any compute where the pool cannot hold the tokens of all parts together
     (ContextError ``no-free-page``). Then no part has been read, and no trace written.
@@ -48,7 +55,7 @@ def forward_parts(
     together = _Together(parts)
     placed = together.in_place_of(arithmetic)
     ends = np.cumsum([len(part.tokens) for part in parts])
-    rows = [int(end) - 1 for part, end in zip(parts, ends, strict=True) if part.wanted]
+    rows = [row for part, end in zip(parts, ends.tolist(), strict=True) for row in range(end - part.rows, end)]
     scratch = Trace() if any(part.trace is not None for part in parts) else None
     logits = forward(
         [token for part in parts for token in part.tokens],
@@ -59,8 +66,8 @@ def forward_parts(
         arithmetic=placed,
         rows=rows,
     )
-    wanted = np.cumsum([part.wanted for part in parts])
-    shares = [logits[end - part.wanted : end] for part, end in zip(parts, wanted, strict=True)]
+    wanted = np.cumsum([part.rows for part in parts])
+    shares = [logits[end - part.rows : end] for part, end in zip(parts, wanted, strict=True)]
     if scratch is not None:
         # What is replaced changes no bit: the mode is that of the arithmetic itself.
         scratch.mode = scratch.mode.removesuffix(mode_id(placed)) + mode_id(arithmetic)
