@@ -63,11 +63,6 @@ class Tokenizer:
                 raise
             raise FormatError(f"cannot split a text: {_printable(error)}", kind="tokenizer") from error
 
-    def token(self, token: int) -> str | None:
-        """The token itself, as the vocabulary writes it; None for an id that it does not know."""
-        text = self._tokenizer.id_to_token(token)
-        return None if text is None else str(text)
-
     def decode(self, ids: list[int]) -> str:
         """Text of the ids, special tokens left out; bytes that form no character become U+FFFD.
 
