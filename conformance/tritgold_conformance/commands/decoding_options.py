@@ -1,33 +1,12 @@
 """The options of ``run`` that say how to decode, each with its help."""
 
-import functools
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, TypeVar
-
 import click
 
 from tritgold.options import DECODE, KV_SCHEMES
-from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.backends import RULES
+from tritgold_conformance.commands.decoding import DEFECTS, SERVER_DEFECTS, Decoding
 from tritgold_conformance.commands.named import Named, Within
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def decoding_options(function: F) -> F:
-    """The options of ``Decoding``, handed to the command as ``decoding``."""
-
-    @functools.wraps(function)
-    def with_decoding(*args: Any, **given: Any) -> Any:
-        decoding = Decoding(**{field.name: given.pop(field.name) for field in fields(Decoding) if field.name in given})
-        return function(*args, decoding=decoding, **given)
-
-    wrapped: Any = with_decoding
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
-
+from tritgold_conformance.commands.options import collected
 
 _OPTIONS = (
     click.option(
@@ -90,3 +69,4 @@ _OPTIONS = (
         help="Whether such prompts that begin alike are read once; else yes.",
     ),
 )
+decoding_options = collected("decoding", Decoding, _OPTIONS)

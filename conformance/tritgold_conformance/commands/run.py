@@ -4,25 +4,25 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tritgold.checkpoint import Checkpoint
+from tritgold.errors import FormatError
+from tritgold.tokenizer import TextStream, Tokenizer
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.backends import BACKENDS
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_options import decoding_options
-
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.commands.generation import generation
+from tritgold_conformance.commands.server_config import example, load
+from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
 
 def print_example(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """``--generate-config``: whatever else is asked for, a configuration is printed."""
     if asked:
-        from tritgold_conformance.commands.server_config import example
-
         click.echo(example(), nl=False)
         context.exit()
 
@@ -74,16 +74,10 @@ def run(
     With --config, what is given here counts for more than the file, the file for more than the environment
     (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
     """
-    from tritgold.tokenizer import TextStream
-    from tritgold_conformance.commands.generation import generation
-    from tritgold_conformance.commands.serving import is_batch, serve_prompts
-
     with printing.errors(as_json):
         unused: tuple[str, ...] = ()
         server = None
         if config_file is not None:
-            from tritgold_conformance.commands.server_config import load
-
             server = load(config_file)
             model = model or server.model(os.environ)
         with model_input.model_path(model) as path:
@@ -168,10 +162,8 @@ def show_batch(report: dict[str, Any], as_json: bool) -> None:
         sys.exit(printing.COULD_NOT_JUDGE)
 
 
-def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
+def tokenizer_for_output(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
     """The tokenizer that makes text of ids; without one, or with a GGUF's that cannot be built, ids are printed."""
-    from tritgold.errors import FormatError
-
     try:
         return model_input.open_tokenizer(checkpoint, given)
     except FormatError as error:

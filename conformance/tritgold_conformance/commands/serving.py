@@ -2,24 +2,21 @@
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tritgold.checkpoint import Checkpoint
 from tritgold.decode.autoregressive import check_limits
 from tritgold.decode.sampling import GREEDY
 from tritgold.decode.scheduler import Scheduler
 from tritgold.decode.server_defects import ServerDefect, served
 from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
+from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.commands import backends
-from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
+from tritgold_conformance.commands.decoding import SERVER_DEFECTS, Decoding
 from tritgold_conformance.commands.generation import of_scheme, xla_engine
 from tritgold_conformance.engines.xla_batch import decode_together
-
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.tokenizer import Tokenizer
 
 Report = dict[str, Any]
 
@@ -31,9 +28,9 @@ def is_batch(prompts: list[list[int]], decoding: Decoding) -> bool:
 
 
 def serve_prompts(
-    checkpoint: "Checkpoint",
+    checkpoint: Checkpoint,
     prompts: list[list[int]],
-    tokenizer: "Tokenizer | None",
+    tokenizer: Tokenizer | None,
     max_tokens: int,
     backend: str,
     decoding: Decoding,
@@ -80,7 +77,7 @@ def serve_prompts(
     }
 
 
-def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
+def _check(checkpoint: Checkpoint, backend: str, decoding: Decoding) -> None:
     """Refuse what a batch has not."""
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
@@ -100,7 +97,7 @@ def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
 
 
 def _rightly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> tuple[list[Outcome], Counters]:
     scheduler = Scheduler(checkpoint.weights, checkpoint.config, serving)
     numbers = [scheduler.submit(Request(prompt, max_tokens, decoding.sampling())) for prompt in prompts]
@@ -109,7 +106,7 @@ def _rightly(
 
 
 def _together(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> tuple[list[Outcome], Counters]:
     config, sampling = checkpoint.config, decoding.sampling()
     limits = [check_limits(prompt, config, max_tokens, sampling=sampling) for prompt in prompts]
@@ -119,7 +116,7 @@ def _together(
 
 
 def _wrongly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> list[Outcome]:
     """One after the other: each finds cached what earlier prompts and their texts begin with.
 
