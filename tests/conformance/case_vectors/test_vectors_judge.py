@@ -293,7 +293,7 @@ def test_answers_in_a_folder_of_no_group_are_told(folder: Path, tmp_path: Path) 
     answers = write_answers(tmp_path / "a", quantize_only)
     (answers / "operations" / "quantize").rename(answers / "operations" / "quantise")
     assert judged(folder, answers)["no_such_groups"] == ["operations/quantise"]
-    assert "operations/quantise: there is no group of this name" in run(folder, "--judge", answers).output
+    assert "operations/quantise: no group has this name" in run(folder, "--judge", answers).output
 
 
 def test_a_run_without_any_sum_that_leaves_int16_is_no_pass(folder: Path, tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def test_texts_by_number_and_a_failure_that_is_alone() -> None:
         ((*several(PROMPTS), "--prompt", "God"), "give --prompt or --ids, and not both"),
         (("--ids", "5", "--defect", "chunk-tokens", "--temperature", 1), "the likeliest token"),
         (("--ids", "5", "--defect", "chunk-tokens", "--kv-cache", "q8_0"), "the exact KV cache"),
-        (("--ids", "5", "--defect", "chunk-tokens", "--max-sequences", 2), "nothing is read together"),
-        (("--ids", "5", "--defect", "missing-key", "--no-radix-cache"), "which is switched off"),
+        (("--ids", "5", "--defect", "chunk-tokens", "--max-sequences", 2), "prompts are read one after the other"),
+        (("--ids", "5", "--defect", "missing-key", "--no-radix-cache"), "which --no-radix-cache switches off"),
         (("--ids", "5", "--max-sequences", 0), "x>=1"),
     ],
 )
