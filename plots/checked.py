@@ -2,7 +2,7 @@
 
 From docs/data/check-kv-heads-tiled.json, a report of ``tritgold check --report`` on docs/examples/engine.c with one
 mistake (``make broken-engine``). Left, each operation given golden inputs; right, the engine's own run, in which
-everything behind the mistake is wrong too; below, how far the golden model is from the engine with each known fault.
+everything after the mistake is wrong too; below, how far the golden model is from the engine with each known fault.
 """
 
 from pathlib import Path

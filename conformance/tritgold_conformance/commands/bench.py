@@ -111,7 +111,7 @@ def bench(
         report = _measured(json_file, None if model is not None else shape or GOLDEN, file, layers, say, plan)
     try:
         table.render(report, printing.console())
-    finally:  # after the table, for a disk may be full by now; and whatever becomes of the table, a closed pipe say
+    finally:  # after the table, since the disk may be full by now; and also where the table fails, on a closed pipe
         if json_file is not None:
             with printing.errors(False):
                 _write(json_file, report)
@@ -119,7 +119,7 @@ def bench(
 
 
 def _require_place(file: Path) -> None:
-    """Before anything is measured. Raises click.UsageError for a name that no report can have."""
+    """Before anything is measured. Raises click.UsageError for a name under which no report can be written."""
     if not file.parent.is_dir():
         raise click.UsageError(f"--json: {file.parent} is not a folder; make it first")
     if file.exists() and not file.is_file():

@@ -72,8 +72,8 @@ class Decoding:
     def filled(self, server: ServerConfig, config: ModelConfig) -> "tuple[Decoding, tuple[str, ...]]":
         """What was not said, from a server's file and its defaults, as far as the way to decode uses it.
 
-        And the keys of the file that it does not use. Where the file says no block size, the model's own counts for
-        more than the server's default.
+        And the keys of the file that it does not use. Where the file gives no block size, the model's own takes
+        precedence over the server's default.
         """
         way = self.decode or server.mode
         keys: dict[str, str] = {}
@@ -111,7 +111,7 @@ class Decoding:
     def diffusion(self, config: ModelConfig) -> Diffusion | None:
         """The options of block diffusion, certain to suit the model; None for a token a pass.
 
-        Raises click.UsageError for options that the way to decode has not, ConfigError as ``resolve`` does, and
+        Raises click.UsageError for options that the decode mode does not have, ConfigError as ``resolve`` does, and
         (``mask-id``) for a mask that is not the model's own; these name the file where what they blame is from it.
         """
         way = self.way(config)
@@ -119,11 +119,11 @@ class Decoding:
         of_blocks = [name for name in self.defect if name in DEFECTS]
         if way == "ar":
             if given := [*given, *(f"--defect {name}" for name in of_blocks)]:
-                raise click.UsageError(f"{', '.join(given)}: for block diffusion, with kjv-dlm for example")
+                raise click.UsageError(f"{', '.join(given)}: only for block diffusion, with kjv-dlm for example")
             return None
         if len(of_blocks) < len(self.defect):
             wrong = ", ".join(name for name in self.defect if name not in DEFECTS)
-            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token a pass, with --decode ar")
+            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token per pass; give --decode ar")
         try:
             return self._diffusion(way, config)
         except ConfigError as error:
@@ -134,7 +134,7 @@ class Decoding:
             for field in ("threshold", "max_passes"):
                 if getattr(self, field) is not None:
                     raise click.UsageError(
-                        f"{_OF_BLOCKS[field]}: greedy decides a block in one pass, without a threshold or other passes"
+                        f"{_OF_BLOCKS[field]}: greedy decides a block in one pass, without a threshold"
                     )
         self._check_passes(way, config)
         if self.mask_token_id is not None and config.mask not in (None, self.mask_token_id):
@@ -162,7 +162,7 @@ class Decoding:
         return options
 
     def _check_passes(self, way: str, config: ModelConfig) -> None:
-        """A limit of passes is a block's: with sub-blocks there is none."""
+        """--max-passes limits the passes of a block; sub-blocks have no limit."""
         plain, block = preset(way), self.block_size or config.block
         sub_block = self.sub_block_size or plain.sub_block
         limited = self.max_passes is not None or plain.max_passes is not None
@@ -170,12 +170,10 @@ class Decoding:
             return
         if plain.max_passes is not None:
             ways = ", ".join(name for name in PRESETS if preset(name).max_passes is None)
-            raise click.UsageError(f"--sub-block-size: {way} decides a block as a whole; ways with sub-blocks: {ways}")
+            raise click.UsageError(f"--sub-block-size: {way} decides whole blocks; --decode with sub-blocks: {ways}")
         ways = ", ".join(name for name in PRESETS if preset(name).max_passes is not None and name != "greedy")
-        hint = f"--sub-block-size {block}" if block else "sub-blocks as large as the block"
-        raise click.UsageError(
-            f"--max-passes: {way} decides sub-blocks, without a limit, but with {hint}; ways with one: {ways}"
-        )
+        hint = f"--sub-block-size {block}" if block else "a sub-block as large as the block"
+        raise click.UsageError(f"--max-passes: {way} has no limit except with {hint}; --decode with one: {ways}")
 
     def kv_scheme(self) -> KvScheme:
         """How keys and values are kept; exactly, where nothing is said. Raises ConfigError as the registry does."""

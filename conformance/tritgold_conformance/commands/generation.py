@@ -140,7 +140,7 @@ def _decided(
 
 
 def _measured(made: Iterator[Made], rules: list[SparsityRule], tally: "Tally", facts: Facts) -> Iterator[Made]:
-    """The same tokens; behind the last one, how sparse it was."""
+    """The same tokens; after the last one, how sparse the activations were."""
     yield from made
     if rules:
         named = [{"rule": rule.name, **vars(rule)} for rule in rules]

@@ -24,13 +24,13 @@ class JudgeRequest:
     """
 
     engine: str
-    in_process: bool
-    timeout: int | None
-    mode: str | None
-    model: str | None
-    tokens: int
-    seed: int
-    ids: list[int] | None
+    in_process: bool = False
+    timeout: int | None = None
+    mode: str | None = None
+    model: str | None = None
+    tokens: int = 40
+    seed: int = 1
+    ids: list[int] | None = None
     reading: model_input.Reading = field(default_factory=model_input.Reading)
 
     @property

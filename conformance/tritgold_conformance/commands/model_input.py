@@ -93,7 +93,7 @@ model_options = collected(
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:
-    """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
+    """``--prompt``, ``--ids`` and ``--tokenizer``. multiple: they may be repeated, and are tuples."""
     more = " May be repeated." if multiple else ""
     return together(
         click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),

@@ -19,7 +19,7 @@ def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
 
     FILE is .html, .md, .xml (JUnit), .json or .svg (a badge). Without any the report is printed.
 
-    Exit code 0: written, whatever the verdict is. 3: REPORT.json is no report, or FILE cannot be written.
+    Exit code 0: written, whatever the verdict is. 3: REPORT.json is not a report, or FILE cannot be written.
     """
     common.require_report_files(files)
     with printing.errors(as_json):

@@ -174,7 +174,7 @@ def tokenizer_for_output(checkpoint: Checkpoint, given: Path | None) -> Tokenize
 
 
 def remarks(facts: dict[str, Any], unused: tuple[str, ...]) -> list[str]:
-    """What is worth a line on stderr: a cache that is not exact, a sparsity that was measured, keys without effect."""
+    """What is worth a line on stderr: an inexact cache, measured sparsity, keys of the configuration without effect."""
     lines = []
     if (cache := facts.get("kv_cache")) and cache["scheme"] != "f32":
         size = f"{cache['bits_per_value']:g} bits a value, {cache['bytes_per_token']:,} bytes a token"

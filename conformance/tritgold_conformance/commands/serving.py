@@ -1,4 +1,4 @@
-"""Several prompts at once, as a batch server reads them: right, by the scheduler; or wrong, with a server's defects."""
+"""Several prompts at once, as a batch server reads them: by the scheduler, or with a server's known defects."""
 
 import time
 from dataclasses import asdict
@@ -78,22 +78,22 @@ def serve_prompts(
 
 
 def _check(checkpoint: Checkpoint, backend: str, decoding: Decoding) -> None:
-    """Refuse what a batch has not."""
+    """Raises click.UsageError for options that a batch does not have."""
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
-        raise click.UsageError(f"several prompts, or a server's options: with --decode ar, a token a pass, not {way}")
+        raise click.UsageError(f"several prompts, or a server's options, need --decode ar; here it is {way}")
     backends.refuse(backend, way, decoding)
     if decoding.sparsity:
-        raise click.UsageError("--sparsity: for one prompt, without a server's options")
+        raise click.UsageError("--sparsity takes one prompt, and no options of a server")
     if not decoding.defect:
         return
     if decoding.kv_cache or decoding.temperature or decoding.repetition_penalty != 1:
-        raise click.UsageError("--defect of a server: with the exact KV cache and the likeliest token, nothing else")
+        raise click.UsageError("--defect of a server needs the exact KV cache (f32) and --temperature 0")
     if decoding.max_sequences:
-        raise click.UsageError("--max-sequences: nothing is read together with a server's --defect")
+        raise click.UsageError("--max-sequences: with a server's --defect prompts are read one after the other")
     needs = [name for name in decoding.defect if name in ("repeated-token", "missing-key")]
     if needs and decoding.radix_cache is False:
-        raise click.UsageError(f"--defect {', '.join(needs)}: a fault of the radix cache, which is switched off")
+        raise click.UsageError(f"--defect {', '.join(needs)}: of the radix cache, which --no-radix-cache switches off")
 
 
 def _rightly(

@@ -126,9 +126,9 @@ def _show(found: Judgement, folder: Path, answers: Path, summaries: dict[str, st
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
         printing.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for group in found.unknown:
-        printing.echo(f"{answers / group}: there is no group of this name, and nothing in it was read")
+        printing.echo(f"{answers / group}: no group has this name; nothing in it was read")
     if found.without_overflow:
-        printing.echo("no case whose sums leave int16 was run: no pass, for that is how an overflow stays unseen")
+        printing.echo("not a pass: no case whose sums leave int16 was run, so an overflow would stay unseen")
     for series, rule in found.rules.items():
         printing.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:SUSPECTS]:

@@ -1,8 +1,8 @@
 """A badge: a small SVG that says what was judged, in which mode, and how many levels passed.
 
-Green is for an engine that conforms on every level. ``text`` and ``statistics`` count only where there are no logits
-and no trace, which say more, and ``files`` where the engine reads packed bytes by itself; any other level that was not
-assessed makes it blue, and nothing checked, or no verdict, grey.
+Green is for an engine that conforms on every level. ``next_tokens`` and ``statistics`` count only where there are no
+logits and no trace, which say more, and ``packed_bytes`` where the engine reads packed bytes by itself; any other level
+that was not assessed makes it blue, and nothing checked, or no verdict, grey.
 """
 
 from tritgold_conformance.rendering.escaping import escaped, name

@@ -66,7 +66,7 @@ def render(report: Report, console: Console) -> None:
 def _not_judged(report: Report, problem: Problem, console: Console) -> None:
     said = f"{report.engine.name} {report.verdict}: {problem.message}"
     console.print(f"[bold red]{terminal(said, COMMAND)}[/]", soft_wrap=True)
-    console.print(f"The same again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
+    console.print(f"To run it again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
 
 
 def _xfail(xfail: Xfail, console: Console) -> None:

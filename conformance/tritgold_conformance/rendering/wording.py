@@ -1,4 +1,4 @@
-"""What several reports say: words, and what is left out."""
+"""Wording that several reports share, and which levels they leave out."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from tritgold_conformance.results.report import Level, Report, Side, Status
 # Levels of which another one says more.
 WEAKER = {"next_tokens": "logits", "statistics": "trace"}
 IN_PROCESS = "judged in the judge's own process"  # said of every verdict on such an engine: it could have changed it
-# A sign beside each word: a report is read in grey, too.
+# A sign beside each word: a report is printed in grey, too.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
 
 
