@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -42,6 +42,9 @@ formats: $(VENV)/.dev ## the pages and byte maps of docs/formats again
 lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) again
 	$(BIN)/python docs/_make/lookup_pages.py
 	$(BIN)/python docs/_make/component_tree.py
+
+cases: $(VENV)/.dev ## the manifest of `tritgold vectors` again, after cases or faults changed (minutes)
+	$(BIN)/python docs/_make/case_flags.py
 
 measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots again (half an hour)
 	$(MEASURE).kv_error > docs/data/kv-error.json

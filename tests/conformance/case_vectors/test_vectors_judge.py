@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_flags import with_fault
 from click.testing import CliRunner, Result
 from foreign_answers import write_answers
 from safetensors.numpy import load_file, save_file
 
 from tritgold_conformance.case_vectors.draft import Group
-from tritgold_conformance.case_vectors.flags import with_fault
 from tritgold_conformance.case_vectors.judgement import rules
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.cli import main
