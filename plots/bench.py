@@ -88,7 +88,11 @@ def point(row: Row, report: Row, by: str) -> tuple[float, float, float | None]:
     """x, tokens a second, and what reading its bytes at the measured bandwidth would allow."""
     roof = {b["threads"]: b["best"] for b in report["bandwidth"]}
     x = row["threads"] if by == "threads" else row["case"].get(by, 0)
-    return x, row["per_second"], row["units"] * roof[row["threads"]] / row["bytes_moved"] if row["bytes_moved"] else None
+    return (
+        x,
+        row["per_second"],
+        row["units"] * roof[row["threads"]] / row["bytes_moved"] if row["bytes_moved"] else None,
+    )
 
 
 def speed(report: Row) -> Figure | None:
@@ -201,7 +205,10 @@ def parts_of_a_step(axes: Axes, profile: Row) -> None:
     seconds = [part["seconds"] for part in profile["parts"]] + [profile["overhead"]]
     kinds = [kind(part) for part in profile["parts"]] + [OVERHEAD]
     bars = axes.barh(names, [1e3 * s for s in seconds], color=[OPERATIONS[each] for each in kinds])
-    speeds = [f", {p['bytes_moved'] / p['seconds'] / 1e9:.1f} GB/s" if p["bytes_moved"] >= 1e4 else "" for p in profile["parts"]]
+    speeds = [
+        f", {p['bytes_moved'] / p['seconds'] / 1e9:.1f} GB/s" if p["bytes_moved"] >= 1e4 else ""
+        for p in profile["parts"]
+    ]
     labels = [f"{s / profile['step']:.1%}{speed}" for s, speed in zip(seconds, [*speeds, ""], strict=True)]
     axes.bar_label(bars, labels, fontsize=7.5, padding=3)
     low, high = 1e3 * min(0.0, *seconds), 1e3 * max(seconds)

@@ -1,7 +1,7 @@
 """Draws docs/images/block-diffusion-strip.svg, the block of docs/learn/block-diffusion.md, pass by pass.
 
 ``python plots block_diffusion_strip`` decodes and draws. The decoding is the plain loop of that page, the whole
-block read anew in each pass; a test holds it to tritgold's engine. The golden arithmetic is the same bits everywhere,
+block read again in each pass; a test holds it to tritgold's engine. The golden arithmetic is the same bits everywhere,
 and so is the picture.
 """
 

@@ -1,8 +1,8 @@
 """Which cases show which fault: each fault is applied to the golden model, and its answers are judged like an engine's.
 
-``make cases`` writes the shipped manifest again, after cases or faults changed: every fault against every case, some minutes.
-It is reviewed like source: a hash that changes is an expected output that changes. The table is recorded, since a case is
-there for a few bugs and not for all that it happens to show; a test computes it again.
+``make cases`` writes the shipped manifest again, after cases or faults changed: every fault against every case, which
+takes minutes. It is reviewed like source: a hash that changes is an expected output that changes. The table is
+recorded, since a case is there for a few bugs and not for all that it happens to show; a test computes it again.
 """
 
 import sys

@@ -24,7 +24,7 @@ class Plan(ABC):
 
     @abstractmethod
     def write(self, path: Path) -> None:
-        """Write everything at ``path``, which nobody else looks at yet."""
+        """Write everything at ``path``, which is not visible yet."""
 
     def differs(self, written: Checkpoint) -> str | None:
         """What the container says otherwise than planned, beside its tensors; None where nothing."""
