@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.backends import BACKENDS
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_options import decoding_options
-from tritgold_conformance.commands.generation import generation
+from tritgold_conformance.commands.generation import Made, generation
 from tritgold_conformance.commands.server_config import example, load
 from tritgold_conformance.commands.serving import is_batch, serve_prompts
 
@@ -75,67 +76,68 @@ def run(
     (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
     """
     with printing.errors(as_json):
-        unused: tuple[str, ...] = ()
-        server = None
-        if config_file is not None:
-            server = load(config_file)
+        server = None if config_file is None else load(config_file)
+        if server is not None:
             model = model or server.model(os.environ)
         with model_input.model_path(model) as path:
-            checkpoint = reading.open(path)
+            checkpoint, unused = reading.open(path), tuple[str, ...]()
             if server is not None:
                 decoding, unused = decoding.filled(server, checkpoint.config)
             if bool(prompt) == bool(ids):
                 raise click.UsageError("give --prompt or --ids, and not both")
             prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
             opened = tokenizer_for_output(checkpoint, tokenizer)
+            about = {"model": model_input.model_name(model), "backend": backend, "config_unused": list(unused)}
             if is_batch(prompts, decoding):
                 report = serve_prompts(checkpoint, prompts, opened, max_tokens, backend, decoding)
-                show_batch(report | {"model": model_input.model_name(model), "config_unused": list(unused)}, as_json)
+                show_batch(report | about, as_json)
                 return
-            tokens = prompts[0]
-            stream = None if opened is None else TextStream(opened)
-            generated: list[int] = []
-            pieces: list[str] = []
-            reason = None
-
-            def show(piece: str) -> None:
-                pieces.append(piece)
-                if not as_json:
-                    click.echo(piece, nl=False)
-
             started = time.perf_counter()
-            steps, facts = generation(checkpoint, tokens, max_tokens, backend, decoding)
-            for token, reason in steps:  # noqa: B007  the last reason is the text's
-                if token is None:
-                    continue
-                generated.append(token)
-                show(stream.push(token) if stream else f"{',' if generated[1:] else ''}{token}")
-            if stream:
-                show(stream.finish())
-            seconds = time.perf_counter() - started
-            if as_json:
-                printing.print_json(
-                    {
-                        "schema": "tritgold.run/1",
-                        "model": model_input.model_name(model),
-                        "backend": backend,
-                        "prompt_ids": tokens,
-                        "ids": generated,
-                        "text": "".join(pieces) if stream else None,
-                        "reason": reason,
-                        "seconds": round(seconds, 3),
-                        **facts,
-                        "config_unused": list(unused),
-                    }
-                )
-                return
-            click.echo()
-            forwards = f", {counted(facts['forwards'], 'pass', 'passes')}" if "forwards" in facts else ""
-            click.echo(
-                f"[{reason}: {counted(len(generated), 'token')} in {seconds:.1f} s{forwards}, {backend}]", err=True
-            )
-            for line in remarks(facts, unused):
-                click.echo(f"[{line}]", err=True)
+            steps, facts = generation(checkpoint, prompts[0], max_tokens, backend, decoding)
+            show_text(steps, opened, {"prompt_ids": prompts[0]} | about, facts, started, as_json)
+
+
+def show_text(
+    steps: Iterator[Made],
+    tokenizer: Tokenizer | None,
+    about: dict[str, Any],
+    facts: dict[str, Any],
+    started: float,
+    as_json: bool,
+) -> None:
+    """Print the text while it is made, or one JSON object at its end.
+
+    about, facts: for the report, facts complete once all tokens are made. started: by ``time.perf_counter``.
+    """
+    stream = None if tokenizer is None else TextStream(tokenizer)
+    generated: list[int] = []
+    pieces: list[str] = []
+    reason = None
+
+    def show(piece: str) -> None:
+        pieces.append(piece)
+        if not as_json:
+            click.echo(piece, nl=False)
+
+    for token, reason in steps:  # noqa: B007  the last reason is the text's
+        if token is None:
+            continue
+        generated.append(token)
+        show(stream.push(token) if stream else f"{',' if generated[1:] else ''}{token}")
+    if stream:
+        show(stream.finish())
+    seconds = time.perf_counter() - started
+    if as_json:
+        text = "".join(pieces) if stream else None
+        made = {"ids": generated, "text": text, "reason": reason, "seconds": round(seconds, 3)}
+        printing.print_json({"schema": "tritgold.run/1", **about, **made, **facts})
+        return
+    click.echo()
+    forwards = f", {counted(facts['forwards'], 'pass', 'passes')}" if "forwards" in facts else ""
+    tokens = counted(len(generated), "token")
+    click.echo(f"[{reason}: {tokens} in {seconds:.1f} s{forwards}, {about['backend']}]", err=True)
+    for line in remarks(facts, about["config_unused"]):
+        click.echo(f"[{line}]", err=True)
 
 
 def counted(number: int, one: str, more: str = "") -> str:
@@ -156,7 +158,7 @@ def show_batch(report: dict[str, Any], as_json: bool) -> None:
             click.echo(f"[{number}: {text['reason']}: {counted(len(text['ids']), 'token')}{reused}{why}]", err=True)
         passes = counted(report["counters"]["forwards"], "pass", "passes") + ", " if report["counters"] else ""
         click.echo(f"[{passes}{report['seconds']:.1f} s, {report['backend']}]", err=True)
-        for line in remarks(report, tuple(report["config_unused"])):
+        for line in remarks(report, report["config_unused"]):
             click.echo(f"[{line}]", err=True)
     if any(text["error"] for text in report["texts"]):
         sys.exit(printing.COULD_NOT_JUDGE)
@@ -173,7 +175,7 @@ def tokenizer_for_output(checkpoint: Checkpoint, given: Path | None) -> Tokenize
         return None
 
 
-def remarks(facts: dict[str, Any], unused: tuple[str, ...]) -> list[str]:
+def remarks(facts: dict[str, Any], unused: list[str]) -> list[str]:
     """What is worth a line on stderr: an inexact cache, measured sparsity, keys of the configuration without effect."""
     lines = []
     if (cache := facts.get("kv_cache")) and cache["scheme"] != "f32":
