@@ -1,4 +1,4 @@
-"""tritgold vectors: the folder, its hashes, its schema, and the same bytes whoever writes it."""
+"""tritgold vectors: the folder, its hashes, its schema, and the same bytes on every machine."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file
 
+from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.case_vectors import cases_models
 from tritgold_conformance.case_vectors.case import json_schema
 from tritgold_conformance.case_vectors.cases_decode import tokenizer_json
@@ -23,6 +24,7 @@ from tritgold_conformance.case_vectors.manifest import recorded
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.cli import main
 from tritgold_conformance.faults.tokenizer import witness_tokenizer
+from tritgold_conformance.golden.run import GoldenRun
 
 ROOT = Path(__file__).parents[3]
 OTHER_NUMPY = sorted((ROOT / "build").glob("numpy-*"))
