@@ -3,10 +3,9 @@
 import click
 
 from tritgold.options import DECODE, KV_SCHEMES
-from tritgold.sparsity.rules import SPARSITY_RULES
-from tritgold_conformance.commands.decoding import DEFECTS, SERVER_DEFECTS, Decoding
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 
-RULES = tuple(SPARSITY_RULES)
 # Option -> the values that the backend takes.
 SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
     "reference": {
@@ -28,7 +27,6 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
         "batch options": ("--max-sequences", "--no-radix-cache"),
     },
 }
-BACKENDS = tuple(SUPPORTED)
 
 
 def refuse(backend: str, way: str, decoding: Decoding) -> None:

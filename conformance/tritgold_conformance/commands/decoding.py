@@ -10,7 +10,6 @@ from tritgold.config import ModelConfig
 from tritgold.decode.diffusion_options import Defect, Diffusion, resolve
 from tritgold.decode.diffusion_presets import PRESETS, preset
 from tritgold.decode.sampling import GREEDY, Sampling
-from tritgold.decode.server_defects import ServerDefect
 from tritgold.errors import ConfigError
 from tritgold.kv_cache.base import KvScheme
 from tritgold.kv_cache.kv_scheme import kv_scheme
@@ -20,10 +19,10 @@ from tritgold.sparsity.activation import ActivationRule
 from tritgold.sparsity.attention import AttentionRule
 from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold.sparsity.rules import sparsity_rule
+from tritgold_conformance.commands.decoding_names import DEFECTS
 from tritgold_conformance.commands.named import Chosen
 from tritgold_conformance.commands.server_config import ServerConfig
 
-DEFECTS, SERVER_DEFECTS = tuple(map(str, Defect)), tuple(map(str, ServerDefect))
 # Options that only block diffusion has, by the field that holds them.
 _OF_BLOCKS = {
     "threshold": "--threshold",

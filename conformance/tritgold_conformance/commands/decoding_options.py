@@ -1,14 +1,13 @@
-"""The options of ``run`` that say how to decode, each with its help."""
+"""The options of ``run`` that say how to decode, each with its help: the fields of ``decoding.Decoding``."""
 
 import click
 
 from tritgold.options import DECODE, KV_SCHEMES
-from tritgold_conformance.commands.backends import RULES
-from tritgold_conformance.commands.decoding import DEFECTS, SERVER_DEFECTS, Decoding
+from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named, Within
-from tritgold_conformance.commands.options import collected
+from tritgold_conformance.commands.options import together
 
-_OPTIONS = (
+decoding_options = together(
     click.option(
         "--decode", type=click.Choice(DECODE), help="ar: a token a pass; the others: ways of block diffusion."
     ),
@@ -69,4 +68,3 @@ _OPTIONS = (
         help="Whether such prompts that begin alike are read once; else yes.",
     ),
 )
-decoding_options = collected("decoding", Decoding, _OPTIONS)

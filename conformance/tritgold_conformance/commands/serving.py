@@ -14,7 +14,8 @@ from tritgold.decode.server_defects import ServerDefect, served
 from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.commands import backends
-from tritgold_conformance.commands.decoding import SERVER_DEFECTS, Decoding
+from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
 from tritgold_conformance.commands.generation import of_scheme, xla_engine
 from tritgold_conformance.engines.xla_batch import decode_together
 

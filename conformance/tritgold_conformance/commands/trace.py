@@ -9,7 +9,7 @@ from tritgold.config import check_tokens
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.backends import BACKENDS
+from tritgold_conformance.commands.decoding_names import BACKENDS
 from tritgold_conformance.engines.xla import open_engine
 
 

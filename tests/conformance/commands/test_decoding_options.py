@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,14 +12,18 @@ from click.testing import CliRunner, Result
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.decode.autoregressive import generate, reference_logits
+from tritgold.decode.diffusion_options import Defect
 from tritgold.decode.sampling import Sampling
+from tritgold.decode.server_defects import ServerDefect
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.kv_cache.kv_scheme import SCHEMES, kv_scheme
 from tritgold.options import KV_SCHEMES
 from tritgold.sparsity.base import Tally
-from tritgold.sparsity.rules import sparsity_rule
+from tritgold.sparsity.rules import SPARSITY_RULES, sparsity_rule
 from tritgold_conformance.cli import main
+from tritgold_conformance.commands.backends import SUPPORTED
+from tritgold_conformance.commands.decoding_names import BACKENDS, DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named
 
 PROMPT = ("--ids", "0,1144,262,2042")  # <bos> In the beginning
@@ -125,8 +131,22 @@ def test_a_stuck_engine_is_shown_as_one() -> None:
     assert (found["ids"], found["reason"], found["forwards"]) == ([], "stuck", 0)
 
 
-def test_names_of_the_help_are_those_of_the_registry() -> None:
+def test_names_of_the_help_are_those_of_the_registries() -> None:
+    assert tuple(Defect) == DEFECTS
+    assert tuple(ServerDefect) == SERVER_DEFECTS
     assert tuple(SCHEMES) == KV_SCHEMES
+    assert tuple(SPARSITY_RULES) == RULES
+    assert tuple(SUPPORTED) == BACKENDS
+
+
+def test_help_does_not_wait_for_what_decodes() -> None:
+    """Names alone: ``run`` imports the decoders when something is to run."""
+    code = "import sys, tritgold_conformance.commands.run; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "tritgold.checkpoint" in loaded, "a control"
+    assert not {"tritgold.decode.sampling", "tritgold.sparsity.rules", "yaml", "jax"} & loaded
 
 
 def test_a_limit_of_passes_where_the_sub_block_is_the_block() -> None:
