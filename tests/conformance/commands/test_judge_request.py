@@ -27,12 +27,12 @@ def in_process(model: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ..
 
 
 def test_a_class_in_process_is_judged_and_every_report_says_so(in_process: tuple[object, ...], tmp_path: Path) -> None:
-    files = [tmp_path / f"r{suffix}" for suffix in (".json", ".html", ".md", ".svg")]
+    files = [tmp_path / f"r{suffix}" for suffix in (".json", ".html", ".md", ".xml", ".svg")]
     words = [word for file in files for word in ("--report", file)]
     done = call("check", *in_process, "--no-speed", *words)
     assert done.exit_code == 0, done.output
     assert f"{SAID}." in done.stdout.splitlines()[-1]
-    for file, said in zip(files, ('"in_process": true', SAID, SAID, "in process"), strict=True):
+    for file, said in zip(files, ('"in_process": true', SAID, SAID, SAID, "in process"), strict=True):
         text = file.read_text().replace("&#39;", "'")
         assert said in text, file
         if file.suffix == ".json":
