@@ -55,20 +55,24 @@ class Listed(click.ParamType[tuple[Any, ...]]):
 )
 @click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
-@click.option("--rows", type=Listed(*ROWS), help=f"Of {', '.join(ROWS)}.")
-@click.option("--threads", type=Listed(), default="1", show_default=True, help="Thread counts, as 1,2.")
-@click.option("--context", "contexts", type=Listed(), help="Positions in the cache before tokens are decoded.")
-@click.option("--tokens", type=Listed(), help="Lengths of prompts, and of what a matrix is multiplied with.")
-@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in a round.")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
-@click.option("--layers", type=click.IntRange(1), help="Cut a named model to so many layers.")
-@click.option("--kv", "kv_caches", type=Listed(*KV_CACHES), default=",".join(KV_CACHES), help="Caches of the row kv.")
-@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="Of all other rows; xla: bf16, two bytes as its peers.")
-@click.option("--sequences", type=Listed(), help="Of the row batch; 1,2,4,8,16,32,64 where nothing is given.")
-@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine too, in turn.")
-@click.option("--profile", is_flag=True, help="Each operation of a decode step alone.")
+@click.option("--rows", type=Listed(*ROWS), help=f"What to measure, of {', '.join(ROWS)}.")
+@click.option("--threads", type=Listed(), default="1", show_default=True, help="Thread counts, for example 1,2.")
+@click.option("--context", "contexts", type=Listed(), help="Positions in the KV cache before tokens are decoded.")
+@click.option("--tokens", type=Listed(), help="Lengths of prompts; numbers of tokens that a matrix is multiplied with.")
+@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in each round.")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Number of rounds.")
+@click.option("--layers", type=click.IntRange(1), help="Cut a named model to this many layers.")
+@click.option(
+    "--kv", "kv_caches", type=Listed(*KV_CACHES), default=",".join(KV_CACHES), help="KV caches of the row kv."
+)
+@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; bf16 for xla.")
+@click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
+@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine as well, in turn.")
+@click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
 @click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="A file for all figures.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
     shape: str | None, model: str | None, layers: int | None, json_file: Path | None, schema: bool, **asked: Any

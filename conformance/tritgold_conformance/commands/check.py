@@ -21,16 +21,16 @@ from tritgold_conformance.results.xfail import read_xfail, with_xfail
 
 @click.command()
 @judge_options
-@click.option("--only", default="", metavar="NAME", help="One operation alone, layers.0.ffn_act for example.")
+@click.option("--only", default="", metavar="NAME", help="Judge one operation alone, for example layers.0.ffn_act.")
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
 @common.diagnose_option
 @common.report_option
 @click.option(
     "--xfail",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What this engine is known to fail (docs/reports.md): no failure, and never a pass.",
+    help="A list of what this engine is known to fail (docs/reports.md); these cases neither fail nor pass.",
 )
-@click.option("--xfail-strict", is_flag=True, help="A stale entry of that file makes the exit code 1.")
+@click.option("--xfail-strict", is_flag=True, help="Exit with 1 where an entry of that file is stale.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 @model_options
 @printing.json_option

@@ -19,10 +19,12 @@ from tritgold_conformance.results.diagnosis import failing, to_json
 @click.option(
     "--level",
     type=click.Choice(["operations", "trace", "statistics", "logits"]),
-    help="Use nothing surer than this, whatever the engine gives.",
+    help="Use no surer evidence than this, even if the engine gives it.",
 )
 @click.option(
-    "--unseen/--no-unseen", default=True, help="Say which faults this run could not have shown; a pass for each fault."
+    "--unseen/--no-unseen",
+    default=True,
+    help="List the faults that this run could not have shown; takes a pass for each fault.",
 )
 @model_options
 @printing.json_option
@@ -30,8 +32,8 @@ from tritgold_conformance.results.diagnosis import failing, to_json
 def diagnose(request: JudgeRequest, level: str | None, unseen: bool, as_json: bool) -> None:
     """Name the fault of an engine.
 
-    The golden model is run with every known fault, and what is nearest to the engine's output is named with its
-    distance; or none is, and the first divergence stands alone. Several faults are found one after the other.
+    The golden model is run with every known fault, and the fault whose output is nearest to the engine's is named, with
+    its distance. Where none is near, the first divergence is shown alone. Several faults are found one after the other.
 
     Exit code 0: there is nothing to explain. 1: there is, or tritgold check says so. 3: it could not be judged.
     5: nothing was checked.

@@ -11,7 +11,7 @@ from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault
 
 
 @click.group(invoke_without_command=True)
-@click.option("--area", help="Those of one area: packing, scale, activation ...")
+@click.option("--area", help="One area alone: packing, scale, activation ...")
 @printing.json_option
 @click.pass_context
 def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:

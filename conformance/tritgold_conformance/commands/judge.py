@@ -13,7 +13,7 @@ from tritgold_conformance.questions.evidence_files import read_evidence, require
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--model", help="The model that it was asked about (kjv-ar by default).")
+@click.option("--model", help="The model that the engine was asked about (kjv-ar by default).")
 @common.diagnose_option
 @common.report_option
 @model_input.model_options

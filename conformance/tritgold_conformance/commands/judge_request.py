@@ -90,17 +90,18 @@ judge_options = collected(
         click.option("--engine", default="xla", show_default=True, metavar="ENGINE", help=f"{ENGINE_SPECS}."),
         click.option(
             "--in-process", is_flag=True,
-            help="For a debugger: run a module:Class in the judge's own process. It can change the judge there.",
+            help="For a debugger: run a module:Class in the judge's own process, where it can change the judge.",
         ),
         click.option(
-            "--timeout", type=click.IntRange(1, 604_800), help=f"Seconds for a run of a program: {DEFAULT_TIMEOUT:g}."
+            "--timeout", type=click.IntRange(1, 604_800),
+            help=f"Seconds for one run, answer or call; {DEFAULT_TIMEOUT:g} by default.",
         ),
         click.option(
-            "--mode", type=click.Choice(MODES), help="The arithmetic to judge by; if not said, the engine's own."
+            "--mode", type=click.Choice(MODES), help="The arithmetic to judge by; by default the engine's own."
         ),
         click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default)."),
-        click.option("--tokens", default=40, show_default=True, help="Length of the input."),
-        click.option("--seed", default=1, show_default=True, help="Which input."),
-        click.option("--ids", type=model_input.Ids(), help="The input itself, instead of --tokens and --seed."),
+        click.option("--tokens", default=40, show_default=True, help="Length of the input in tokens."),
+        click.option("--seed", default=1, show_default=True, help="Seed of the input."),
+        click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
     ),
 )  # fmt: skip

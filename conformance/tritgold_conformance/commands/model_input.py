@@ -65,28 +65,29 @@ model_options = collected(
         click.option(
             "--linear-class",
             type=click.Choice(["autobitlinear", "bitlinear"]),
-            help="For packed weights without a quantization_config: scales multiply, or divide.",
+            help="Without a quantization_config: scales of packed weights multiply (autobitlinear) or divide.",
         ),
         click.option(
             "--ignore-key", "ignore_keys", multiple=True, metavar="KEY",
-            help="Pass over this key of config.json or GGUF.",
+            help="Ignore this key of config.json or GGUF.",
         ),
         click.option(
-            "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
+            "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 by default; ARM's is 64."
         ),
         click.option(
             "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]",
-            help="Tile sizes of TL1 and TL2, of all shapes or one.",
+            help="Tile sizes of TL1 and TL2, for all shapes or for one.",
         ),
         click.option(
             "--tile-ini", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="The kernel_config.ini with which a TL1 or TL2 file was made.",
+            help="The kernel_config.ini that a TL1 or TL2 file was made with.",
         ),
         click.option(
-            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."
+            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights in a block of type 42 (Q2_0)."
         ),
         click.option(
-            "--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are not a trit."
+            "--code3", type=click.Choice(["refuse", "zero"]), default="refuse",
+            help="Refuse codes that are not trits, or read them as 0.",
         ),
     ),
 )  # fmt: skip

@@ -22,19 +22,19 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.command()
 @click.argument("model", required=False)
 @model_input.input_options(multiple=True)
-@click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Most tokens to generate.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True, help="The engine.")
 @decoding_options
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A block-diffusion server's YAML; options given here count for more. Only with it, MODEL_PATH of the "
+    help="A block-diffusion server's YAML; options take precedence over it. Only with it, MODEL_PATH of the "
     "environment is the model where neither names one.",
 )
 @click.option(
     "--generate-config", is_flag=True, is_eager=True, expose_value=False, callback=print_example,
-    help="Print such a YAML file with that server's defaults, and end.",
+    help="Print such a YAML file with that server's defaults and stop.",
 )  # fmt: skip
 @model_input.model_options
 @printing.json_option
@@ -52,8 +52,8 @@ def run(**given: Any) -> None:
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
     stderr.
 
-    With --config, what is given here counts for more than the file, the file for more than the environment
-    (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
+    With --config, options take precedence over the file, the file over the environment (MODEL_PATH), and that over the
+    server's defaults, which --generate-config prints.
     """
     from tritgold_conformance.commands.running import run_prompts
 

@@ -17,7 +17,7 @@ from tritgold_conformance.engines.xla import open_engine
 @click.argument("model", required=False)
 @model_input.input_options()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True, help="The engine.")
 @model_input.model_options
 @printing.json_option
 def trace(

@@ -22,9 +22,11 @@ SUSPECTS = 5  # the same
 
 @click.command()
 @click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Hold DIR against its manifest, and write it again to compare.")
-@click.option("--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge these answers.")
-@click.option("--only", default="", metavar="CASE", help="With --judge: one case, or one group, alone.")
+@click.option("--check", is_flag=True, help="Compare DIR with its manifest, and with a folder written again.")
+@click.option(
+    "--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge the answers in this folder."
+)
+@click.option("--only", default="", metavar="CASE", help="With --judge: one case or one group alone.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
 @printing.json_option
 def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
