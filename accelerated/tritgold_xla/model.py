@@ -62,7 +62,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkPosition(NamedTuple):
-    """Where the chunk stands: its sequence, the position of each token, tokens that are not padding, positions filled.
+    """Where the chunk stands: its sequence, the position of each token, tokens that are no padding, positions filled.
 
     ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
     """
@@ -89,7 +89,7 @@ def _forward(
     ending: LogitsFor,
     traced: bool = False,
 ) -> Chunk:
-    """Run a padded chunk after the first ``start`` positions of a sequence; or, batched, the next token of each.
+    """Run a padded chunk behind the first ``start`` positions of a sequence; or, batched, the next token of each.
 
     tokens: int32 [tokens], of which the first ``count`` are real. start, count, sequence: int32 []; start + count must
     not exceed the capacity. Batched, start is int32 [tokens], for each sequence, and nothing is padding. config,

@@ -49,5 +49,5 @@ def token_axis(name: str) -> int:
 
 
 def crop(name: str, array: np.ndarray, tokens: int, keys: int) -> np.ndarray:
-    """A copy of the array ``name`` without the padding after ``tokens`` and, of softmax weights, after ``keys``."""
+    """A copy of the array ``name`` without the padding behind ``tokens`` and, of softmax weights, behind ``keys``."""
     return np.array(array[:, :tokens, :keys] if token_axis(name) else array[:tokens])

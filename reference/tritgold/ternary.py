@@ -109,7 +109,7 @@ class LinearWeight(Protocol):
         """The float weight behind the trits where the checkpoint is online; an engine may quantise it itself."""
 
     def ternary(self) -> TernaryTensor:
-        """The trits and their one scale, unpacked again at each call: a model's worth is never held at once."""
+        """The trits and their one scale, unpacked anew at each call: a model's worth is never held at once."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """One block of block diffusion as one compiled program: its passes are a ``while_loop``, no Python between them.
 
-With block attention every pass reads the block. With causal attention it reads what is after the first masked token
+With block attention every pass reads the block. With causal attention it reads what is behind the first masked token
 of the pass before: so a block's first pass, over a window of two blocks, also keeps what the last pass of the block
 before had decided; all others need the block and the token before it, whose prediction is the block's first token. The
 head is computed for the positions in question alone.
@@ -30,8 +30,8 @@ class Block(NamedTuple):
 
     ids: int32 [block], the mask where a token is to be decided; before: int32 [block], the tokens before it. start,
     stop: its first position and the one after its last. committed_until: below it the cache holds the final tokens
-    (causal). generated: the first position that is not the prompt's. limit: after the last one that is wanted. room:
-    positions of the cache; a token after them can be decided and not read. thresholds: float32 [THRESHOLDS], of the
+    (causal). generated: the first position that is not the prompt's. limit: behind the last one that is wanted. room:
+    positions of the cache; a token behind them can be decided and not read. thresholds: float32 [THRESHOLDS], of the
     first pass, the second and so on; the last is that of every other.
     """
 
@@ -182,7 +182,7 @@ def _predicted(logits: jax.Array, mask: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _end(block: Block, program: BlockProgram, ids: jax.Array) -> jax.Array:
-    """After the first end of sequence that is decided, or the limit."""
+    """Behind the first end of sequence that is decided, or the limit."""
     positions = block.start + lax.iota(jnp.int32, program.block)
     ends = jnp.zeros(ids.shape, bool)
     for token in program.eos:

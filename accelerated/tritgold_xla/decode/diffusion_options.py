@@ -70,7 +70,7 @@ class BlockProgram:
 def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
     """What options and model together say.
 
-    Raises ConfigError: ``no-diffusion`` where neither names a mask or a block, ``mask-id`` for one outside the
+    Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block, ``mask-id`` for one outside the
     vocabulary or an end of sequence, ``block``, ``sub-block`` and ``max-passes`` for sizes that are not usable,
     ``threshold``, ``diffusion-option`` for a limit of passes with smaller sub-blocks.
     """

@@ -149,7 +149,7 @@ def _readings(
 
 
 def _one_scale(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> float | None:
-    """The scale as stored; None without one, and where blocks have several."""
+    """The scale as stored; None where there is none, or no single one."""
     if layout is None or (linear.beside is None and not layout.stores_scale):
         return None
     try:

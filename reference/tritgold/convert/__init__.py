@@ -61,7 +61,7 @@ class Options:
 class Conversion:
     """What was done. types: tensors and bytes by type. bits_per_weight: of the linears. other_type: linears kept in
     another type, by name. rounded_scales: linears whose scale float16 holds only nearly. read_as_zero: codes of the
-    source that are not trits. quantised: linears made ternary by absmean. rounded_matrices: embedding or head whose
+    source that are no trit. quantised: linears made ternary by absmean. rounded_matrices: embedding or head whose
     values the asked dtype does not hold.
     """
 
@@ -149,7 +149,7 @@ def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -
 
 
 def _check_options(kind: Target, options: Options) -> None:
-    """Refuse an option that says nothing about this target: the user expects something of it."""
+    """Refuse an option that says nothing about this target: whoever gave it expects something of it."""
     used = _USED[kind.container] | {"quantize", "ignore_keys"}
     standard = Options()
     for name in (option.name for option in fields(options)):

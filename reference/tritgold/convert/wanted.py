@@ -35,7 +35,7 @@ class Wanted:
         return isinstance(self.source.container, SglbitntFile)
 
     def linear(self, name: str) -> TernaryTensor:
-        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked again at each call."""
+        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
         return TernaryTensor(self._weight(name).ternary().trits, np.asarray(self.scale(name)))
 
     def scale(self, name: str) -> np.float32:
@@ -66,7 +66,7 @@ class Wanted:
 
 
 def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool, ignore_keys: tuple[str, ...] = ()) -> Wanted:
-    """Raises ConversionError ``not-ternary`` for float masters that were not asked to be quantised."""
+    """Raises ConversionError ``not-ternary`` for float masters that nobody asked to quantise."""
     for name, weight in source.weights.linears():
         if isinstance(weight, MasterWeight) and not quantize:
             raise ConversionError(

@@ -27,7 +27,7 @@ class Defect(StrEnum):
     STALE_PREFIX = "stale-prefix"  # D2: keys are kept that were computed while the token was still a mask
     OVERWRITTEN_PROMPT = "overwritten-prompt"  # D3: the first token is read at the prompt's last position
     WHOLE_BLOCKS = "whole-blocks"  # D4: max_tokens is looked at between blocks only
-    PAST_STOP = "past-stop"  # D5: what stands in the block after an end of sequence is emitted
+    PAST_STOP = "past-stop"  # D5: what stands in the block behind an end of sequence is put out
     SHORT_PROMPT = "short-prompt"  # D6: of a prompt only two blocks are read, and then nothing ever comes
     MASK_PREDICTED = "mask-predicted"  # D7: the mask is a prediction like any other
     COMPACT_FEED = "compact-feed"  # the small-block mode: decided tokens of a sub-block are not read again, ever
@@ -45,9 +45,9 @@ class Diffusion:
         None: the model's own; sub_block None: the whole block.
     rule: which tokens a pass decides.
     cache: ``none``: each pass reads the whole text; ``prefix``: keys and values of what is before the block are kept;
-        ``dual``: also of the rest of the block (v2), or of what is after it (v1). The first two are exact except with
+        ``dual``: also of the rest of the block (v2), or of what is behind it (v1). The first two are exact except with
         full attention, where what is kept is as old as the block's first pass. Dual is approximate except with causal
-        attention, where it leaves out what is not seen.
+        attention, where it leaves out what nobody sees.
     commit: how a finished block gets into the cache: ``pass``: by a pass of its own, which predicts the next block's
         first token; ``merged``: by the next block's first pass (causal attention); ``none``: it needs not (full).
     shift: a token is predicted by the position before it; else by its own.
@@ -87,7 +87,7 @@ class Sizes:
 def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
     """The sizes, after every check that needs no prompt.
 
-    Raises ConfigError: ``no-diffusion`` where neither names a mask or a block; ``mask-id`` for one outside the
+    Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block; ``mask-id`` for one outside the
     vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
     ``diffusion-option`` for an unknown value, options that contradict each other, and a defect that these options have
     no place for.

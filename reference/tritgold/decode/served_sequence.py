@@ -78,13 +78,13 @@ class ServedSequence:
             self._unlock(radix)
 
     def part(self, chunk: int) -> Part:
-        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted after all of the text."""
+        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted behind all of the text."""
         start = self.cache.length
         tokens = self.text[start : start + chunk]
         return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace)
 
     def take(self, logits: np.ndarray) -> Step:
-        """Choose the next token by the logits [vocab] after the text. Raises what ``choose`` does."""
+        """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
         token = choose(possible(logits, self.config), self.sampling, self.text)
         reason = self.limits.reason(token, len(self.text) - self.prompt + 1, len(self.text))
         self.text.append(token)

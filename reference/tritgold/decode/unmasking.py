@@ -66,7 +66,7 @@ class Thresholds(Rule):
 
 
 def bad_threshold(got: object) -> ConfigError:
-    """The error for what is not a threshold, or holds one that is none."""
+    """The error for what is no threshold, or holds one that is none."""
     shown = repr(got) if got != () else "none"
     return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
 
