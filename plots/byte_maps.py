@@ -322,7 +322,7 @@ class Drawing:
 
 
 def steps(indices: Sequence[int], size: float, block: int) -> list[float]:
-    """Where each index is drawn: one behind the other, with a gap where some are left out or a block ends."""
+    """Where each index is drawn: one after the other, with a gap where some are left out or a block ends."""
     places = [0.0]
     for before, index in pairwise(indices):
         skipped = index not in (before, before + 1)

@@ -115,7 +115,7 @@ class XlaEngine:
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
+        self._lengths = [0] * self.sequences  # what the cache still holds is after its length and never read
         if self._cache.keys.is_deleted():  # given to a program whose call was interrupted
             self._cache = self._new_cache(self.sequences)
 
@@ -256,6 +256,6 @@ class XlaEngine:
         place = np.int32(at[0]), np.int32(count), np.int32(at[1])
         options = self._options._replace(block=block)
         static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
-        # To the one program that reads it: with another argument the others would be compiled anew.
+        # To the one program that reads it: with another argument the others would be compiled again.
         parameters = self._parameters._replace(screen=self._screen if ending == "greedy" else None)
         return model.forward(parameters, cache, padded, *place, **static)

@@ -122,7 +122,7 @@ class _Call:
         return pad(self.inputs[role], bucket(self.tokens), axis)
 
     def cached(self, role: str) -> np.ndarray:
-        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, positions, head_dim], zero behind the tokens."""
+        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, positions, head_dim], zero after the tokens."""
         rows = self.inputs[role].reshape(self.tokens, self.config.kv_heads, self.config.head_dim)
         return pad(rows.transpose(1, 0, 2), kv_cache.positions(self.capacity), axis=1)
 

@@ -30,7 +30,7 @@ def forward(
     block: int = 1,
     rows: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
+    """Run ``tokens`` after whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
     single steps give the same bits; with the cache of a scheme other than f32 they are those of that scheme, and some

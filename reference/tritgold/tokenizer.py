@@ -9,7 +9,7 @@ from tritgold.errors import ContextError, FormatError
 
 
 class Tokenizer:
-    """A tokenizer.json. Raises FormatError when the file is missing or is no tokenizer."""
+    """A tokenizer.json. Raises FormatError when the file is missing or is not a tokenizer."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():

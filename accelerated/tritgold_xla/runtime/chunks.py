@@ -40,7 +40,7 @@ def whole_blocks(block: int) -> int:
 
 
 def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
-    """``array`` with zeros behind it along ``axis``, up to ``size``."""
+    """``array`` with zeros after it along ``axis``, up to ``size``."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - array.shape[axis])
     return np.pad(array, widths)

@@ -14,7 +14,7 @@ from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 from tritgold_xla.ternary_matmul.planes import bit_planes, pack, unpack
 
 SEED = 158
-SHARES = (0.5, 0.22, 0.1)  # of columns whose activation is not zero; 0.22 is kjv-ar's behind the squared ReLU
+SHARES = (0.5, 0.22, 0.1)  # of columns whose activation is not zero; 0.22 is kjv-ar's after the squared ReLU
 
 
 def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
@@ -129,7 +129,7 @@ def _folded(
     held: bool = True,
     planes: Callable[[jax.Array], jax.Array] = bit_planes,
 ) -> jax.Array:
-    """``kernels`` 'select' with any fold, with or without the barrier behind the activation planes."""
+    """``kernels`` 'select' with any fold, with or without the barrier after the activation planes."""
     bits = planes(codes[0])
     bits = barrier(bits) if held else bits
     _, count, out = weight.bits.shape

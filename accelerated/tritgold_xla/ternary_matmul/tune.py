@@ -196,7 +196,7 @@ def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Plan
 
 
 def _seconds(name: str, run: Callable[[], object]) -> float:
-    """Of one call. name: of the formulation, for whoever replaces this clock."""
+    """Of one call. name: of the formulation, for a test that replaces this clock."""
     del name
     begin = time.perf_counter()
     run()

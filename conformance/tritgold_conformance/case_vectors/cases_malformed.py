@@ -28,7 +28,7 @@ _TRAILER = 32
 
 def groups() -> Iterator[Group]:
     """malformed/packed, malformed/safetensors, malformed/gguf; and files that are right in ways some readers miss."""
-    yield Group("malformed/packed", "files", "Packed bytes that hold no matrix of trits.", [*_packed()])
+    yield Group("malformed/packed", "files", "Packed bytes that do not hold a matrix of trits.", [*_packed()])
     for container, about, broken in (("safetensors", "safetensors", _safetensors()), ("gguf", "GGUF", _gguf())):
         drafts = [_file(container, name, f"{kind}: {name.replace('-', ' ')}", raw, kind) for name, kind, raw in broken]
         yield Group(f"malformed/{container}", "files", f"{about} files to be refused.", drafts)
@@ -60,9 +60,9 @@ def _packed() -> Iterator[Draft]:
         if how == "blocks":
             yield from _block_scales(folder, data, shape)
     yield from _floats_that_are_no_trits()
-    yield unpack("i2_s", "i2_s-shape", "100 weights are no whole block of 128", bytes(57), (1, 100),
+    yield unpack("i2_s", "i2_s-shape", "100 weights are not a whole block of 128", bytes(57), (1, 100),
                  refused="packing-shape")  # fmt: skip
-    yield unpack("tq2_0", "tq2_0-shape", "rows of 3200 are no whole blocks of 256", bytes(66 * 25), (2, 3200),
+    yield unpack("tq2_0", "tq2_0-shape", "rows of 3200 are not whole blocks of 256", bytes(66 * 25), (2, 3200),
                  refused="packing-shape")  # fmt: skip
 
 

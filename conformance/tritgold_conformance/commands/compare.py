@@ -24,7 +24,7 @@ VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 @click.command()
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@click.option("--model", help="The model of both: broken ties are then followed.")
+@click.option("--model", help="The model of both traces; with it, broken ties are followed.")
 @model_input.model_options
 @printing.json_option
 def compare(

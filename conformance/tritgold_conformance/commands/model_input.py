@@ -1,11 +1,10 @@
 """Where a command's model, its layouts and its tokens come from: options, and what opens them."""
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,8 +14,7 @@ from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
 from tritgold.formats.packings.kernel_ini import tile_options
 from tritgold.golden import DEFAULT, MODELS, embedded_model
 from tritgold.tokenizer import Tokenizer
-
-F = TypeVar("F", bound=Callable[..., Any])
+from tritgold_conformance.commands.options import F, collected, together
 
 
 @dataclass(frozen=True)
@@ -62,65 +60,51 @@ class Reading:
         return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
 
 
-def model_options(function: F) -> F:
-    """The options of ``Reading``, handed to the command as ``reading``."""
-
-    @functools.wraps(function)
-    def with_reading(*args: Any, **given: Any) -> Any:
-        reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading)})
-        return function(*args, reading=reading, **given)
-
-    wrapped: Any = with_reading
-    for option in _READING_OPTIONS:
-        wrapped = option(wrapped)
-    return wrapped
-
-
-_READING_OPTIONS = (
-    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are not a trit."),
-    click.option("--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."),
-    click.option(
-        "--tile-ini",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The kernel_config.ini with which a TL1 or TL2 file was made.",
+model_options = collected(
+    "reading",
+    Reading,
+    (
+        click.option(
+            "--linear-class",
+            type=click.Choice(["autobitlinear", "bitlinear"]),
+            help="Without a quantization_config: scales of packed weights multiply (autobitlinear) or divide.",
+        ),
+        click.option(
+            "--ignore-key", "ignore_keys", multiple=True, metavar="KEY",
+            help="Ignore this key of config.json or GGUF.",
+        ),
+        click.option(
+            "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 by default; ARM's is 64."
+        ),
+        click.option(
+            "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]",
+            help="Tile sizes of TL1 and TL2, for all shapes or for one.",
+        ),
+        click.option(
+            "--tile-ini", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="The kernel_config.ini that a TL1 or TL2 file was made with.",
+        ),
+        click.option(
+            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights in a block of type 42 (Q2_0)."
+        ),
+        click.option(
+            "--code3", type=click.Choice(["refuse", "zero"]), default="refuse",
+            help="Refuse codes that are not trits, or read them as 0.",
+        ),
     ),
-    click.option(
-        "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of TL1 and TL2, of all shapes or one."
-    ),
-    click.option(
-        "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
-    ),
-    click.option(
-        "--ignore-key",
-        "ignore_keys",
-        multiple=True,
-        metavar="KEY",
-        help="Pass over this key of config.json or GGUF.",
-    ),
-    click.option(
-        "--linear-class",
-        type=click.Choice(["autobitlinear", "bitlinear"]),
-        help="For packed weights without a quantization_config: scales multiply, or divide.",
-    ),
-)
+)  # fmt: skip
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:
-    """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
+    """``--prompt``, ``--ids`` and ``--tokenizer``. multiple: they may be repeated, and are tuples."""
     more = " May be repeated." if multiple else ""
-
-    def with_options(function: F) -> F:
-        for option in (
-            click.option(
-                "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
-            ),
-            click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
-            click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
-        ):
-            function = option(function)
-        return function
-
-    return with_options
+    return together(
+        click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
+        click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
+        click.option(
+            "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
+        ),
+    )
 
 
 class Ids(click.ParamType[list[int]]):

@@ -15,8 +15,8 @@ import click
 
 from tritgold.options import DECODE
 from tritgold_conformance.commands import backends, model_input, printing
-from tritgold_conformance.commands.backends import BACKENDS
 from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import BACKENDS
 from tritgold_conformance.commands.named import Named, Within
 
 if TYPE_CHECKING:

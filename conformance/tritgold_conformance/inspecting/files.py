@@ -56,7 +56,7 @@ class Linear:
     """A linear weight as it lies in a file.
 
     name: ours, ``layers.3.q``; the file's own where it is not a name of ours. shape: (out, in) as the configuration has
-    it, None where none is known. beside: the scale stored outside the bytes, None where there is none. beside_bytes:
+    it, None where it is not known. beside: the scale stored outside the bytes, None without one. beside_bytes:
     what that scale costs. rows: where each row of the model lies, for files that permute q and k.
     """
 

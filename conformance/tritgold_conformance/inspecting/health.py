@@ -28,7 +28,7 @@ class Finding:
 @dataclass
 class Look:
     """A linear weight as looked at. trits: how many are -1, 0, +1; None where the bytes could not be read as trits.
-    scales: the least and the greatest, finite or not; None where there is none.
+    scales: the least and the greatest, finite or not; None without a scale.
     """
 
     linear: Linear

@@ -1,8 +1,8 @@
 """A badge: a small SVG that says what was judged, in which mode, and how many levels passed.
 
-Green is for an engine that conforms on every level. ``text`` and ``statistics`` count only where there are no logits
-and no trace, which say more, and ``files`` where the engine reads packed bytes by itself; any other level that was not
-assessed makes it blue, and nothing checked, or no verdict, grey.
+Green is for an engine that conforms on every level. ``next_tokens`` and ``statistics`` count only where there are no
+logits and no trace, which say more, and ``packed_bytes`` where the engine reads packed bytes by itself; any other level
+that was not assessed makes it blue, and nothing checked, or no verdict, grey.
 """
 
 from tritgold_conformance.rendering.escaping import escaped, name
@@ -17,6 +17,8 @@ _HEIGHT, _WIDE, _PAD = 20, 6.1, 8.0  # pixels: height, an average character at 1
 def badge(report: Report) -> str:
     """The SVG, self-contained; its title names every level and what became of it."""
     says, colour = _says(report)
+    if report.in_process:  # not the green of an engine that could not reach the judge
+        says, colour = f"{says} · in process", BLUE if colour == GREEN else colour
     title = f"{_LABEL}: {says}. " + "; ".join(f"{level} {v.status}" for level, v in report.levels.items())
     title += f". {name(report.engine.name)} on {name(report.model)}"
     left, right = (len(text) * _WIDE + 2 * _PAD for text in (_LABEL, says))

@@ -7,7 +7,7 @@ an error, since a run in which everything is skipped looks like one that passed.
 import xml.etree.ElementTree as ET
 
 from tritgold_conformance.rendering.escaping import clean, command_text, name
-from tritgold_conformance.rendering.wording import details
+from tritgold_conformance.rendering.wording import IN_PROCESS, details
 from tritgold_conformance.results.cases import Case, cases, command
 from tritgold_conformance.results.report import Report
 
@@ -45,6 +45,7 @@ def _suite(root: ET.Element, level: str, report: Report) -> ET.Element:
         "tokens": len(report.tokens),
         "verdict": report.verdict,
         **({"matches": report.matches} if report.matches else {}),
+        **({"process": IN_PROCESS} if report.in_process else {}),
     }
     for key, value in said.items():
         ET.SubElement(properties, "property", name=name(key), value=name(value))

@@ -16,8 +16,8 @@ from tritgold_conformance.rendering.wording import other_mode, verdict_words, ve
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
-_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 _VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
@@ -53,7 +53,7 @@ def render(report: Report, console: Console) -> None:
         _xfail(report.xfail, console)
     style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
     said = f"{terminal(report.engine.name)}{': ' if report.verdict == 'nothing was checked' else ' '}"
-    said += _VERDICTS.get(report.verdict, verdict_words(report))
+    said += verdict_words(report, _VERDICTS)
     console.print(f"\n[{style}]{said}.[/]", soft_wrap=True)
     if report.matches:
         console.print(f"[bold]{terminal(other_mode(report))}[/]", soft_wrap=True)
@@ -67,7 +67,7 @@ def render(report: Report, console: Console) -> None:
 def _not_judged(report: Report, problem: Problem, console: Console) -> None:
     said = f"{report.engine.name} {report.verdict}: {problem.message}"
     console.print(f"[bold red]{terminal(said, COMMAND)}[/]", soft_wrap=True)
-    console.print(f"The same again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
+    console.print(f"To run it again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
 
 
 def _xfail(xfail: Xfail, console: Console) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.commands import model_input
+from tritgold_conformance.commands.judge_request import JudgeRequest
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
@@ -17,23 +18,6 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_ari
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
-
-
-@dataclass(frozen=True)
-class JudgeRequest:
-    """What is judged, by which options of ``tritgold check``. capacity: the longest input, tokens."""
-
-    engine: str
-    model: str | None
-    mode: str | None
-    linear_class: str | None
-    timeout: int | None
-    capacity: int
-
-    def options(self) -> tuple[str, ...]:
-        """The options, for a command to paste."""
-        given = {"--linear-class": self.linear_class, "--timeout": self.timeout, "--mode": self.mode}
-        return tuple(word for name, value in given.items() if value is not None for word in (name, str(value)))
 
 
 @dataclass
@@ -46,9 +30,9 @@ class EngineJudge:
     problem: str = ""
 
     def report(self, count: int) -> Report | str:
-        """The judgement over ``count`` tokens, or why the model has no such input.
+        """The judgement over ``count`` tokens, or why the model cannot read so many.
 
-        Raises EngineError, kind ``not-judged``, where there is none.
+        Raises EngineError, kind ``not-judged``, where the engine could not be judged.
         """
         if self.checkpoint is None or self.engine is None:
             raise EngineError(self.problem, kind="not-judged")
@@ -56,23 +40,23 @@ class EngineJudge:
         if count > context:
             return f"the model has {context} positions"
         tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
-        name, options = model_input.model_name(self.request.model), self.request.options()
+        request = self.request
         try:
-            golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(self.request.mode or self.engine.mode))
-            return check(golden, self.engine, name, timed=False, options=options)[0]
+            golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(request.mode or self.engine.mode))
+            return check(golden, self.engine, request.model_name, timed=False, options=request.options())[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
 
 @contextmanager
 def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
-    """The engine opened on its model, which is there as long as the block."""
+    """The engine opened on its model for inputs of at most ``request.tokens``; closed after the block."""
     judge = EngineJudge(request)
     with model_input.model_path(request.model) as path:
         try:
-            judge.checkpoint = open_checkpoint(path, request.linear_class)
+            judge.checkpoint = request.reading.open(path)
             seconds = request.timeout or DEFAULT_TIMEOUT
-            judge.engine = load_engine(request.engine, path, judge.checkpoint, request.capacity, seconds)
+            judge.engine = load_engine(request.engine, path, judge.checkpoint, request.tokens, seconds)
         except TritgoldError as error:
             judge.problem = clean(str(error))
         yield judge

@@ -80,7 +80,7 @@ class GgufTarget:
 
     architecture: its ``general.architecture``. layouts: as the reader will be told; its tiles go into the file.
     embedding: F32, F16, BF16, or None to keep the source's. fallback: the type of linears that the target's type
-    cannot hold (rows that are no whole blocks), or None to refuse them. round_scales: store a scale rounded to
+    cannot hold (rows that are not whole blocks), or None to refuse them. round_scales: store a scale rounded to
     float16 where no other place is left.
     """
 

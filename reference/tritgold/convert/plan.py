@@ -24,7 +24,7 @@ class Plan(ABC):
 
     @abstractmethod
     def write(self, path: Path) -> None:
-        """Write everything at ``path``, which nobody else looks at yet."""
+        """Write everything at ``path``, which is not visible yet."""
 
     def opened_by(self, path: Path) -> Path:
         """What to open of what was written at ``path``: that, or its first shard."""

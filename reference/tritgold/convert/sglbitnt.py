@@ -36,7 +36,7 @@ class SglbitntPlan(Plan):
 
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
-    """texts: of the source. Raises PackingError for rows that are no whole blocks of 128."""
+    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
     plan = SglbitntPlan(
         config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
     )

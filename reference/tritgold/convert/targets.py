@@ -10,7 +10,7 @@ from tritgold.errors import ConversionError
 class Target:
     """container: what kind of file. dtype: the type of its linear weights, in the container's word.
 
-    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently and nobody may trust.
+    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently; it cannot be trusted.
     """
 
     name: str

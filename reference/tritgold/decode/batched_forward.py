@@ -22,7 +22,7 @@ from tritgold.weights import ModelWeights
 
 @dataclass(frozen=True)
 class Part:
-    """The share of one sequence. tokens: at least one, to be read behind what its cache holds.
+    """The share of one sequence. tokens: at least one, to be read after what its cache holds.
 
     wanted: whether the logits of the last of them are; every: those of all. trace: gets what it would get if the
     sequence were alone.
@@ -78,7 +78,7 @@ def forward_parts(
 
 
 class _Together(KvCache):
-    """The caches of all parts as one: keys and values one part behind the other. The positions are the parts' own."""
+    """The caches of all parts as one: keys and values one part after the other. The positions are the parts' own."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         tokens = [len(part.tokens) for part in parts]

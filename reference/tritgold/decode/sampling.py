@@ -66,7 +66,7 @@ GREEDY = Sampling()
 
 
 def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> int:
-    """The token that follows ``history``, prompt and generated tokens alike, by the logits [vocab] behind it.
+    """The token that follows ``history``, prompt and generated tokens alike, by the logits [vocab] after it.
 
     Its number in the sequence, len(history), is the index of the random number. Raises what ``candidates`` raises.
 
@@ -78,7 +78,7 @@ def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> in
         return int(tokens[0])
     shares = np.cumsum(probabilities)
     u = uniform(sampling.seed, np.array([len(history)], np.uint64))
-    # u < 1, so u * sum is below the sum: some share ends behind it. A token of probability 0 has no share to hit.
+    # u < 1, so u * sum is below the sum: some share ends after it. A token of probability 0 has no share to hit.
     return int(tokens[np.searchsorted(shares, u * shares[-1], side="right")[0]])
 
 
@@ -89,7 +89,7 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     the logits are passed over. At temperature 0 there is one candidate.
 
     Raises NonFiniteError for NaN or +inf (``logits-non-finite``) and where no token can come (``logits-impossible``),
-    EngineError for logits that are no vector (``logits-shape``).
+    EngineError for logits that are not a vector (``logits-shape``).
 
     Weights 4, 2, 1, 1: the first two make up 6/8.
 
@@ -119,7 +119,7 @@ def usable_logits(logits: np.ndarray, vocab: int = 0, rows: int | None = None) -
     """What an engine gave as float64 of its own, [vocab], or with ``rows`` [rows, vocab].
 
     vocab: the model's, beyond which an engine's padding is cut off; 0: as many as there are. Raises EngineError
-    (``logits-shape``) for other dimensions, too few tokens, and what are no real numbers.
+    (``logits-shape``) for other dimensions, too few tokens, and what are not real numbers.
     """
     logits = np.asarray(logits)
     leading = () if rows is None else (rows,)

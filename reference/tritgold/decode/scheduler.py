@@ -3,18 +3,18 @@
 A step is
 
     admit     requests in the order of their arrival, while there is a slot of ``max_sequences`` and the pages that the
-              text may fill until it ends; nobody overtakes. What the radix cache holds of the prompt is not read again.
-    evict     what nobody reads, where the pass needs more pages than are free
+              text may fill until it ends; none overtakes. What the radix cache holds of the prompt is not read again.
+    evict     what no sequence reads, where the pass needs more pages than are free
     read      one pass: of each prompt the next ``chunk`` tokens, of each text that is already under way one
     choose    a token wherever the text is read to its end; who has all its tokens leaves, and its pages are kept for
               others or are free
 
-Pages are promised at admission, so nobody is ever put out for lack of them. A token depends on its own text alone: who
+Pages are promised at admission, so none is ever stopped for lack of them. A token depends on its own text alone: who
 else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
 fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
 
 Engines get this wrong in ways that ``server_defects.ServerDefect`` names: a token for every chunk of a prompt,
-positions that advance twice a token, a prompt found whole whose last token is read once more behind it, a last token
+positions that advance twice a token, a prompt found whole whose last token is read once more after it, a last token
 that is cached though it was never read.
 """
 

@@ -96,7 +96,7 @@ class Counters:
     """What a scheduler has done.
 
     requests: accepted. forwards: passes. prefilled, reused: tokens of prompts that were read, and that were found
-    cached. generated: tokens put out.
+    cached. generated: tokens emitted.
     """
 
     requests: int = 0

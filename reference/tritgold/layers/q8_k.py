@@ -27,7 +27,7 @@ def quantize_q8_k(
     each a single float32 operation. So m becomes -127 whatever its sign, and the scale is negative where m is positive.
     |x * i| stays below 127.5: ggml's upper clamp at 127 never acts. A block whose i is not finite (all zeros, or
     |m| below 3.8e-37) gives codes 0 and scale 0. Raises NonFiniteError on inf or NaN, which ggml would turn into codes
-    of no meaning, and ConfigError where ``in`` is no multiple of 256.
+    of no meaning, and ConfigError where ``in`` is not a multiple of 256.
 
     >>> x = np.zeros((1, 256), np.float32); x[0, :5] = [254, -127, 1, 3, 5]
     >>> codes, scale = quantize_q8_k(x)
