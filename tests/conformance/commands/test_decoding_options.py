@@ -65,7 +65,7 @@ def test_a_token_a_pass_with_everything() -> None:
     found = parsed(*given, *sampling, "--kv-cache", "q4_0", "--sparsity", "top_k:keep=0.3")
     assert found["ids"] == expected
     assert found["sampling"] == {
-        "temperature": 1.5, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 7
+        "temperature": 1.5, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 7, "text_ids": 0
     }  # fmt: skip
     # 6 layers, 2 heads of 64, keys and values, 18 bytes for 32.
     assert found["kv_cache"] == {"scheme": "q4_0", "bits_per_value": 4.5, "bytes_per_token": 6 * 2 * 2 * 64 // 32 * 18}
