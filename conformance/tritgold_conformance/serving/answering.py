@@ -119,7 +119,7 @@ class Generation:
 
     def _job(self, n: int, answer: Answer) -> Job | BlockJob:
         def hear(event: Event) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._events.put_nowait, (n, event))
 
         if answer.blocks is not None:
@@ -156,7 +156,7 @@ class Generation:
             answer.offsets.append(len(answer.pieces.text))
             answer.tokens.append(event.token)
             answer.shown.append(event.shown)
-            # The token that ends a text is no part of it.
+            # The token that ends a text is not a part of it.
             text = "" if event.token in answer.stop_ids else answer.pieces.push(event.token)
             answer.reason = "stop" if answer.pieces.stopped else None
             answer.why = "stop_text" if answer.reason else None

@@ -1,7 +1,7 @@
 """The core: one thread that owns a model and steps all live requests together.
 
 Others hand it jobs and hear events; nothing else of theirs touches the model. A job that is refused, or fails, does so
-alone. An error that nobody foresaw ends the jobs that were live, each being told, and the model is made again.
+alone. An unforeseen error ends the jobs that were live, each being told, and the model is made again.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tritgold.errors import TritgoldError
 from tritgold_conformance.serving.choosing import Chooser, Shown
 from tritgold_conformance.serving.served_models import ServedModel
 
-# ``shutdown``: the server stops. ``crashed``: an error that nobody foresaw.
+# ``shutdown``: the server stops. ``crashed``: an unforeseen error.
 Reason = Ending | Literal["shutdown", "crashed"]
 
 
@@ -199,5 +199,5 @@ class Core:
             self._held -= 1
 
     def _tell(self, job: Job, event: Event) -> None:
-        with contextlib.suppress(Exception):  # whoever asked may be gone; the others are not concerned
+        with contextlib.suppress(Exception):  # its client may be gone; the others are not concerned
             job.hear(event)

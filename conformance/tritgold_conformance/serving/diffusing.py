@@ -75,7 +75,7 @@ class Done(Protocol):
 
 
 class CancelledError(Exception):
-    """Nobody waits for the text any more."""
+    """The text is not wanted any more."""
 
 
 Decode = Callable[[BlockJob], Done]

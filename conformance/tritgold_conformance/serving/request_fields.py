@@ -1,6 +1,6 @@
 """What requests consist of: the fields of each endpoint, with their types and bounds.
 
-A field that nobody knows is refused by name: it would be left out in silence. Fields of other servers that change no
+An unknown field is refused by name: it would be left out in silence. Fields of other servers that change no
 answer are passed over; those that would change it may have the value at which they do not.
 """
 

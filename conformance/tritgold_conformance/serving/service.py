@@ -155,7 +155,7 @@ class Service:
         )
 
     def seed(self, asked: Common) -> int:
-        """The seed of a request, or one that nobody knows."""
+        """The seed of a request, or a random one."""
         return secrets.randbits(63) if asked.seed in (None, -1) else asked.seed
 
     def stop_ids(self, asked: Common) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote, unchanged; and the judge, over HTTP alone."""
+"""Clients that others wrote, unchanged; and the judge, over HTTP alone."""
 
 import json
 from collections.abc import Iterator

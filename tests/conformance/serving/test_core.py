@@ -135,7 +135,7 @@ def test_stop_lets_texts_end_and_tells_those_that_it_ends() -> None:
     slow.join(5)
 
 
-def test_an_error_that_nobody_foresaw_is_told_and_survived() -> None:
+def test_an_unforeseen_error_is_told_and_survived() -> None:
     said: list[str] = []
     made = [0]
 
