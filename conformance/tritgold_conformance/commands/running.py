@@ -13,8 +13,8 @@ import click
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import FormatError
 from tritgold.tokenizer import TextStream, Tokenizer
+from tritgold_conformance.chat.template import chat_ids
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.chat import chat_ids
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.generation import Made, generation
 from tritgold_conformance.commands.server_config import load

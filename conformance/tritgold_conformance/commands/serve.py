@@ -140,15 +140,14 @@ def opened(
     host: str = LOOPBACK[0],
 ) -> "Service":
     """The model, ready to be asked. given: the options of the command, by their names."""
-    from tritgold_conformance.serving.chat_template import template_of
+    from tritgold_conformance.chat.template import chat_template
     from tritgold_conformance.serving.core import Core
     from tritgold_conformance.serving.diffusing import BlockDiffusion
     from tritgold_conformance.serving.service import Limits, Service
 
     keys = _keys(given["api_key_file"])
     tokenizer = model_input.open_tokenizer(checkpoint, given["tokenizer"])
-    own = given["chat_template"]
-    template = template_of(checkpoint, tokenizer, None if own is None else own.read_text(encoding="utf-8"))
+    template = chat_template(checkpoint, tokenizer, given["chat_template"])
     decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"])
     if server is not None:
         decoding, unused = decoding.filled(server, checkpoint.config)

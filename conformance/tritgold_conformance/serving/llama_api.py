@@ -12,6 +12,7 @@ from tritgold.decode.sampling import Sampling
 from tritgold_conformance.serving import log_probabilities, streams
 from tritgold_conformance.serving.answering import Answer, Generation
 from tritgold_conformance.serving.api_errors import bad
+from tritgold_conformance.serving.chatting import chat_text
 from tritgold_conformance.serving.openai_api import closed, collect, note_prompts, stream
 from tritgold_conformance.serving.planning import answers_of
 from tritgold_conformance.serving.request_fields import Detokenize, LlamaCompletion, Tokenize, llama_biases, read
@@ -128,9 +129,7 @@ async def tokenize(request: Request, service: Service) -> Response:
         raise bad("content", "give one of content, prompt and messages", "missing_parameter")
     special = asked.add_special if asked.add_special is not None else asked.add_special_tokens
     if asked.messages is not None:
-        if service.template is None:
-            raise bad("messages", "the model has no chat template", "no_template")
-        text, special = service.template.render(asked.messages, asked.add_generation_prompt), special or False
+        text, special = await chat_text(service, asked.messages, asked.add_generation_prompt), special or False
     else:
         # llama.cpp adds none unless asked to, vLLM does unless asked not to.
         text = asked.content if asked.content is not None else asked.prompt or ""

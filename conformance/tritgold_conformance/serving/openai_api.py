@@ -12,6 +12,7 @@ from starlette.responses import Response
 from tritgold_conformance.serving import log_probabilities, streams
 from tritgold_conformance.serving.answering import Answer, Generation
 from tritgold_conformance.serving.api_errors import ApiError, bad
+from tritgold_conformance.serving.chatting import chat_text
 from tritgold_conformance.serving.choosing import Shown
 from tritgold_conformance.serving.planning import answers_of
 from tritgold_conformance.serving.request_fields import Chat, Completion, OpenAiCommon, biases, read
@@ -55,13 +56,9 @@ async def chat(request: Request, service: Service) -> Response:
     """POST /v1/chat/completions."""
     asked = read(request.state.body, Chat)
     service.check_model(asked.model)
-    if service.template is None:
-        raise bad(
-            "messages", "the model has no chat template; --chat-template FILE gives the server one", "no_template"
-        )
     if asked.top_logprobs and not asked.logprobs:
         raise bad("top_logprobs", "needs logprobs: true")
-    text = await asyncio.to_thread(service.template.render, asked.messages, asked.add_generation_prompt)
+    text = await chat_text(service, asked.messages, asked.add_generation_prompt)
     prompts = [await asyncio.to_thread(service.encode, text, "messages", special=False)]
     shown = (asked.top_logprobs or 0) if asked.logprobs else None
     if asked.max_tokens == 0:

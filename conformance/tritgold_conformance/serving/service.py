@@ -10,9 +10,9 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.decode.sampling import Sampling
 from tritgold.errors import TritgoldError
 from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.chat.template import ChatTemplate
 from tritgold_conformance.serving import api_errors
 from tritgold_conformance.serving.api_errors import ApiError, bad
-from tritgold_conformance.serving.chat_template import ChatTemplate
 from tritgold_conformance.serving.choosing import Choosing
 from tritgold_conformance.serving.core import Core
 from tritgold_conformance.serving.diffusing import BlockDiffusion, BlockOptions

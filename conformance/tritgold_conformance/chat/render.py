@@ -1,7 +1,7 @@
-"""A chat template rendered in jinja2's sandbox: a program of its own, started and limited by ``chat``.
+"""A chat template rendered in jinja2's sandbox: a program of its own, started and limited by ``template``.
 
 On stdin a JSON object: template, variables. On stdout one more: text, or error. Templates come with models and are
-nobody's code here: they see the messages and strings, may call the few methods of SAFE, and nothing else of Python.
+not our code: they see the messages and strings, may call the few methods of SAFE, and nothing else of Python.
 The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson, raise_exception,
 strftime_now, namespace, loop controls and the ``generation`` tag.
 """

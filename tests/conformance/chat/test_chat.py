@@ -12,10 +12,10 @@ from refusals import refusal
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.chat import template as chat
+from tritgold_conformance.chat.render import MOST_CHARACTERS, render
+from tritgold_conformance.chat.template import chat_ids
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands import chat
-from tritgold_conformance.commands.chat import chat_ids, chat_text
-from tritgold_conformance.commands.chat_render import MOST_CHARACTERS, render
 
 SYSTEM = {"role": "system", "content": " Be brief. "}
 USER = {"role": "user", "content": 'Hi <there> & "you"\nnew line '}
@@ -190,6 +190,6 @@ def test_a_template_that_cannot_be_rendered_is_a_typed_error(
     (source / "chat_template.jinja").write_text(template)
     opened = open_checkpoint(source)
     tokenizer = Tokenizer(source / "tokenizer.json")
-    error = refusal(lambda: chat_text(opened, tokenizer, [USER]))
+    error = refusal(lambda: chat_ids(opened, tokenizer, "Hi", None))
     assert error.kind == "chat-template"
     assert says in str(error)
