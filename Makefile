@@ -22,7 +22,7 @@ help-makers:
 	$(call LIST,docs/_make/makers.mk)
 
 run: $(VENV)/.run ## judge the JAX engine against the golden model on the embedded model
-	$(BIN)/tritgold check --engine xla
+	$(BIN)/tritgold check --engine xla --quick
 
 # One BLAS thread a process: OpenBLAS's threads wait by spinning, and where two processes share two cores they spin
 # against each other: a test of block diffusion took 104 s instead of 6.

@@ -22,6 +22,7 @@ def test_the_example_engine_conforms() -> None:
             "minimal_engine:MinimalEngine",
             "--tokens",
             "8",
+            "--one-text",
         ],
         cwd=ROOT / "docs" / "examples",
         capture_output=True,

@@ -72,7 +72,7 @@ COMMAND = "from tritgold_conformance.cli import main; main(args={!r})"
     "arguments",
     [
         ["run", "--ids", "256,72", "--max-tokens", "2"],
-        ["check", "--engine", "reference", "--tokens", "3", "--no-speed"],
+        ["check", "--engine", "reference", "--tokens", "3", "--no-speed", "--one-text"],
         ["inspect"],
         ["env"],
     ],

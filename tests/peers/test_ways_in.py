@@ -39,7 +39,7 @@ BLOCKS = Shape(seed=4, hidden=256, inter=512, layers=2, context=64)  # rows that
 
 def check(engine: str, model: Path | str, *more: str) -> tuple[int, dict[str, Any]]:
     """Exit code and report of ``tritgold check``."""
-    words = ["check", "--engine", engine, "--model", str(model), "--tokens", TOKENS, "--json", *more]
+    words = ["check", "--engine", engine, "--model", str(model), "--tokens", TOKENS, "--one-text", "--json", *more]
     result = CliRunner().invoke(main, words)
     return result.exit_code, json.loads(result.stdout)
 

@@ -26,7 +26,7 @@ def ask(request: JudgeRequest, speed: bool, folder: Path, as_json: bool) -> None
     """
     with request.opened() as opened:
         golden = opened.golden_run()
-        evidence = ask_engine(opened.engine, golden, opened.say)
+        evidence = ask_engine(opened.engine, golden, opened.say, opened.ladder)
         if speed:
             evidence = with_speed(evidence, opened.engine, golden, opened.say)
         write_evidence(folder, evidence, request.options())

@@ -72,7 +72,9 @@ def check(
         golden = opened.golden_run()
         if only:
             sys.exit(_show_alone(judging.check_operation(golden, engine, only), only, as_json))
-        report, evidence = judging.check(golden, engine, request.model_name, speed, request.options(), say)
+        report, evidence = judging.check(
+            golden, engine, request.model_name, speed, request.options(), say, opened.ladder
+        )
         report.in_process = engine.in_process
         if known is not None:
             report = with_xfail(report, known, str(xfail), xfail_strict)

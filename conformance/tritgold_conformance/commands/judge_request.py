@@ -1,9 +1,11 @@
 """What ask, check and diagnose are given: an engine, a model and an input. And what these make: a golden run."""
 
+import secrets
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
@@ -14,13 +16,14 @@ from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_S
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.questions.ladder import Ladder, ladder_of
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
     """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
 
-    timeout: seconds. mode: None for the engine's own. ids: instead of tokens and seed.
+    timeout: seconds. mode: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
     """
 
     engine: str
@@ -30,6 +33,7 @@ class JudgeRequest:
     model: str | None = None
     tokens: int = 40
     seed: int = 1
+    depth: str | None = None
     ids: list[int] | None = None
     reading: model_input.Reading = field(default_factory=model_input.Reading)
 
@@ -42,12 +46,14 @@ class JudgeRequest:
         """What the commands in a report repeat, besides engine, model and ids."""
         named = {"--timeout": self.timeout, "--mode": self.mode}
         said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
-        return (*self.reading.words(), *said, *["--in-process"] * self.in_process)
+        depth = [f"--{self.depth}"] if self.depth else []
+        depth += ["--seed", str(self.seed)] if self.seed != 1 else []  # of the texts besides --ids
+        return (*self.reading.words(), *said, *depth, *["--in-process"] * self.in_process)
 
     def command(self, *more: str) -> str:
         """The judgement again, as a command to paste. more: options besides."""
         where = () if self.model is None else ("--model", self.model)
-        text = ["--tokens", str(self.tokens), "--seed", str(self.seed)]
+        text = ["--tokens", str(self.tokens), *(["--seed", "1"] if self.seed == 1 else [])]
         if self.ids is not None:
             text = ["--ids", ",".join(map(str, self.ids))]
         return shlex.join(["tritgold", "check", "--engine", self.engine, *where, *self.options(), *more, *text])
@@ -60,20 +66,26 @@ class JudgeRequest:
             ids = self.ids
             if ids is None:
                 ids = judging_tokens(self.tokens, checkpoint.config.vocab, self.seed)
+            ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
+            longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
-            engine = load_engine(self.engine, path, checkpoint, len(ids), limit, say, self.in_process)
+            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process)
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
-            yield Opened(engine, checkpoint, ids, self.mode or engine.mode, say)
+            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a request asks for, opened. mode: the name of the arithmetic to judge by. say: hears what is being done."""
+    """What a request asks for, opened.
+
+    ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
+    """
 
     engine: EngineUnderTest
     checkpoint: Checkpoint
     tokens: list[int]
+    ladder: Ladder | None
     mode: str
     say: Callable[[str], None]
 
@@ -81,6 +93,21 @@ class Opened:
         """The golden answer to the same tokens."""
         self.say("golden model")
         return GoldenRun.of(self.checkpoint, self.tokens, named_arithmetic(self.mode))
+
+
+class Seed(click.ParamType[int]):
+    """A seed of the judged texts."""
+
+    name = "seed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A whole number; ``nonce``: one that cannot be known in advance."""
+        if value == "nonce":
+            return secrets.randbelow(2**31)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor nonce", param, ctx)
 
 
 judge_options = collected(
@@ -101,7 +128,12 @@ judge_options = collected(
         ),
         click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default)."),
         click.option("--tokens", default=40, show_default=True, help="Length of the input in tokens."),
-        click.option("--seed", default=1, show_default=True, help="Seed of the input."),
+        click.option(
+            "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: another each time."
+        ),
+        click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
+        click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
+        click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
     ),
 )  # fmt: skip

@@ -1,22 +1,21 @@
 """Logits at every position: how far, why, and whether it would matter to a reader of the text."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tritgold_conformance.comparing.classify import classify
 from tritgold_conformance.comparing.compare import incomparable
+from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import measured_spread, relative_largest, relative_rms
-from tritgold_conformance.comparing.ties import TIE, BrokenTie, first_off, near_ties, resolve_ties
+from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
 # Float32 against golden, relative to the position's largest logit. Measured: 8.6e-7 over 400 models against
 # transformers once ties are followed; a broken tie moves a row by 1e-4 and more, so little lies between.
 LOGIT_NOISE = 2e-5
 TOP_K = (1, 5, 10)
-# Beyond so many codes near a tie at one position, which of them broke cannot be searched for.
-SEARCHABLE = 128
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,10 @@ class Explained:
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
     largest: float = 0.0
+
+    def first(self, count: int) -> "Explained":
+        """The same of the first positions."""
+        return replace(self, logits=self.logits[:count], ties=[tie for tie in self.ties if tie.position < count])
 
 
 @dataclass(frozen=True)
@@ -85,39 +88,71 @@ def judge_logits(
     known: explanations found before, from the engine's trace or on another path; tried first. search: look for ties
     where none of them holds; False saves the time for an engine that is known to be wrong.
     """
+    found = judge_rows(golden, engine, known, search)
+    if not found.why:
+        return LogitsVerdict(path, [], problem=found.problem)
+    logits, plain, why = np.asarray(engine, np.float64), golden.logits.astype(np.float64), found.why
+    rows = range(len(logits))
+    positions = [_position(t, plain[t], why.logits[t], logits[t], not found.failing[t]) for t in rows]
+    return LogitsVerdict(path, positions, why.ties, why.allowed, found.problem, why.largest)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of logits, judged. failing: bool [tokens]. why: what explains the others; None where nothing was comparable.
+
+    worst: largest |difference| after the ties followed, relative to the largest logit of its row. problem: empty where
+    none fails.
+    """
+
+    problem: str
+    failing: np.ndarray
+    why: Explained | None = None
+    worst: float = np.inf
+
+
+def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (), search: bool = True) -> Rows:
+    """Judge logits [tokens, vocab] as ``judge_logits`` does, without the figures of each position."""
     problem = incomparable(golden.logits, engine)
+    everything = np.ones(len(golden.tokens), bool)
     if problem:
-        return LogitsVerdict(path, [], problem=problem)
+        return Rows(problem, everything)
     logits = np.asarray(engine, np.float64)
     if logits.shape[1] > 1 and not np.ptp(logits, axis=1).any():
-        return LogitsVerdict(path, [], problem="degenerate: the logits are constant at every position")
+        return Rows("degenerate: the logits are constant at every position", everything)
     why = explain(golden, logits, known, search)
-    plain = golden.logits.astype(np.float64)
-    near = np.zeros(len(logits), bool)
+    explained = np.abs(logits - why.logits).max(axis=1) / _largest(golden.logits)
+    failing = ~(explained <= LOGIT_NOISE)
     if why.allowed is not None:
-        near = relative_rms(golden.logits, logits) <= why.allowed
-        near &= relative_largest(golden.logits, logits) <= why.largest
-    positions = [_position(t, plain[t], why.logits[t], logits[t], bool(near[t])) for t in range(len(logits))]
-    return LogitsVerdict(path, positions, why.ties, why.allowed, _problem(positions, why, logits), why.largest)
+        far = relative_rms(golden.logits, logits) > why.allowed
+        failing &= far | (relative_largest(golden.logits, logits) > why.largest)
+    return Rows(_problem(failing, explained, golden, why, logits), failing, why, float(explained.max()))
+
+
+def _largest(rows: np.ndarray) -> np.ndarray:
+    """float64 [tokens], never 0."""
+    largest: np.ndarray = np.abs(rows).max(axis=1).astype(np.float64)
+    return np.maximum(largest, np.finfo(np.float32).tiny)
 
 
 def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], search: bool) -> Explained:
-    """The first explanation that holds for every row; else what a search finds; else the plain golden logits."""
-    for candidate in (Explained(golden.logits), *known):
-        strict = candidate.allowed is None
-        if strict and first_off(candidate.logits, logits, LOGIT_NOISE, 0) is None:
-            return candidate
+    """The first explanation that holds for every row; else what a search finds, which goes on from the one that holds
+    for most rows; else the plain golden logits.
+    """
+    strict = [Explained(golden.logits), *(e for e in known if e.allowed is None)]
+    off = [first_off(e.logits, logits, LOGIT_NOISE, 0) for e in strict]
+    if None in off:
+        return strict[off.index(None)]
     if not search:
-        return Explained(golden.logits)
+        return strict[0]
     for candidate in known:
         if candidate.allowed is not None:  # measured before, on another path
             return candidate
-    off = first_off(golden.logits, logits, LOGIT_NOISE, 0)
-    count = sum(int((places[:, 0] == off).sum()) for _, places, _ in near_ties(golden, golden.trace, TIE))
-    if count > SEARCHABLE:
+    best = strict[int(np.argmax([position or 0 for position in off]))]
+    resolved = resolve_ties(golden, logits, LOGIT_NOISE, start=(best.logits, best.ties))
+    if resolved.many:
         allowed, largest = measured_spread(golden)
         return Explained(golden.logits, allowed=allowed, largest=largest)
-    resolved = resolve_ties(golden, logits, LOGIT_NOISE)
     return Explained(resolved.logits, resolved.ties)
 
 
@@ -135,29 +170,27 @@ def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool =
     return why, told
 
 
-def _problem(positions: list[Position], why: Explained, logits: np.ndarray) -> str:
-    failing = [p for p in positions if not p.passed]
-    if not failing:
+def _problem(failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray) -> str:
+    if not failing.any():
         return ""
-    first = failing[0]
-    rows = np.array([not p.passed for p in positions])
+    first = int(np.argmax(failing))
     wrong = np.abs(logits - why.logits) > 0
-    kind = classify(why.logits[rows], logits[rows], wrong[rows])
+    kind = classify(why.logits[failing], logits[failing], wrong[failing])
     allowed = "no rounding tie explains it"
     if why.allowed is not None:
         allowed = f"broken ties move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
     return (
-        f"{len(failing)} of {len(positions)} positions, first {first.position}: off by {first.explained:.2g} of the "
-        f"largest logit, token {first.argmax[1]} for {first.argmax[0]}; {kind}; {allowed}"
+        f"{int(failing.sum())} of {len(failing)} positions, first {first}: off by {explained[first]:.2g} of the "
+        f"largest logit, token {int(np.argmax(logits[first]))} for {int(np.argmax(golden.logits[first]))}; "
+        f"{kind}; {allowed}"
     )
 
 
-def _position(t: int, golden: np.ndarray, followed: np.ndarray, engine: np.ndarray, near: bool) -> Position:
+def _position(t: int, golden: np.ndarray, followed: np.ndarray, engine: np.ndarray, passed: bool) -> Position:
     worst = float(np.abs(engine - golden).max())
     largest = max(float(np.abs(golden).max()), float(np.finfo(np.float32).tiny))
     explained = float(np.abs(engine - followed).max()) / largest
     best, chosen = int(np.argmax(golden)), int(np.argmax(engine))
-    passed = explained <= LOGIT_NOISE or near
     return Position(
         position=t,
         max_abs=worst,

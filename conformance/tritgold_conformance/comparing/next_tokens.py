@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritgold_conformance.comparing.logits import LOGIT_NOISE, SEARCHABLE
+from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
-from tritgold_conformance.comparing.ties import TIE, BrokenTie, first_off, near_ties, resolve_ties
+from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
 # A server computes a probability in float32 and reports its logarithm: below e**-87 it is subnormal, then 0.
@@ -159,10 +160,8 @@ def _explained(
     off = first_off(golden.logits, given, LOGIT_NOISE, 0, shown)
     if off is None or not search:
         return golden.logits, [], False
-    if sum(int((places[:, 0] == off).sum()) for _, places, _ in near_ties(golden, golden.trace, TIE)) > SEARCHABLE:
-        return golden.logits, [], True
     resolved = resolve_ties(golden, given, LOGIT_NOISE, shown)
-    return resolved.logits, resolved.ties, False
+    return (golden.logits, [], True) if resolved.many else (resolved.logits, resolved.ties, False)
 
 
 def _position(

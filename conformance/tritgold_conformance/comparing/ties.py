@@ -5,19 +5,15 @@ position and, through the KV cache, at every later one. So ties are *followed*: 
 the engine's code at the tie, and everything behind it is held to the same strict bounds as everything before.
 Nothing is excused for standing behind a tie.
 
-With a trace the engine's codes are at hand. From logits alone the ties are searched for: at the first position that
-is off, sets of its codes that lie near a tie are tried the other way, the likeliest first.
+With a trace the engine's codes are at hand. From logits alone the ties are searched for (``tie_search``).
 """
 
-import heapq
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tritgold.graph import Operation, operations
-from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
@@ -28,9 +24,6 @@ from tritgold_conformance.golden.run import GoldenRun
 # Distance from a tie, in code units, within which an engine's own float32 noise may decide. Measured over 400 models
 # against transformers (tests/peers/survey.py): noise of x * s up to 3e-4, broken ties up to 4.8e-5 from the tie.
 TIE = 1e-3
-# From logits alone. Of the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
-TOGETHER = TIE / 5  # what the distances of several broken ties of one position may add up to
-MAX_TRIALS = 256  # sets of ties tried at one position
 
 
 @dataclass(frozen=True)
@@ -68,21 +61,22 @@ def _in_codes(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.divide(x, divisor, out=np.zeros(x.shape), where=divisor != 0)
 
 
-def _quantizers(golden: GoldenRun) -> Iterator[Operation]:
+def quantizers(golden: GoldenRun) -> Iterator[Operation]:
     """In execution order."""
     return (o for o in operations(golden.checkpoint.config) if o.kind == "quantize")
 
 
-class _Quantizer:
+class TiedQuantizer:
     """The golden quantiser with given codes at given places. Its calls come in graph order, which tells their names."""
 
     def __init__(self, golden: GoldenRun, first: int, codes: Mapping[str, object], ties: Sequence[BrokenTie]) -> None:
         self._arithmetic = golden.arithmetic
-        self._names = (operation.writes["codes"] for operation in _quantizers(golden))
+        self._names = (operation.writes["codes"] for operation in quantizers(golden))
         self._first, self._codes, self._ties = first, codes, ties
         self.broken: list[BrokenTie] = []
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
         codes, scale = self._arithmetic.quantize(x)
         name = next(self._names)
         theirs = self._codes.get(name)
@@ -102,6 +96,7 @@ class _Quantizer:
         return codes, scale
 
     def arithmetic(self) -> Arithmetic:
+        """The golden arithmetic with this quantiser."""
         return replace(self._arithmetic, quantize=self)
 
 
@@ -119,7 +114,7 @@ def follow_ties(
     known = [tie for tie in known if tie.name not in shown]
     if not known and all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
         return golden.trace, []
-    quantizer = _Quantizer(golden, 0, shown, known)
+    quantizer = TiedQuantizer(golden, 0, shown, known)
     trace = Trace(model_hash=golden.trace.model_hash)
     c = golden.checkpoint
     forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=quantizer.arithmetic())
@@ -128,7 +123,7 @@ def follow_ties(
 
 def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """(codes' name, [position, channel] of each code within ``distance`` of a tie, the codes on the other side)."""
-    for operation in _quantizers(golden):
+    for operation in quantizers(golden):
         name = operation.writes["codes"]
         x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
         others = other_codes(x, scale, trace[name])
@@ -136,94 +131,7 @@ def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tupl
         yield name, np.argwhere(near), others
 
 
-@dataclass
-class Resolved:
-    """logits: golden, behind the ties that explain the engine's. complete: no row is off any more."""
-
-    logits: np.ndarray
-    ties: list[BrokenTie] = field(default_factory=list)
-    complete: bool = False
-
-
-def resolve_ties(golden: GoldenRun, engine: np.ndarray, noise: float, shown: np.ndarray | None = None) -> Resolved:
-    """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
-
-    noise: what a row may differ by, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
-    the engine gives, where it does not give all. Costs nothing where no row is off, else one
-    golden pass, and one more and up to MAX_TRIALS single steps for each position with ties. Gives up at the first
-    position that no ties explain; what follows it is compared with the golden logits as they stand.
-    """
-    resolved = Resolved(golden.logits.copy())
-    shown = np.ones(engine.shape, bool) if shown is None else shown
-    search = _Search(golden, engine, resolved, shown)
-    position = first_off(resolved.logits, engine, noise, 0, shown)
-    while position is not None and search.explain(position, noise):
-        position = first_off(resolved.logits, engine, noise, position + 1, shown)
-    resolved.complete = position is None
-    return resolved
-
-
-class _Search:
-    """Golden passes over the same tokens with more and more codes turned the other way."""
-
-    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
-        self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
-        self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
-
-    def explain(self, position: int, noise: float) -> bool:
-        """Find the broken ties of one position that bring its row within noise; then redo the rows behind it.
-
-        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
-        No set is given up for what a part of it does: the effects of two broken ties do not add up.
-        """
-        self.cache.truncate(position)
-        if position > self.cache.length:
-            self._run(self.cache.length, position, [])
-        number = itertools.count()  # of two equally likely sets the one that was found first
-        waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
-        for _ in range(MAX_TRIALS):
-            if not waiting:
-                break
-            distance, _, ties = heapq.heappop(waiting)
-            trace = Trace()
-            row = self._run(position, position + 1, ties, trace)[0]
-            self.cache.truncate(position)
-            if _off(row, self.engine[position], self.shown[position]) <= noise:
-                self.resolved.ties += ties
-                self.resolved.logits[position:] = self._run(position, len(self.golden.tokens), ties)
-                return True
-            for more in self._near(position, trace, ties[-1] if ties else None):
-                total = distance + more[0].from_tie
-                if not ties or total <= TOGETHER:
-                    heapq.heappush(waiting, (total, next(number), [*ties, *more]))
-        return False
-
-    def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
-        """Codes within TIE of a tie, turned to the other side: those behind the last one in execution order.
-
-        A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
-        one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
-        of a group.
-        """
-        found: dict[tuple[str, float], list[BrokenTie]] = {}
-        sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in _quantizers(self.golden)}
-        for name, near, others in near_ties(self.golden, trace, TIE):
-            x, scale = (trace[source] for source in sources[name])
-            distance = distance_from_tie(x, scale, trace[name], others)[0]
-            for channel in near[:, 1].tolist():
-                tie = BrokenTie(name, position, channel, int(others[0, channel]), float(distance[channel]))
-                found.setdefault((name, float(x[0, channel])), []).append(tie)
-        order = list(trace.arrays).index
-        place = (order(last.name), last.channel) if last else (-1, -1)
-        return [ties for ties in found.values() if (order(ties[-1].name), ties[-1].channel) > place]
-
-    def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
-        c, quantizer = self.golden.checkpoint, _Quantizer(self.golden, start, {}, ties)
-        tokens = self.golden.tokens[start:stop]
-        return forward(tokens, c.weights, c.config, self.cache, trace, arithmetic=quantizer.arithmetic())
-
-
-def _off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
+def off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
     """Largest |difference| of two rows where shown, relative to the largest golden value. 0 where nothing is shown."""
     difference = np.abs(engine.astype(np.float64) - golden)[shown]
     return float(difference.max(initial=0.0) / max(float(np.abs(golden).max()), 1e-30))
@@ -235,4 +143,4 @@ def first_off(
     """The first position at or behind ``start`` whose rows differ by more than noise, where shown."""
     whole = slice(None)
     rows = range(start, len(golden))
-    return next((p for p in rows if _off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)
+    return next((p for p in rows if off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)

@@ -16,6 +16,7 @@ from tritgold.formats.untrusted_text import printable
 from tritgold.graph import Operation, Traced, operations, traced_arrays
 
 Shape = tuple[int, ...]
+LEAST_SECONDS = 1e-7  # of a call: no machine reads a token in less
 HINT = "docs/judging.md#what-is-exit-code-1-and-what-is-3"
 
 
@@ -116,14 +117,15 @@ def moments(value: Any) -> dict[str, dict[str, float]]:
 
 
 def seconds(value: Any) -> dict[str, float]:
-    """``prefill`` and ``step`` -> seconds, above 0; either may be missing or None."""
+    """``prefill`` and ``step`` -> seconds, LEAST_SECONDS or more; either may be missing or None."""
     try:
         found = {str(k): _number(v) for k, v in dict(value).items() if v is not None}
     except (TypeError, ValueError) as error:
         raise refused(f"is no {{what: seconds}} ({printable(error)})") from None
     for what, number in found.items():
-        if what not in ("prefill", "step") or not 0 < number < float("inf"):
-            raise refused("is no {what: seconds}", f"{what}: {number}", "prefill and step, seconds above 0")
+        if what not in ("prefill", "step") or not LEAST_SECONDS <= number < float("inf"):
+            least = f"prefill and step, seconds, {LEAST_SECONDS:g} or more"
+            raise refused("is no {what: seconds}", f"{what}: {number}", least)
     return found
 
 

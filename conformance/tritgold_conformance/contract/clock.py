@@ -13,9 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 
 RUNS = 3
+TIMED_STEPS = 16
 ENOUGH = 15.0  # seconds: a run that takes longer is not repeated
 
 
@@ -29,28 +32,34 @@ class Speed:
     clock: str = "judge"
 
 
-def measure_speed(engine: EngineUnderTest, tokens: list[int], steps: int = 16) -> Speed | None:
-    """Time ``prefill`` over the tokens and ``steps`` single steps behind a prompt of one token.
+def measure_speed(engine: EngineUnderTest, tokens: list[int], steps: int = TIMED_STEPS) -> Speed | None:
+    """Tokens/s, see ``measure``."""
+    return measure(engine, tokens, steps)[0]
 
-    An engine that calls do not time is asked for its ``seconds``; None where it says nothing.
+
+def measure(
+    engine: EngineUnderTest, tokens: list[int], steps: int = TIMED_STEPS
+) -> tuple[Speed | None, dict[str, np.ndarray]]:
+    """Time ``prefill`` over the tokens and ``steps`` single steps after a prompt of one token.
+
+    An engine that calls do not time is asked for its ``seconds``; None where it says nothing. Also what the calls gave,
+    ``prefill`` and ``step`` -> float32 [rows of all runs, vocab]: a fast wrong answer has no speed.
     """
     if not engine.timed:
         said = engine.seconds(tokens)
         if not said:
-            return None
+            return None, {}
         prefill, step = said.get("prefill"), said.get("step")
-        return Speed(prefill and len(tokens) / prefill, step and 1 / step, len(tokens), engine.clock)
+        speed = Speed(prefill and len(tokens) / prefill, step and 1 / step, len(tokens), engine.clock)
+        return speed, engine.timed_rows()
     steps = min(steps, len(tokens) - 1)
-    declined: set[str] = set()  # None is a quick answer, and no speed
+    given: dict[str, list[np.ndarray | None]] = {"prefill": [], "step": []}
 
     def prefill_all() -> None:
-        if engine.prefill(tokens) is None:
-            declined.add("prefill")
+        given["prefill"].append(engine.prefill(tokens))
 
     def decode() -> None:
-        for token in tokens[1 : 1 + steps]:
-            if engine.step(token) is None:
-                declined.add("step")
+        given["step"].extend([engine.step(token) for token in tokens[1 : 1 + steps]])
 
     def begin() -> None:
         engine.reset()
@@ -58,8 +67,12 @@ def measure_speed(engine: EngineUnderTest, tokens: list[int], steps: int = 16) -
 
     reading = len(tokens) / median_seconds(prefill_all, engine.reset) if engine.has("prefill") else None
     writing = steps / median_seconds(decode, begin) if engine.has("step") and steps > 0 else None
-    reading, writing = (None if "prefill" in declined else reading), (None if "step" in declined else writing)
-    return None if reading is None and writing is None else Speed(reading, writing, len(tokens))
+    # None is a quick answer, and no speed.
+    kept = {call: [rows for rows in all_ if rows is not None] for call, all_ in given.items()}
+    whole = {call: len(rows) == len(given[call]) for call, rows in kept.items()}
+    reading, writing = (reading if whole["prefill"] else None), (writing if whole["step"] else None)
+    rows = {call: np.vstack(found).astype(np.float32) for call, found in kept.items() if found and whole[call]}
+    return (None if reading is None and writing is None else Speed(reading, writing, len(tokens))), rows
 
 
 def median_seconds(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:

@@ -3,7 +3,6 @@
 An engine gives what it can. A method it lacks makes a level *not assessed*, never *passed*.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,15 +15,6 @@ BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 # An engine has at least one of these.
 JUDGED = ("prefill", "trace", "operation", "complete", "statistics", "unpack", "step", *BEHAVIOURS)
 METHODS = (*JUDGED, "reset", "seconds", "versions")
-
-
-def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
-    """How chunks of a session are read where nothing is said: a chunk of one token among others is a step.
-
-    >>> usual_calls([3, 1]), usual_calls([1])
-    (('prefill', 'step'), ('prefill',))
-    """
-    return tuple("step" if length == 1 and len(chunks) > 1 else "prefill" for length in chunks)
 
 
 class Engine(Protocol):

@@ -1,8 +1,8 @@
 """The engine under test: any engine, seen by the judge. Its answers are copied and checked, its failures contained."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from tritgold.formats.untrusted_text import printable
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Forms
 from tritgold_conformance.contract.engine import BEHAVIOURS
-
-if TYPE_CHECKING:
-    from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.contract.session import Rows, Session, read_in_turns
 
 
 class EngineUnderTest:
@@ -25,7 +23,8 @@ class EngineUnderTest:
     as its cause. config: of the model, by which shapes are known; ``prepare`` says it too. asked_once: it is one of
     ours that asks a program, is told by ``prepare`` what will be asked, and says what was answered; other classes never
     receive the golden run. in_process: it is a class of somebody else's, run in this process without protection.
-    checked: False for the golden model with a fault, which may show floats for codes.
+    checked: False for the golden model with a fault, which may show floats for codes. again: makes a second instance;
+    a program of ours that is asked once may offer it instead.
     """
 
     def __init__(
@@ -36,9 +35,11 @@ class EngineUnderTest:
         asked_once: bool = False,
         in_process: bool = False,
         checked: bool = True,
+        again: Callable[[], object] | None = None,
     ) -> None:
         self._engine, self._forms, self._asked_once = engine, Forms(config), asked_once
-        self._checked = checked
+        self._checked, self._again = checked, again
+        self._second: EngineUnderTest | None = None
         self.in_process = in_process
         self.spec = spec or self.name
 
@@ -77,14 +78,35 @@ class EngineUnderTest:
         """What the engine says about itself; empty where it says nothing."""
         return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
-    def prepare(self, golden: "GoldenRun", more: object = None) -> None:
-        """Tell it what the judge will ask, where it is an engine that is asked once.
+    @property
+    def twice(self) -> bool:
+        """Whether two instances can be read in turns."""
+        return self.has("twice") if self._asked_once else self._again is not None
 
-        more: a RequestBatch of what is asked beside ``RequestBatch.by_judge``, in the same run.
-        """
-        self._forms = Forms(golden.checkpoint.config if self._checked else None)
+    def forget(self) -> None:
+        """Another golden run begins: what a program answered, or did not, was about the one before."""
         if self._asked_once:
-            self._attribute("prepare", None, lambda prepare: prepare(golden, more))
+            self._attribute("forget", None, lambda forget: forget())
+
+    def prepare(self, asked: object, config: ModelConfig) -> None:
+        """Say what will be asked, a RequestBatch, to an engine that is asked once, and of which model."""
+        self._forms = Forms(config if self._checked else None)
+        if self._asked_once:
+            self._attribute("prepare", None, lambda prepare: prepare(asked))
+
+    def read(self, sessions: Sequence[Session], begin: Callable[[str], None] = lambda _: None) -> list[Rows]:
+        """Logits [tokens, vocab] of one session, or of two that are read in turns; None where it does not answer.
+
+        Shape (0, 0) where rows have several widths. begin: hears of each call.
+        """
+        if self._asked_once:
+            return [self._call("session", self._forms.logits(len(s.tokens)), s, needs=s.calls[0]) for s in sessions]
+        readers: list[EngineUnderTest] = [self]
+        if len(sessions) > 1 and self._second is None and self._again is not None:
+            with contained("making it again", f"engine {self.name}", "engine-load"):
+                self._second = EngineUnderTest(self._again(), self.spec, checked=self._checked)
+                self._second._forms = self._forms
+        return read_in_turns(readers if self._second is None else [*readers, self._second], sessions, begin)
 
     def reset(self) -> None:
         """Forget every token."""
@@ -130,6 +152,10 @@ class EngineUnderTest:
         Either may be missing.
         """
         return self._call("seconds", answer_shapes.seconds, list(tokens))
+
+    def timed_rows(self) -> dict[str, np.ndarray]:
+        """What the calls gave that ``seconds`` are of, where a host knows."""
+        return self._attribute("timed_rows", {}, dict) if self._asked_once else {}
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""

@@ -5,57 +5,32 @@ every other one, where the golden model itself does not. Found faults are repair
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from tritgold.graph import Operation
 from tritgold.layers.arithmetic import Array
-from tritgold.trace_names import TraceName, token_axis
-from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable, refused
+from tritgold.trace_names import TraceName
+from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable
 from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolerances
 from tritgold_conformance.diagnosis.distance import distance
 from tritgold_conformance.diagnosis.replay import SOURCES, Replay, operation_of
+from tritgold_conformance.diagnosis.rules import (
+    CLOSER,
+    CODES_MATCH,
+    HIDDEN_MATCH,
+    MATCH,
+    Allowed,
+    Label,
+    Rule,
+    Scan,
+    axis_of,
+    hidden_comparison,
+    rounded,
+    tolerances_of,
+)
 from tritgold_conformance.diagnosis.view import View
-from tritgold_conformance.faults.fault import Fault, Mutant
-from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.judging.edge_cases import edge_tolerances
-from tritgold_conformance.questions.edge_inputs import edge_inputs
-
-# How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
-# a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
-MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
-ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
-CLOSER = 0.1  # and it must be so much nearer than what it is to explain
-Label = tuple[str, str]  # source, trace name with its edge case's label
-# Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
-Allowed = dict[str, dict[str, Tolerance]]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How an output is judged. tolerance: None where an input of the operation is hidden, and ties with it."""
-
-    tolerance: Tolerance | None
-    match: float
-
-
-@dataclass
-class Scan:
-    """What one mutant's replay says: distances, and the outputs that fail, in execution order."""
-
-    distances: dict[Label, float] = field(default_factory=dict)
-    failing: list[Label] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Match:
-    """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
-
-    fault: Fault
-    mutant: Mutant
-    distance: float
-    scan: Scan
+from tritgold_conformance.faults.fault import Mutant
 
 
 class Local:
@@ -109,9 +84,7 @@ class Local:
             match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
             self.rules[label] = Rule(tolerance, match)
             self.comparisons[label] = (
-                _hidden_comparison(name, value, theirs)
-                if tolerance is None
-                else compare(name, value, theirs, tolerance)
+                hidden_comparison(name, value, theirs) if tolerance is None else compare(name, value, theirs, tolerance)
             )
 
     def _judged(self, source: str) -> Iterator[tuple[str, Tolerance | None, Array]]:
@@ -126,7 +99,7 @@ class Local:
             yield from self._traced(found)
             return
         if source not in self._allowed:
-            self._allowed[source] = _allowed(golden, source)
+            self._allowed[source] = tolerances_of(golden, source)
         allowed = self._allowed[source]
         for name, value in found.items():
             yield name, allowed[name], value
@@ -172,12 +145,12 @@ class Local:
             return True
         # Tolerances are of the golden sizes; where a fault makes large what is next to nothing, its own are these.
         theirs = self.theirs(label)
-        return not comparison.passed and _rounded(value, theirs) and not _rounded(golden, theirs)
+        return not comparison.passed and rounded(value, theirs) and not rounded(golden, theirs)
 
     def off(self, label: Label) -> float:
         """How far the golden model's own value is from the engine's, as ``distance`` has it."""
         if label not in self._distances:
-            self._distances[label] = distance(self.golden_values[label], self.theirs(label), _axis(label))
+            self._distances[label] = distance(self.golden_values[label], self.theirs(label), axis_of(label))
         return self._distances[label]
 
     def scan(self, mutant: Mutant, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
@@ -189,7 +162,7 @@ class Local:
             if label in skipped or label not in self.rules:
                 return True
             own = value is self.golden_values[label]
-            found = self.off(label) if own else distance(value, self.theirs(label), _axis(label))
+            found = self.off(label) if own else distance(value, self.theirs(label), axis_of(label))
             scan.distances[label] = found
             if not (self.comparisons[label].passed if own else self.agrees(label, value, found)):
                 scan.failing.append(label)
@@ -221,7 +194,7 @@ class Local:
                 if golden is not None and value is not golden and not np.array_equal(value, golden):
                     tolerance = self.rules[label].tolerance
                     if tolerance is None:
-                        seen = distance(value, golden, _axis(label)) > HIDDEN_MATCH
+                        seen = distance(value, golden, axis_of(label)) > HIDDEN_MATCH
                     else:
                         seen = not compare(name, golden, value, tolerance).passed
                 return not seen
@@ -230,51 +203,3 @@ class Local:
             if seen:
                 return True
         return False
-
-
-def _rounded(value: Array, theirs: Array) -> bool:
-    """Whether floats are equal, each within some roundings of itself."""
-    if value.shape != theirs.shape or value.dtype.kind != "f":
-        return False
-    ours = value.astype(np.float64)
-    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN is near nothing
-
-
-def _axis(label: Label) -> int:
-    return token_axis(label[1])
-
-
-def _hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
-    """Where codes upstream are hidden, a broken tie may lie between: only what is farther off than that fails."""
-    problem = incomparable(golden, engine)
-    if problem:
-        return refused(name, golden, problem)
-    found = distance(golden, engine, token_axis(name))
-    off = np.abs(np.asarray(engine, np.float64) - golden)
-    worst = np.unravel_index(int(np.argmax(off)), off.shape)
-    return Comparison(
-        name,
-        "within" if found <= HIDDEN_MATCH else "fails",
-        compared=int(golden.size),
-        differing=int(np.count_nonzero(off)),
-        max_abs=float(off.max()),
-        worst=[int(i) for i in worst],
-        golden=float(golden[worst]),
-        engine=float(np.asarray(engine)[worst]),
-        what="" if found <= HIDDEN_MATCH else f"off by {found:.2g} of a token, root mean square",
-        why="inputs of the operation are not shown, and ties may have broken among them",
-    )
-
-
-def _allowed(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
-    """Tolerances of every output on golden inputs, or on edge cases, by trace name with its edge case's label."""
-    found: dict[str, Tolerance] = {}
-    if source == "operations":
-        for operation, inputs in golden.operations():
-            given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
-            found |= {name: given[role] for role, name in operation.writes.items()}
-    else:
-        for operation, label, inputs in edge_inputs(golden):
-            given = edge_tolerances(golden, operation, inputs)
-            found |= {f"{name} [{label}]": given[role] for role, name in operation.writes.items()}
-    return found

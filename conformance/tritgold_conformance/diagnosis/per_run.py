@@ -16,7 +16,7 @@ from tritgold_conformance.comparing.next_tokens import log_softmax
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
 from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
 from tritgold_conformance.diagnosis.distance import geometric, relative
-from tritgold_conformance.diagnosis.per_operation import Allowed
+from tritgold_conformance.diagnosis.rules import Allowed
 from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine

@@ -7,7 +7,8 @@ import numpy as np
 
 from tritgold.trace_names import TraceName
 from tritgold_conformance.diagnosis.divergence import divergence
-from tritgold_conformance.diagnosis.per_operation import Label, Local, Match, Scan
+from tritgold_conformance.diagnosis.per_operation import Local
+from tritgold_conformance.diagnosis.rules import Label, Match, Scan
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 

@@ -24,7 +24,7 @@ from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, NORMS, ModelWeights
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Shape
-from tritgold_conformance.contract.engine import usual_calls
+from tritgold_conformance.contract.session import Session, usual_calls
 from tritgold_conformance.engines.host import PROTOCOL as PROTOCOL  # named here by its readers
 from tritgold_conformance.questions.request_batch import RequestBatch
 
@@ -116,11 +116,7 @@ def write_requests(folder: Path, asked: RequestBatch) -> None:
         requested.append({"id": str(number), "operation": one.operation.name, "inputs": names})
     requests: dict[str, Any] = {"protocol": PROTOCOL, "operations": requested}
     requests["trace"] = {"tokens": asked.trace} if asked.trace else None
-    requests["logits"] = [
-        {"id": s.id, "tokens": s.tokens, "chunks": s.chunks}
-        | ({} if s.calls == usual_calls(s.chunks) else {"calls": s.calls})
-        for s in asked.sessions
-    ]
+    requests["logits"] = [_session(session) for session in asked.sessions]
     requests["text"] = {"tokens": asked.text} if asked.text else None
     requests["statistics"] = {"tokens": asked.statistics} if asked.statistics else None
     requests["files"] = [
@@ -133,8 +129,17 @@ def write_requests(folder: Path, asked: RequestBatch) -> None:
     if asked.speed:
         requests["speed"] = {"tokens": asked.speed}
     arrays |= {f"files/{number}": np.frombuffer(case.data, np.uint8) for number, case in enumerate(asked.files)}
-    (folder / "requests.json").write_text(json.dumps(requests, indent=1))
+    (folder / "requests.json").write_text(json.dumps(requests))
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
+
+
+def _session(session: Session) -> dict[str, Any]:
+    """What is as usual is left out."""
+    more = {"calls": session.calls, "contained": session.contained, "beside": session.beside}
+    if session.calls == usual_calls(session.chunks):
+        del more["calls"]
+    said = {key: value for key, value in more.items() if value}
+    return {"id": session.id, "tokens": session.tokens, "chunks": session.chunks, **said}
 
 
 def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -> Answer:

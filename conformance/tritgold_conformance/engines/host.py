@@ -22,9 +22,10 @@ from safetensors.numpy import load_file, save_file
 
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, TritgoldError
-from tritgold_conformance.contract.clock import measure_speed
-from tritgold_conformance.contract.engine import METHODS, usual_calls
+from tritgold_conformance.contract.clock import measure
+from tritgold_conformance.contract.engine import METHODS
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest, contained
+from tritgold_conformance.contract.session import Session, groups
 
 PROTOCOL = "tritgold.command/1"
 PROGRESS = "progress"  # a line for each thing that is begun
@@ -98,19 +99,14 @@ class Host:
 
     def _logits(self, asked: list[dict[str, Any]]) -> None:
         """Sessions, each after a reset; one with a chunk that is not answered is left out."""
-        for one in asked:
-            self._begin("reset")
-            self._engine.reset()
-            start, rows = 0, []
-            for call, length in zip(one.get("calls") or usual_calls(one["chunks"]), one["chunks"], strict=True):
-                tokens, start = one["tokens"][start : start + length], start + length
-                self._begin(call)
-                given = self._engine.step(tokens[0]) if call == "step" else self._engine.prefill(tokens)
-                if given is None:
-                    break
-                rows.append(given.reshape(length, -1))
+        sessions = [Session(**{**one, "calls": tuple(one.get("calls", ()))}) for one in asked]
+        for group in groups(sessions):
+            names = [f"logits/{session.id}" for session in group]
+            if group[0].contained:
+                found = self._or_raised(names, "", self._engine.read, group, self._begin)
             else:
-                self.arrays[f"logits/{one['id']}"] = np.concatenate(rows)
+                found = self._engine.read(group, self._begin)
+            self.arrays |= {name: rows for name, rows in zip(names, found or [], strict=False) if rows is not None}
 
     def _text(self, asked: dict[str, Any]) -> None:
         """The next token after each prefix; rows of the likeliest ids are filled up with -1."""
@@ -138,7 +134,8 @@ class Host:
     def _speed(self, asked: dict[str, Any]) -> None:
         """Its tokens/s, by the clock of this program unless it insists on one of its own."""
         self._begin("being timed")
-        speed = measure_speed(self._engine, asked["tokens"])
+        speed, rows = measure(self._engine, asked["tokens"])
+        self.arrays |= {f"timed/{call}": given for call, given in rows.items()}
         if speed is not None:
             seconds = {
                 "prefill": speed.prefill and speed.tokens / speed.prefill,
@@ -146,14 +143,15 @@ class Host:
             }
             self.facts |= {"seconds": seconds, "clock": "program" if speed.clock == "judge" else "engine"}
 
-    def _or_raised(self, name: str, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        self._begin(what)
+    def _or_raised(self, names: str | list[str], what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        if what:
+            self._begin(what)
         try:
             return call(*arguments)
         except TritgoldError as error:  # a class may be made of our own parts
             if isinstance(error, EngineError) and error.kind != "engine-failed":
                 raise
-            self._raised[name] = error.message
+            self._raised |= dict.fromkeys([names] if isinstance(names, str) else names, error.message)
             return None
 
 
@@ -189,9 +187,11 @@ def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str,
         os.write(progress, f"{what}\n".encode(errors="replace"))
 
     begin("making it")
-    engine = EngineUnderTest(
-        make_class(spec, config["checkpoint"]), spec, ModelConfig(**{**sizes, "eos": tuple(sizes["eos"])})
-    )
+
+    def make() -> object:
+        return make_class(spec, config["checkpoint"])
+
+    engine = EngineUnderTest(make(), spec, ModelConfig(**{**sizes, "eos": tuple(sizes["eos"])}), again=make)
     begin("describing itself")
     about = {"name": engine.name, "mode": engine.mode, "methods": [name for name in METHODS if engine.has(name)]}
     host = Host(engine, given, begin)

@@ -1,5 +1,6 @@
 """load_engine: what ``--engine`` names, opened on a checkpoint."""
 
+import functools
 import importlib
 import os
 import sys
@@ -34,10 +35,11 @@ def load_engine(
     room = max(capacity, EDGE_INPUT_TOKENS)
     if spec == "reference":
         opener = importlib.import_module("tritgold_conformance.golden.reference_engine").open_engine
-        return EngineUnderTest(opener(checkpoint, room), spec, config=config)
+        return EngineUnderTest(opener(checkpoint, room), spec, config, again=lambda: opener(checkpoint, room))
     if spec == "xla":
         opener = importlib.import_module("tritgold_conformance.engines.xla").open_judged
-        return EngineUnderTest(opener(checkpoint, room, say=say), spec, config=config)
+        again = functools.partial(opener, checkpoint, room)
+        return EngineUnderTest(opener(checkpoint, room, say=say), spec, config, again=again)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
         return EngineUnderTest(opener(checkpoint, model, seconds), spec, config=config, asked_once=True)
@@ -58,10 +60,11 @@ def load_engine(
     else:  # looked at last: what an engine writes there is not imported by the judge instead of its own modules
         sys.path[:] = [*(folder for folder in sys.path if folder not in ("", here)), here]
     if in_process:
-        made = importlib.import_module("tritgold_conformance.engines.host").make_class(spec, str(model))
-        engine = EngineUnderTest(made, spec, config, in_process=True)
+        make_class = importlib.import_module("tritgold_conformance.engines.host").make_class
+        made = make_class(spec, str(model))
+        engine = EngineUnderTest(made, spec, config, in_process=True, again=lambda: make_class(spec, str(model)))
     else:
-        opener = importlib.import_module("tritgold_conformance.engines.command").HostedEngine
+        opener = importlib.import_module("tritgold_conformance.engines.hosted").HostedEngine
         engine = EngineUnderTest(opener(spec, checkpoint, model, seconds), spec, config, asked_once=True)
     if not any(engine.has(method) for method in JUDGED):
         expected = f"one of {', '.join(JUDGED)}"

@@ -4,6 +4,7 @@ It is held by its process group and, on Linux, by a mark in its environment, whi
 too. That is tidiness, not a sandbox: a program that means harm belongs in a container.
 """
 
+import ctypes
 import os
 import selectors
 import shlex
@@ -29,6 +30,7 @@ LINE = 400  # bytes of its last line of progress that are read
 MAX_FILES = 1000  # in the output folder; two are wanted
 SCRATCH = 1 << 30  # bytes that a program may write beside its answer, into its TMPDIR for example
 SCRATCH_FILES = 100_000
+_SET_DUMPABLE, _DROP_FROM_BOUNDING_SET, _SYS_PTRACE = 4, 24, 19  # of prctl(2) and capabilities(7)
 
 
 def run_program(
@@ -71,10 +73,7 @@ def run_program(
                 ended = process.poll() is not None  # a child of it may hold the pipe open for ever
                 if not is_open and not ended:
                     time.sleep(POLL)
-            for folder, most, files in limits:
-                if folder_size(folder, files) > most:
-                    what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
-                    raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
+            _require_room(limits, outputs, thing, tail)
             length, line = _progress(outputs, told)
             if length != told:
                 doing, told, deadline = line, length, time.monotonic() + seconds
@@ -84,14 +83,25 @@ def run_program(
                 hint = "--timeout allows more" + _said(tail, "; ")
                 what = f"{doing} took longer than {seconds:g} s".strip()
                 raise EngineError(what, kind="engine-timeout", thing=thing, hint=hint)
-    if process.returncode:
-        how = f"exit code {process.returncode}"
-        if process.returncode < 0:
+    _require_success(process.returncode, doing, thing, tail)
+    return doing
+
+
+def _require_room(limits: tuple[tuple[Path, int, int], ...], outputs: Path, thing: str, tail: bytes) -> None:
+    for folder, most, files in limits:
+        if folder_size(folder, files) > most:
+            what, hint = f"wrote too much into its {_place(folder, outputs)}", _said(tail)
+            raise EngineError(what, kind="engine-output-size", thing=thing, expected=f"{most} bytes", hint=hint)
+
+
+def _require_success(returncode: int, doing: str, thing: str, tail: bytes) -> None:
+    if returncode:
+        how = f"exit code {returncode}"
+        if returncode < 0:
             with suppress(ValueError):
-                how = f"signal {signal.Signals(-process.returncode).name}"
+                how = f"signal {signal.Signals(-returncode).name}"
         what = f"failed in {doing} with {how}" if doing else f"failed with {how}"
         raise EngineError(what, kind="engine-crash", thing=thing, hint=_said(tail) or None)
-    return doing
 
 
 def _progress(outputs: Path, told: int) -> tuple[int, str]:
@@ -110,6 +120,7 @@ def _progress(outputs: Path, told: int) -> tuple[int, str]:
 @contextmanager
 def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: str) -> Iterator[subprocess.Popen[bytes]]:
     """The program running; killed with everything it started when the block is left."""
+    keep_memory_private()
     mark = uuid.uuid4().hex
     environment = {**os.environ, **more, "TMPDIR": str(scratch), MARK: mark}
     try:
@@ -132,6 +143,19 @@ def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: st
         _kill_marked(mark)
         assert process.stdout is not None
         process.stdout.close()
+
+
+def keep_memory_private() -> None:
+    """No process that is started from now on may read or write this one's memory (Linux).
+
+    By /proc/PID/mem it could change what the verdict is made of. A process of the same user is refused because this
+    one is not dumpable; one of root, because it starts without the right to trace.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            prctl = ctypes.CDLL(None).prctl
+            prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+            prctl(_DROP_FROM_BOUNDING_SET, _SYS_PTRACE, 0, 0, 0)
 
 
 def _kill_marked(mark: str) -> None:

@@ -30,10 +30,16 @@ def witness_tokenizer(digits: int = 3) -> Tokenizer:
     return Tokenizer.from_text(raw.to_str())
 
 
+def tokenizer_of(s: Mutant, digits: int = 3) -> Tokenizer:
+    """The checkpoint's own, or else ``witness_tokenizer``."""
+    own = s.checkpoint.tokenizer_json()
+    return witness_tokenizer(digits) if own is None else Tokenizer.from_text(own)
+
+
 def encode(s: Mutant, text: str) -> list[int]:
     """Ids of a text, with one BOS."""
     switches = s.text
-    tokenizer = witness_tokenizer(switches.get("digits", 3))
+    tokenizer = tokenizer_of(s, switches.get("digits", 3))
     if switches.get("stripped"):
         text = " ".join(text.split())
     if switches.get("normalised"):
@@ -50,7 +56,7 @@ def chat(s: Mutant, message: str) -> list[int]:
 
 def stream(s: Mutant, ids: list[int]) -> list[str]:
     """The pieces of text that a growing list of ids gives, and what is left at the end; empty ones left out."""
-    tokenizer = witness_tokenizer()
+    tokenizer = tokenizer_of(s)
     if s.text.get("alone"):
         return [piece for i in ids if (piece := tokenizer.decode([i]))]
     growing = TextStream(tokenizer)

@@ -1,7 +1,7 @@
 """GoldenRun: the reference's answer to one input, computed once and compared with many times."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmeti
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.golden.float_environment import require_default_floats
+
+_LOGITS: dict[tuple[str, tuple[int, ...], Arithmetic], np.ndarray] = {}
+MOST_KEPT = 1 << 26  # golden logits kept in a process
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,30 @@ class GoldenRun:
         forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=arithmetic)
         require_default_floats()
         return cls(checkpoint, tokens, trace, arithmetic)
+
+    def of_text(self, tokens: list[int]) -> "GoldenRun":
+        """The same model on another text; the trace holds nothing but the logits.
+
+        What this process has computed before, of a model of the same content, is not computed again.
+        """
+        key, c = (self.trace.model_hash, tuple(tokens), self.arithmetic), self.checkpoint
+        rows = _LOGITS.get(key)
+        if rows is None:
+            require_default_floats()
+            rows = forward(tokens, c.weights, c.config, arithmetic=self.arithmetic)
+            require_default_floats()
+            if sum(kept.size for kept in _LOGITS.values()) > MOST_KEPT:
+                _LOGITS.clear()
+            _LOGITS[key] = rows
+        trace = Trace(model_hash=self.trace.model_hash, arrays={"logits": rows})
+        return replace(self, tokens=list(tokens), trace=trace)
+
+    def prefix(self, count: int) -> "GoldenRun":
+        """Of the first tokens: the golden logits of a prefix are those of the whole. The trace holds nothing else."""
+        if count == len(self.tokens):
+            return self
+        trace = Trace(model_hash=self.trace.model_hash, arrays={"logits": self.logits[:count]})
+        return replace(self, tokens=self.tokens[:count], trace=trace)
 
     @property
     def logits(self) -> np.ndarray:

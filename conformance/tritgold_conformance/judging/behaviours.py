@@ -7,7 +7,7 @@ import numpy as np
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
-from tritgold_conformance.questions.behaviours import TOKENIZER, behaviours, fair
+from tritgold_conformance.questions.behaviours import behaviours, fair
 from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence
 from tritgold_conformance.questions.text_and_bytes import Answer, same
 from tritgold_conformance.results.report import Level
@@ -25,11 +25,10 @@ def judge_behaviours(golden: GoldenRun, evidence: Evidence) -> tuple[dict[str, L
 def _level(golden: GoldenRun, evidence: Evidence, method: str) -> tuple[Level, list[Comparison]]:
     if not evidence.has(method):
         return lacks(f"the engine has no {method}()"), []
-    if method in TOKENIZER and golden.checkpoint.tokenizer_json() is not None:
-        return lacks("right ids are known for the tokenizer of docs/diagnosis.md, and the model has its own"), []
     asked = behaviours(golden, (method,))
     if not asked:
-        return lacks("the model has no place for the questions"), []
+        own = method == "chat" and golden.checkpoint.chat_template() is not None
+        return lacks("the model has a template of its own" if own else "the model has no place for the questions"), []
     judged = fair(golden, evidence.answers, method)
     if not judged:
         given = any(q.label in evidence.answers for q in asked)

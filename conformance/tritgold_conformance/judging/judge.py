@@ -12,11 +12,14 @@ from tritgold_conformance.comparing.statistics_bounds import judge_statistics
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.behaviours import judge_behaviours
 from tritgold_conformance.judging.comparisons import lacks, level_of, unknown_names
+from tritgold_conformance.judging.coverage import coverage
 from tritgold_conformance.judging.edge_cases import judge_edge_cases
+from tritgold_conformance.judging.ladder import judge_ladder
 from tritgold_conformance.judging.mode_matching import matched_mode
 from tritgold_conformance.judging.packed_bytes import judge_packed_bytes
 from tritgold_conformance.judging.paths import BOUNDS, Paths, judge_paths
 from tritgold_conformance.judging.teacher_forced import judge_operations
+from tritgold_conformance.judging.timed import judge_timed
 from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Level, Report, Side, Verdict
@@ -42,10 +45,15 @@ def judge(
     first["statistics"], from_statistics = _statistics(golden, evidence)
     paths = judge_paths(golden, evidence, any(level.status == "failed" for level in first.values()))
     next_tokens, text = _next_tokens(golden, evidence)
+    on_progress("judging the ladder")
+    failed = any(level.status == "failed" for level in paths.levels.values())
+    ladder, wrong_sessions = judge_ladder(golden, evidence, paths.known, failed)
     behaved, wrong_answers = judge_behaviours(golden, evidence)
-    levels = {"packed_bytes": packed, **first, **paths.levels, "next_tokens": next_tokens, **behaved}
-    verdict = _verdict(levels)
-    diverged = _first_divergence(golden, from_bytes, [*comparisons, *from_statistics], paths, wrong_answers)
+    levels = {"packed_bytes": packed, **first, **paths.levels, **ladder, "timed": judge_timed(golden, evidence)}
+    levels |= {"next_tokens": next_tokens, **behaved}
+    verdict = verdict_of(levels)
+    wrong = [*wrong_sessions, *wrong_answers]
+    diverged = _first_divergence(golden, from_bytes, [*comparisons, *from_statistics], paths, wrong)
     only = (
         diverged.name
         if diverged is not None and any(diverged is c for c in comparisons) and " [" not in diverged.name
@@ -64,6 +72,7 @@ def judge(
         tokens=golden.tokens,
         machine=evidence.machine,
         levels={name: levels[name] for name in LEVELS},
+        coverage=coverage(golden, evidence, {name: levels[name] for name in LEVELS}),
         first_divergence=diverged,
         operations=comparisons,
         not_assessed=not_assessed + ([] if free is None else free.missing),
@@ -165,7 +174,8 @@ def _command(evidence: Evidence, model: str, options: tuple[str, ...], only: str
     return shlex.join(["tritgold", "check", "--engine", evidence.spec, *where, *options, *alone, "--ids", ids])
 
 
-def _verdict(levels: dict[str, Level]) -> Verdict:
+def verdict_of(levels: dict[str, Level]) -> Verdict:
+    """Of all levels: one that fails is enough, and one must have passed."""
     statuses = {level.status for level in levels.values()}
     if "failed" in statuses:
         return "does not conform"

@@ -26,12 +26,16 @@ _VERDICT_NAMES = {"logits": "prefill"}  # of a level, in LogitsVerdict.path
 
 @dataclass(frozen=True)
 class Paths:
-    """Levels, verdicts on logits in the order in which they were judged, and the trace with its errors."""
+    """Levels, verdicts on logits in the order in which they were judged, and the trace with its errors.
+
+    known: what explained the logits of the judged text.
+    """
 
     levels: dict[str, Level]
     logits: list[LogitsVerdict]
     free: FreeRunning | None
     free_run: FreeRun | None
+    known: list[Explained]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
     judged = _with(judged, "trace", level)
     for path in ("continued", "steps"):
         judged = judged if path in judged.levels else _path(golden, evidence, path, judged)
-    return Paths(judged.levels, judged.logits, free, free_run)
+    return Paths(judged.levels, judged.logits, free, free_run, judged.known)
 
 
 def _path(golden: GoldenRun, evidence: Evidence, path: str, before: _Judged) -> _Judged:

@@ -8,11 +8,10 @@ from functools import lru_cache
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.faults.fault import Mutant
+from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, questions, stable
-
-TOKENIZER = ("encode", "chat", "stream")
 
 
 def behaviours(golden: GoldenRun, methods: Container[str]) -> list[Question]:
@@ -35,14 +34,14 @@ def right(golden: GoldenRun) -> Mutant:
 @lru_cache(maxsize=2 * len(BEHAVIOURS))
 def _expected(golden: GoldenRun, method: str) -> list[tuple[Question, Answer]]:
     """The right answers that float noise leaves as they are."""
-    mutant = right(golden)
+    mutant, fast = right(golden), quick(golden.checkpoint, golden.arithmetic)
     answered = [(q, answer_of(mutant, q)) for q in behaviours(golden, (method,))]
-    return [(q, expected) for q, expected in answered if stable(mutant, q, expected)]
+    return [(q, expected) for q, expected in answered if stable(fast, q, expected)]
 
 
 @lru_cache(maxsize=1)  # asking, judging and diagnosing one engine follow each other
 def _all(golden: GoldenRun) -> list[Question]:
-    mutant = right(golden)
+    mutant = quick(golden.checkpoint, golden.arithmetic)
     prompt = [t for t in golden.tokens if t != mutant.config.mask][:5]
     try:
         asked = questions(mutant, prompt) if prompt else []

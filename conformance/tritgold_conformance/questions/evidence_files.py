@@ -17,9 +17,10 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.evidence import PATHS, Evidence, OperationAnswer, Raised, Unpacked
+from tritgold_conformance.questions.ladder import DEPTHS, ONE_TEXT, ladder_of
 from tritgold_conformance.questions.packed_bytes import cases
 
-SCHEMA = "tritgold.evidence/1"
+SCHEMA = "tritgold.evidence/2"
 JSON, ARRAYS = "evidence.json", "answers.safetensors"
 _LARGEST = 1 << 28
 _HINT = "tritgold ask --engine ENGINE -o FOLDER makes it again"
@@ -37,6 +38,9 @@ class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tokens: list[int]
     methods: list[str]
     options: list[str]
+    depth: str
+    seed: int
+    refused: dict[str, str]
     versions: dict[str, str]
     machine: dict[str, str]
     reference: dict[str, str]
@@ -60,18 +64,16 @@ def write_evidence(folder: Path, evidence: Evidence, options: tuple[str, ...] = 
     arrays |= {f"trace/{name}": array for name, array in evidence.trace.items()}
     arrays |= {f"logits/{path}": rows for path, rows in evidence.logits.items()}
     arrays |= {f"answers/{label}": a for label, a in evidence.answers.items() if isinstance(a, np.ndarray)}
-    same = ("name", "spec", "mode", "model_hash", "tokens", "methods", "versions", "machine", "reference")
+    arrays |= {f"timed/{call}": rows for call, rows in evidence.timed.items()}
+    same = "name spec mode model_hash tokens methods depth seed refused versions machine reference statistics"
+    same += " next_tokens speed reference_speed"
     saved = _Saved(
-        **{name: getattr(evidence, name) for name in same},
+        **{name: getattr(evidence, name) for name in same.split()},
         options=list(options),
         packed=[_given(a) for a in evidence.packed],
         operations=[_given(a) for a in evidence.operations],
         edges=[_given(a) for a in evidence.edges],
-        statistics=evidence.statistics,
-        next_tokens=evidence.next_tokens,
         answers={label: None if isinstance(a, np.ndarray) else a for label, a in evidence.answers.items()},
-        speed=evidence.speed,
-        reference_speed=evidence.reference_speed,
     )
     with written_folder(folder) as scratch:
         (scratch / JSON).write_bytes(msgspec.json.encode(_spelt(msgspec.to_builtins(saved, str_keys=True))))
@@ -123,10 +125,15 @@ def require_evidence_of(evidence: Evidence, golden: GoldenRun, folder: Path) -> 
     for part, count in counts.items():
         found = len(getattr(evidence, part))
         require(part, found, count if found else 0)
+    require("depth", evidence.depth in (ONE_TEXT, *DEPTHS), True)
+    sizes = dict.fromkeys(PATHS, len(golden.tokens))
+    ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
+    if ladder is not None:
+        sizes |= {rung.session.id: len(rung.session.tokens) for rung in ladder.rungs}
     for path, rows in evidence.logits.items():
-        require("logits", path in PATHS, True)
+        require("logits", path in sizes, True)
         require(f"logits of {path}", rows.ndim, 2)
-        require(f"rows of {path}", len(rows), len(golden.tokens) if rows.size else 0)
+        require(f"rows of {path}", len(rows), sizes[path] if rows.size else 0)
     labels = {q.label for q in behaviours(golden, evidence.methods)}
     require("answers", sorted(evidence.answers.keys() - labels), [])
 
@@ -148,6 +155,7 @@ def _evidence(saved: _Saved, arrays: Mapping[str, np.ndarray]) -> Evidence:
         "packed": [Raised(g) if isinstance(g, str) else arrays[f"packed/{n}"] if g else None for n, g in
                    enumerate(saved.packed)],
         "operations": outputs("operations"), "edges": outputs("edges"), "trace": of("trace/"), "logits": of("logits/"),
+        "timed": of("timed/"),
         "answers": {n: arrays[f"answers/{n}"] if a is None else a for n, a in saved.answers.items()},
     }  # fmt: skip
     return Evidence(**fields)

@@ -23,7 +23,7 @@ from tritgold_conformance.faults.witnesses import file_cases
 
 METHODS = ("unpack", "generate", "serve", "diffuse", "encode", "chat", "stream")
 REFUSED = "refused"
-TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn \uff22", "two\n\n  lines", "")
+TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn \uff22", "two\n\n  lines", " it's (well) done; 3.14% ", "<bos>", "")
 TOKENS = 12  # generated in a case
 
 
@@ -77,7 +77,7 @@ def stable(golden: Mutant, question: Question, right: Answer) -> bool:
 
 def questions(golden: Mutant, prompt: list[int]) -> list[Question]:
     """Those for a model, around a prompt of its own; block diffusion where the model has a mask."""
-    asked = [*unpack_questions(), *_generated(golden, prompt), *_served(prompt), *_texts()]
+    asked = [*unpack_questions(), *_generated(golden, prompt), *_served(prompt), *_texts(golden)]
     if golden.config.mask is not None and golden.config.block is not None:
         asked += _diffused(golden, prompt, golden.config.mask, golden.config.block)
     return asked
@@ -157,10 +157,15 @@ def _reached(golden: Mutant, prompt: list[int], block: int, seen: list[np.ndarra
     return values[0] if values else preset("iterative").rule.values[0]  # type: ignore[attr-defined]
 
 
-def _texts() -> Iterator[Question]:
+def _texts(golden: Mutant) -> Iterator[Question]:
+    """By the model's own tokenizer, or by that of ``faults.tokenizer``. A template of its own is not known."""
     for text in TEXTS:
         yield Question(f"ids of {text!r}", "text", "encode", (text,))
-    yield Question("ids of a chat", "text", "chat", ("the 12",))
-    ids = tokenizer.witness_tokenizer().encode("a 😸 é")
+    if golden.checkpoint.chat_template() is None:
+        yield Question("ids of a chat", "text", "chat", ("the 12",))
+    known = tokenizer.tokenizer_of(golden)
+    ids = [i for i in known.encode("a 😸 é") if known.decode([i])]  # special tokens are no text
     yield Question("pieces of a text with an emoji", "text", "stream", (ids,))
-    yield Question("pieces of a text that ends within a character", "text", "stream", (ids[:-1],))
+    within = next((ids[:end] for end in range(len(ids) - 1, 0, -1) if known.decode(ids[:end]).endswith("\ufffd")), None)
+    if within:
+        yield Question("pieces of a text that ends within a character", "text", "stream", (within,))

@@ -1,12 +1,13 @@
 """A badge: a small SVG that says what was judged, in which mode, and how many levels passed.
 
 Green is for an engine that conforms on every level. ``next_tokens`` and ``statistics`` count only where there are no
-logits and no trace, which say more, and ``packed_bytes`` where the engine reads packed bytes by itself; any other level
-that was not assessed makes it blue, and nothing checked, or no verdict, grey.
+logits and no trace, which say more, and ``packed_bytes``, loops and text where the engine has them; any other level
+that was not assessed makes it blue, and nothing checked, or no verdict, grey. The title says what was covered.
 """
 
 from tritgold_conformance.rendering.escaping import escaped, name
 from tritgold_conformance.rendering.wording import counted
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Report
 
 GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84b00", "#b71c1c", "#616161"
@@ -21,6 +22,7 @@ def badge(report: Report) -> str:
         says, colour = f"{says} · in process", BLUE if colour == GREEN else colour
     title = f"{_LABEL}: {says}. " + "; ".join(f"{level} {v.status}" for level, v in report.levels.items())
     title += f". {name(report.engine.name)} on {name(report.model)}"
+    title += "" if report.coverage is None else f". Covered: {coverage_line(report.coverage)}"
     left, right = (len(text) * _WIDE + 2 * _PAD for text in (_LABEL, says))
     width = left + right
     return (

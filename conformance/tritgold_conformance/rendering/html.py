@@ -24,6 +24,7 @@ from tritgold_conformance.rendering.wording import (
     versions,
 )
 from tritgold_conformance.results.cases import by_rule, cases, command, failures
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Report, Status
 
@@ -81,6 +82,7 @@ def _head(report: Report) -> list[tuple[str, str]]:
         ("input", f"{len(report.tokens)} tokens"),
         ("engine", versions(report.engine, name)),
         ("golden model", versions(report.reference, name)),
+        *([] if report.coverage is None else [("covered", coverage_line(report.coverage))]),
     ]
 
 

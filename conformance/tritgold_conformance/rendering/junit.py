@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from tritgold_conformance.rendering.escaping import clean, command_text, name
 from tritgold_conformance.rendering.wording import IN_PROCESS, details
 from tritgold_conformance.results.cases import Case, cases, command
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Report
 
 ROOT = "tritgold"
@@ -44,11 +45,14 @@ def _suite(root: ET.Element, level: str, report: Report) -> ET.Element:
         "model_hash": report.model_hash,
         "tokens": len(report.tokens),
         "verdict": report.verdict,
+        **({} if report.coverage is None else {"coverage": coverage_line(report.coverage)}),
         **({"matches": report.matches} if report.matches else {}),
         **({"process": IN_PROCESS} if report.in_process else {}),
     }
     for key, value in said.items():
-        ET.SubElement(properties, "property", name=name(key), value=name(value))
+        ET.SubElement(
+            properties, "property", name=name(key), value=clean(str(value)) if key == "coverage" else name(value)
+        )
     return suite
 
 

@@ -11,6 +11,7 @@ from tritgold_conformance.rendering.wording import (
     versions,
 )
 from tritgold_conformance.results.cases import Case, by_rule, command, failures
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
 _SHOWN = 10  # rules of failures
@@ -24,6 +25,7 @@ def to_markdown(report: Report) -> str:
     parts = [
         f"## tritgold: {markdown(report.engine.name)} {verdict_words(report)}",
         f"Mode {markdown(report.mode)}, {of}.",
+        *([] if report.coverage is None else [f"Covered: {markdown(coverage_line(report.coverage))}."]),
         *([f"**{markdown(other_mode(report))}**"] if report.matches else []),
         f"Engine: {versions(report.engine, markdown)}. Golden: {versions(report.reference, markdown)}.",
         _levels(report),

@@ -13,6 +13,7 @@ from tritgold_conformance.contract.clock import RUNS
 from tritgold_conformance.rendering import diagnosis
 from tritgold_conformance.rendering.escaping import COMMAND, line, table, terminal
 from tritgold_conformance.rendering.wording import other_mode, verdict_words, versions
+from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
@@ -55,6 +56,8 @@ def render(report: Report, console: Console) -> None:
     said = f"{terminal(report.engine.name)}{': ' if report.verdict == 'nothing was checked' else ' '}"
     said += verdict_words(report, _VERDICTS)
     console.print(f"\n[{style}]{said}.[/]", soft_wrap=True)
+    if report.coverage is not None:
+        console.print(f"Covered: {coverage_line(report.coverage)}.", soft_wrap=True, highlight=False)
     if report.matches:
         console.print(f"[bold]{terminal(other_mode(report))}[/]", soft_wrap=True)
     if report.exit_code:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.results.coverage import ranges
 from tritgold_conformance.results.levels import BY_OUTPUT
 from tritgold_conformance.results.patterns import matches
 from tritgold_conformance.results.report import Level, Report, Status
@@ -66,25 +67,10 @@ def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
     named = []
     for (level, what), same in groups.items():
         numbers = (TraceName.of(case.name).layer for case in same)
-        layers = _ranges([str(number) for number in numbers if number is not None])
+        layers = ranges([number for number in numbers if number is not None])
         rule = f"{level}: {what}" if what else level
         named.append((f"{rule} (layer{'s' if len(same) > 1 else ''} {layers})" if layers else rule, same))
     return named
-
-
-def _ranges(numbers: list[str]) -> str:
-    """Runs of numbers as what they are.
-
-    >>> _ranges(["0", "1", "2", "5", "7", "8"])
-    '0-2, 5, 7-8'
-    """
-    runs: list[list[str]] = []
-    for number in numbers:
-        if runs and int(number) == int(runs[-1][-1]) + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _of_level(name: str, level: Level, report: Report) -> Iterator[Case]:

@@ -14,16 +14,22 @@ from tritgold.formats.untrusted_text import printable, read_text
 from tritgold.trace import versions
 from tritgold_conformance.comparing.activation_statistics import Statistics
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.comparing.error_map import ErrorMap
 from tritgold_conformance.comparing.logits import LogitsVerdict
 from tritgold_conformance.comparing.next_tokens import TextVerdict
 from tritgold_conformance.comparing.ties import BrokenTie
 from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.results.coverage import Coverage
 from tritgold_conformance.results.diagnosis import Diagnosis
 from tritgold_conformance.results.levels import LEVELS
+from tritgold_conformance.results.parts import Expected as Expected
+from tritgold_conformance.results.parts import FreeRun as FreeRun
+from tritgold_conformance.results.parts import Level as Level
+from tritgold_conformance.results.parts import Problem as Problem
+from tritgold_conformance.results.parts import Side as Side
+from tritgold_conformance.results.parts import Status as Status
+from tritgold_conformance.results.parts import Xfail as Xfail
 
 SCHEMA = "tritgold.report/3"
-Status = Literal["passed", "failed", "known failures", "not assessed"]
 Verdict = Literal["conforms", "known failures only", "does not conform", "nothing was checked", "could not be judged"]
 EXIT_CODES: dict[Verdict, int] = {
     "conforms": 0, "known failures only": 0, "does not conform": 1, "nothing was checked": 5, "could not be judged": 3,
@@ -32,91 +38,10 @@ UNKNOWN = "not known"  # of a model or an engine that could not be loaded
 _LARGEST = 1 << 28  # bytes of a report that is read again: ten times that of 100 layers
 
 
-class Level(msgspec.Struct, kw_only=True):
-    """One level of the judgement.
-
-    status: ``known failures`` where everything that fails is in the engine's xfail file. compared: arrays or
-    positions. known: failing cases that the xfail file lists. absent: names of outputs that were not assessed. note:
-    what to say beside the status.
-    """
-
-    status: Status
-    compared: int = 0
-    failed: int = 0
-    known: int = 0
-    not_assessed: int = 0
-    absent: list[str] = []
-    note: str = ""
-
-
-class Side(msgspec.Struct, kw_only=True):
-    """One of the two that are compared."""
-
-    name: str
-    versions: dict[str, str]
-    speed: Speed | None = None
-
-
-class FreeRun(msgspec.Struct, kw_only=True):
-    """The trace. compared: names, in execution order, up to the divergence. errors: of all of it, also behind that."""
-
-    compared: list[str]
-    divergence: Comparison | None
-    errors: ErrorMap
-
-
-class Expected(msgspec.Struct, kw_only=True):
-    """An entry of an xfail file: what it names, why it fails, and how many of the cases it names do what.
-
-    state: ``fails`` where one of them does. ``passes`` (all that could be tried passed) and ``names nothing`` are
-    stale.
-    """
-
-    pattern: str
-    reason: str
-    line: int
-    failing: int
-    passing: int
-    not_assessed: int
-
-    @property
-    def state(self) -> Literal["fails", "passes", "not assessed", "names nothing"]:
-        """What became of it."""
-        if self.failing:
-            return "fails"
-        if self.passing:
-            return "passes"
-        return "not assessed" if self.not_assessed else "names nothing"
-
-    @property
-    def stale(self) -> bool:
-        """It should be taken out of the file."""
-        return self.state in ("passes", "names nothing")
-
-
-class Xfail(msgspec.Struct, kw_only=True):
-    """An xfail file, tried. strict: a stale entry makes the exit code 1."""
-
-    file: str
-    strict: bool
-    entries: list[Expected]
-
-    @property
-    def stale(self) -> list[Expected]:
-        """Entries that name nothing, or nothing that fails."""
-        return [entry for entry in self.entries if entry.stale]
-
-
-class Problem(msgspec.Struct, kw_only=True):
-    """Why an engine could not be judged. kind: a short stable word, as in ``tritgold.errors``."""
-
-    kind: str
-    message: str
-
-
 class Report(msgspec.Struct, kw_only=True):
     """What ``tritgold check --json`` prints.
 
+    coverage: what was covered and what not; None only where it could not be judged.
     levels: by the names of ``results.levels.LEVELS``, from the surest to the widest.
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
@@ -153,6 +78,7 @@ class Report(msgspec.Struct, kw_only=True):
     problem: Problem | None = None
     matches: str = ""
     in_process: bool = False
+    coverage: Coverage | None = None
 
     @property
     def exit_code(self) -> int:
@@ -193,11 +119,19 @@ def not_judged(problem: Problem, engine: str, model: str, mode: str | None, toke
     )
 
 
-def with_speeds(report: Report, engine: Speed | None, reference: Speed | None) -> Report:
-    """The report with tokens/s of its two sides."""
+def with_speeds(
+    report: Report, engine: Speed | None, reference: Speed | None, timed: Level, verdict: Verdict
+) -> Report:
+    """The report with tokens/s of its two sides, where the calls that were timed are right. timed: their level."""
+    report = msgspec.structs.replace(report, levels={**report.levels, "timed": timed}, verdict=verdict)
+    if report.coverage is not None:
+        now = msgspec.structs.replace(report.coverage, timed=timed.status != "not assessed")
+        report = msgspec.structs.replace(report, coverage=now)
+    if verdict != "conforms":
+        return report
     sides = {"engine": (report.engine, engine), "reference": (report.reference, reference)}
-    timed = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
-    return msgspec.structs.replace(report, **timed)
+    both = {name: msgspec.structs.replace(side, speed=speed) for name, (side, speed) in sides.items()}
+    return msgspec.structs.replace(report, **both)
 
 
 def to_json(report: Report) -> bytes:
@@ -233,6 +167,8 @@ def _whole(report: Report) -> Report:
         raise ValueError("a level is assessed of what could not be judged")
     if report.problem is not None:
         return report
+    if report.coverage is None:
+        raise ValueError("it has a verdict and no coverage")
     if missing := {"layers", "hidden", "heads", "kv_heads", "vocab"} - report.config.keys():
         raise ValueError(f"config lacks {', '.join(sorted(missing))}")
     for name, pair in report.statistics.items():

@@ -16,8 +16,11 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judging.check import check
+from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
+
+LADDER_AT = 40  # the length of the input with which an engine is asked more than one text
 
 
 @dataclass
@@ -42,8 +45,11 @@ class EngineJudge:
         tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
         request = self.request
         try:
+            depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
+            ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
             golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(request.mode or self.engine.mode))
-            return check(golden, self.engine, request.model_name, timed=False, options=request.options())[0]
+            options = request.options()
+            return check(golden, self.engine, request.model_name, timed=False, options=options, ladder=ladder)[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
@@ -56,7 +62,9 @@ def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
         try:
             judge.checkpoint = request.reading.open(path)
             seconds = request.timeout or DEFAULT_TIMEOUT
-            judge.engine = load_engine(request.engine, path, judge.checkpoint, request.tokens, seconds)
+            ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth or "default", 1)
+            room = max(request.tokens, 0 if ladder is None else ladder.longest)
+            judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds)
         except TritgoldError as error:
             judge.problem = clean(str(error))
         yield judge

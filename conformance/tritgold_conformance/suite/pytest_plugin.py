@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
     group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
     group.addoption("--tritgold-timeout", type=int, default=None, help="seconds, as for tritgold check")
+    depths = ("quick", "thorough", "one-text")
+    group.addoption("--tritgold-depth", default=None, choices=depths, help="as the options of tritgold check")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
@@ -44,7 +46,7 @@ def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
     from tritgold_conformance.suite.engine_judge import engine_judge
 
     option = request.config.getoption
-    options = {name: option(f"--tritgold-{name}") for name in ("engine", "model", "mode", "timeout")}
+    options = {name: option(f"--tritgold-{name}") for name in ("engine", "model", "mode", "timeout", "depth")}
     reading = Reading(option("--tritgold-linear-class"))
     with engine_judge(JudgeRequest(**options, tokens=max(INPUT_LENGTHS), reading=reading)) as judge:
         yield judge
@@ -93,6 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say what was compared and what was not, whatever the colour of the tests."""
     from tritgold.formats.untrusted_text import printable
     from tritgold_conformance.rendering.escaping import COMMAND
+    from tritgold_conformance.results.coverage import coverage_line
 
     def say(line: str) -> None:
         terminalreporter.write_line(printable(line, COMMAND))
@@ -111,6 +114,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             f"{len(report.tokens)} tokens: {report.verdict}; compared {compared}, failed {failed}, "
             f"not assessed {not_assessed}"
         )
+        if report.coverage is not None:
+            say(f"  covered: {coverage_line(report.coverage)}")
         if report.exit_code:
             say(f"  reproduce: {report.reproduce}")
     for count, problem in problems.items():

@@ -9,6 +9,7 @@ from tritgold.config import ModelConfig
 from tritgold.graph import Kind, Operation, operations
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.results.cases import Case, cases
+from tritgold_conformance.results.levels import OF_THE_LADDER
 from tritgold_conformance.results.report import Report
 
 
@@ -73,6 +74,12 @@ def test_operations_on_edge_inputs(tritgold_report: Report) -> None:
 def test_logits_agree(tritgold_report: Report, path: str) -> None:
     """Logits at every position: from one prefill, from a prompt in pieces, and token by token."""
     require_level(tritgold_report, path)
+
+
+@pytest.mark.parametrize("level", OF_THE_LADDER)
+def test_sessions_of_the_ladder_agree(tritgold_report: Report, level: str) -> None:
+    """Prompts of many lengths, long texts, every id, pieces, sessions: with the input of 40 tokens."""
+    require_level(tritgold_report, level)
 
 
 def test_next_tokens_agree(tritgold_report: Report) -> None:

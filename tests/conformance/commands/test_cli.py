@@ -19,7 +19,12 @@ from tritgold_conformance.cli import COMMANDS, main
 def test_check_prints_a_verdict_table_and_exits_0() -> None:
     result = call("check", "--model", "seeded", "--engine", "reference", "--tokens", 4)
     assert result.exit_code == 0
-    for words in ("each operation on golden inputs", "Tokens per second, prefill of 4", "reference conforms."):
+    for words in (
+        "each operation on golden inputs",
+        "Tokens per second, prefill of 4",
+        "reference conforms at 7 levels; not assessed: ",
+        "Covered: ids 4 of 259",
+    ):
         assert words in result.stdout
 
 
@@ -28,7 +33,7 @@ def test_check_of_a_faulty_engine_names_the_divergence_and_exits_1() -> None:
     assert result.exit_code == 1
     assert "First divergence: layers.0.q.out" in result.stdout
     assert "does not conform" in result.stdout
-    assert "tritgold check --engine faulty_engines:Faulty --only layers.0.q.out --ids" in result.stdout
+    assert "tritgold check --engine faulty_engines:Faulty --one-text --only layers.0.q.out --ids" in result.stdout
 
 
 def test_one_operation_alone() -> None:

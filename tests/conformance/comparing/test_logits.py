@@ -15,8 +15,9 @@ from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.comparing.free_running import compare_traces
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, Explained, judge_logits
+from tritgold_conformance.comparing.tie_search import TOGETHER
 from tritgold_conformance.comparing.tie_sensitivity import allowed_by_spread
-from tritgold_conformance.comparing.ties import TIE, TOGETHER, BrokenTie, distance_from_tie, follow_ties, other_codes
+from tritgold_conformance.comparing.ties import TIE, BrokenTie, distance_from_tie, follow_ties, other_codes
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 
 LAYER = "layers.1"
@@ -205,7 +206,7 @@ def test_without_a_search_a_broken_tie_fails(golden: GoldenRun) -> None:
 def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
     golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.logits.SEARCHABLE", 0)
+    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
     engine = engine_with(golden, code_at(golden, True, position=2), code_at(golden, True, position=9))
     verdict = judge_logits("prefill", golden, engine["logits"])
     assert verdict.passed
@@ -221,7 +222,7 @@ def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
 
 def test_one_logit_that_is_far_off_does_not_pass_for_spread(golden: GoldenRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The likeliest token is another one, and the root mean square of the position hardly moves."""
-    monkeypatch.setattr("tritgold_conformance.comparing.logits.SEARCHABLE", 0)
+    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
     logits = golden.logits.astype(np.float64)
     size, best = np.sqrt((logits[5] ** 2).mean()), int(np.argmax(logits[5]))
     logits[5, best] -= 0.9 * allowed_by_spread(golden) * size * np.sqrt(logits.shape[1])

@@ -17,6 +17,7 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.contract.session import Session
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.float_environment import require_default_floats
 from tritgold_conformance.golden.run import GoldenRun
@@ -40,7 +41,7 @@ def checked(engine: str, model: Path, *more: str) -> subprocess.CompletedProcess
     words = [sys.executable, "-m", "tritgold_conformance", "check", "--engine", f"cheating_engines:{engine}"]
     path = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "conformance"))])
     return subprocess.run(
-        [*words, "--model", str(model), "--tokens", "4", "--timeout", "30", *more],
+        [*words, "--model", str(model), "--tokens", "4", "--timeout", "30", "--one-text", *more],
         env={**os.environ, "PYTHONPATH": path},
         cwd=model.parent,
         capture_output=True,
@@ -177,7 +178,8 @@ def test_an_engines_rounding_mode_does_not_reach_the_golden_run(model: Path) -> 
     checkpoint = open_checkpoint(model)
     digest = hashlib.sha256(GoldenRun.of(checkpoint, [1, 2, 3]).logits.tobytes()).hexdigest()
     engine = load_engine("cheating_engines:LeavesTheRounding", model, checkpoint, 9, 30)
-    assert engine.prefill([1, 2, 3]) is not None
+    (rows,) = engine.read([Session("rounded", [1, 2, 3], [3])])
+    assert rows is not None
     golden = GoldenRun.of(checkpoint, [1, 2, 3])
     assert hashlib.sha256(golden.logits.tobytes()).hexdigest() == digest
-    assert not np.array_equal(engine.prefill([1, 2, 3]), golden.logits)
+    assert not np.array_equal(rows, golden.logits)

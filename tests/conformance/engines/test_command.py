@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,25 @@ from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.cli import main
 from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.contract.engine import BEHAVIOURS, JUDGED
 from tritgold_conformance.engines import process
 from tritgold_conformance.engines.exchange import write_model, write_requests
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
-from tritgold_conformance.questions.evidence import BEHAVIOURS
-from tritgold_conformance.questions.request_batch import RequestBatch
+from tritgold_conformance.judging.check import check
+from tritgold_conformance.questions.asked import all_questions, main_sessions
+from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
+from tritgold_conformance.questions.request_batch import Session
 from tritgold_conformance.questions.text_and_bytes import answer_of, questions
+from tritgold_conformance.results.levels import OF_THE_LADDER
 from tritgold_conformance.results.report import Report
 
 ROOT = Path(__file__).parents[3]
 NUMBER = str(10_000_000 + os.getpid())  # seconds; tells the tests of one process from those of another
 SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
+
+FORWARD_PASS = tuple(method for method in JUDGED if method not in BEHAVIOURS)
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +88,10 @@ def statuses(report: Report) -> dict[str, str]:
 
 def test_a_program_that_is_right_conforms_on_every_level(golden: GoldenRun, model: Path) -> None:
     report = judged(golden, model, "right")
-    behaviours = {"generate", "serve", "diffuse", "encode", "chat", "stream"}  # of which the program gives none
-    assert {name for name, status in statuses(report).items() if status != "passed"} == behaviours
+    # It has no loops and no text, its own clock, and was asked one text alone.
+    assert {name for name, status in statuses(report).items() if status != "passed"} == {
+        *BEHAVIOURS, *OF_THE_LADDER, "timed",
+    }  # fmt: skip
     assert report.exit_code == 0
     assert {c.outcome for c in report.operations} == {"equal"}
     assert (report.engine.name, report.engine.versions) == ("program", {"program": "1"})
@@ -120,12 +127,10 @@ def test_what_was_not_foreseen_is_asked_anew(golden: GoldenRun, model: Path) -> 
     outputs = engine.operation("layers.1.ffn_act", {"gate": gate, "up": np.ones_like(gate)})
     assert outputs is not None
     assert outputs["x"][0, :3].tolist() == [0, 0.25, 4]
-    engine.reset()
-    rows, row = engine.prefill([5, 6]), engine.step(7)
-    assert rows is not None
-    assert row is not None
+    (rows,) = engine.read([Session("other", [5, 6, 7], [2, 1])])
     again = GoldenRun.of(golden.checkpoint, [5, 6, 7])
-    assert np.array_equal(np.vstack([rows, row]), again.logits)
+    assert rows is not None
+    assert np.array_equal(rows, again.logits)
     assert np.array_equal(engine.trace([5, 6, 7])["final_norm"], again.trace["final_norm"])
 
 
@@ -156,7 +161,7 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
     folder = tmp_path / "scratch" / "inputs"
     folder.mkdir()
     write_model(folder, golden.checkpoint, model)
-    write_requests(folder, RequestBatch.by_judge(golden))
+    write_requests(folder, all_questions(golden, FORWARD_PASS.__contains__))
     page = (ROOT / "docs" / "command-protocol.md").read_text()
     tensors = load_file(folder / "model.safetensors")
     c = golden.checkpoint.config
@@ -183,10 +188,10 @@ def test_the_folder_is_what_the_page_says(golden: GoldenRun, model: Path, tmp_pa
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 40, 150])
 def test_chunks_are_the_whole_input(golden: GoldenRun, count: int) -> None:
-    asked = RequestBatch.by_judge(replace(golden, tokens=[1] * count))
-    assert all(sum(session.chunks) == count and min(session.chunks) > 0 for session in asked.sessions)
+    sessions = main_sessions([1] * count, FORWARD_PASS.__contains__)
+    assert all(sum(session.chunks) == count and min(session.chunks) > 0 for session in sessions)
     names = {"prefill", "steps"} | ({"continued"} if count > 2 else set())
-    assert {session.id for session in asked.sessions} == names
+    assert {session.id for session in sessions} == names
 
 
 # ---- programs that do not ------------------------------------------------------------------------------------------
@@ -271,7 +276,19 @@ def test_a_name_that_is_no_trace_point_is_said(golden: GoldenRun, model: Path) -
 @pytest.mark.parametrize("mode", ["crash", "hang", "silent", "garbage json"])
 @pytest.mark.parametrize("only", [(), ("--only", "layers.0.q")], ids=["all", "only"])
 def test_the_command_exits_with_3(model: Path, mode: str, only: tuple[str, ...]) -> None:
-    arguments = ["check", "--engine", program(mode), "--model", str(model), "--tokens", "4", "--timeout", "1", "--json"]
+    arguments = [
+        "check",
+        "--engine",
+        program(mode),
+        "--model",
+        str(model),
+        "--tokens",
+        "4",
+        "--timeout",
+        "1",
+        "--json",
+        "--one-text",
+    ]
     result = CliRunner().invoke(main, [*arguments, *only])
     assert result.exit_code == 3
     assert json.loads(result.stdout)["kind"] == HOSTILE[mode][0]
@@ -285,7 +302,18 @@ def test_a_command_that_cannot_be_run(golden: GoldenRun, model: Path, spec: str)
 
 
 def test_what_can_be_pasted_says_the_time_limit(model: Path) -> None:
-    arguments = ["check", "--engine", program("wrong"), "--model", str(model), "--tokens", "4", "--timeout", "50"]
+    arguments = [
+        "check",
+        "--engine",
+        program("wrong"),
+        "--model",
+        str(model),
+        "--tokens",
+        "4",
+        "--timeout",
+        "50",
+        "--one-text",
+    ]
     report = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
     assert "--timeout 50" in report["reproduce"]
     again = CliRunner().invoke(main, shlex.split(report["reproduce"])[1:])
@@ -300,7 +328,17 @@ def test_links_in_the_output_count_as_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_the_judge_ends_the_program(model: Path, number: signal.Signals) -> None:
     """Ctrl-C, or a time limit of a CI, which the program itself does not get: it has a session of its own."""
-    words = [sys.executable, "-m", "tritgold_conformance", "check", "--model", str(model), "--tokens", "4"]
+    words = [
+        sys.executable,
+        "-m",
+        "tritgold_conformance",
+        "check",
+        "--model",
+        str(model),
+        "--tokens",
+        "4",
+        "--one-text",
+    ]
     environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
     judge_process = subprocess.Popen([*words, "--engine", program("hang")], env=environment, stderr=subprocess.PIPE)
     with judge_process:
@@ -326,14 +364,19 @@ def c_engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: int) -> None:
+def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: int, depth: str = ONE_TEXT) -> None:
     golden = GoldenRun.of(checkpoint, judging_tokens(tokens, checkpoint.config.vocab, seed=1))
-    report = judge(golden, load_engine(f"cmd:{shlex.quote(os.path.join('.', engine))}", path, checkpoint, tokens), "m")
+    ladder = ladder_of(checkpoint.config, golden.tokens, depth, 1)
+    program = load_engine(f"cmd:{shlex.quote(os.path.join('.', engine))}", path, checkpoint, tokens)
+    report, _ = check(golden, program, "m", ladder=ladder)
     assert report.exit_code == 0, report.levels
+    ladder_levels = OF_THE_LADDER if ladder is None else ()
     assert {n for n, s in statuses(report).items() if s == "not assessed"} == {
         "packed_bytes",
         "statistics",
         "next_tokens",
+        "timed",
+        *ladder_levels,
         *BEHAVIOURS,
     } - {"generate"}
     assert report.levels["generate"].status == "passed"
@@ -354,7 +397,7 @@ def test_the_engine_in_c_conforms_on_a_random_model(
 ) -> None:
     """Named as the page names it, from its own folder."""
     monkeypatch.chdir(c_engine.parent)
-    assert_c_conforms(Path("./engine"), golden.checkpoint, model, 12)
+    assert_c_conforms(Path("./engine"), golden.checkpoint, model, 12, "quick")
 
 
 def test_the_engine_in_c_conforms_on_a_llama_model(c_engine: Path, tmp_path: Path) -> None:

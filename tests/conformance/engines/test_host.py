@@ -20,7 +20,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.contract.clock import measure_speed
-from tritgold_conformance.engines import command, process
+from tritgold_conformance.engines import hosted, process
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch, Session
@@ -51,7 +51,7 @@ def started(engine: str, model: Path, scratch: Path, *more: str, verb: str = "ch
     words = [sys.executable, "-m", "tritgold_conformance", verb, "--engine", f"process_engines:{engine}"]
     path = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "conformance"))])
     environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(scratch), "TRITGOLD_TEST_NUMBER": NUMBER}
-    words += ["--model", str(model), "--tokens", "3", *more]
+    words += ["--model", str(model), "--tokens", "3", *["--one-text"] * (verb in ("check", "ask")), *more]
     return subprocess.Popen(
         words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=scratch.parent
     )
@@ -143,7 +143,7 @@ def test_one_run_to_open_it_and_one_for_all_that_is_asked(
     model: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = []
-    monkeypatch.setattr(command, "run_program", lambda *a, **k: runs.append(a) or process.run_program(*a, **k))
+    monkeypatch.setattr(hosted, "run_program", lambda *a, **k: runs.append(a) or process.run_program(*a, **k))
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     checkpoint = open_checkpoint(model)
     engine = load_engine("process_engines:RaisesInOperations", model, checkpoint, 9, 60)
@@ -173,8 +173,8 @@ def test_loops_and_text_are_asked_in_the_same_run(model: Path, monkeypatch: pyte
     ]
     calls += [("chat", "hi"), ("diffuse", [5], 3, {})]
     asked = RequestBatch(behaviours=[Behaviour(method, given) for method, *given in calls])  # type: ignore[arg-type]
-    engine.prepare(GoldenRun.of(checkpoint, [5, 6]), asked)
-    monkeypatch.setattr(command, "run_program", None)
+    engine.prepare(asked, checkpoint.config)
+    monkeypatch.setattr(hosted, "run_program", None)
     assert engine.ask("generate", [5, 6], 7, {}) == [5, 6, 7]
     with pytest.raises(EngineError, match="generate failed: ValueError: no stop") as raised:
         engine.ask("generate", [5], 7, {"stop": [1]})
@@ -188,13 +188,10 @@ def test_a_session_that_is_repeated_is_answered_again(model: Path, monkeypatch: 
     """Two sessions alike: each is given once, for an engine may answer them differently."""
     checkpoint = open_checkpoint(model)
     engine = load_engine("process_engines:Drifts", model, checkpoint, 9, 60)
-    more = RequestBatch(sessions=[Session(f"again {n}", [5, 6], [2]) for n in range(2)])
-    engine.prepare(GoldenRun.of(checkpoint, [5, 6]), more)
-    monkeypatch.setattr(command, "run_program", None)
-    rows = []
-    for _ in range(3):
-        engine.reset()
-        rows.append(engine.prefill([5, 6]))
+    sessions = [Session(f"again {n}", [5, 6], [2]) for n in range(3)]
+    engine.prepare(RequestBatch(sessions=sessions), checkpoint.config)
+    monkeypatch.setattr(hosted, "run_program", None)
+    rows = [engine.read([session])[0] for session in sessions]
     assert len({float(found[0, 0]) for found in rows if found is not None}) == 3
 
 
@@ -215,7 +212,7 @@ def test_it_is_timed_by_its_host(model: Path) -> None:
 
 
 def test_in_process_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run_program", None)
+    monkeypatch.setattr(hosted, "run_program", None)
     engine = load_engine("process_engines:Right", model, open_checkpoint(model), 9, in_process=True)
     assert engine.in_process
     assert type(engine.engine).__name__ == "Right"
@@ -248,6 +245,6 @@ def test_the_time_limit_is_for_one_call(model: Path) -> None:
     checkpoint = open_checkpoint(model)
     engine = load_engine("process_engines:Slow", model, checkpoint, 9, 1)
     start = time.monotonic()
-    more = RequestBatch(sessions=[Session(f"again {n}", [5, 6], [2]) for n in range(3)])
-    engine.prepare(GoldenRun.of(checkpoint, [5, 6]), more)
+    more = RequestBatch(sessions=[Session(f"again {n}", [5, 6], [2]) for n in range(5)])
+    engine.prepare(more, checkpoint.config)
     assert time.monotonic() - start > 1.5

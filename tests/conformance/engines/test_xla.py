@@ -26,6 +26,7 @@ CHECK = [
     "--tokens",
     "8",
     "--no-speed",
+    "--one-text",
 ]
 
 

@@ -11,6 +11,7 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging import edge_cases, teacher_forced
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.questions.edge_inputs import edge_inputs
+from tritgold_conformance.questions.request_batch import OperationInput
 from tritgold_conformance.results.diagnosis import Diagnosis
 from tritgold_conformance.results.report import Report
 
@@ -27,11 +28,11 @@ def diagnose(golden: GoldenRun, engine: EngineUnderTest, *arguments: Any, **opti
 
 def judge_operations(golden: GoldenRun, engine: EngineUnderTest, only: str = "") -> Iterator[Comparison | str]:
     """Level operations."""
-    answers = ask_operations(engine, teacher_forced.named(golden, only))
+    answers = ask_operations(engine, [OperationInput(*one) for one in teacher_forced.named(golden, only)])
     return teacher_forced.judge_operations(golden, answers, only)
 
 
 def judge_edge_cases(golden: GoldenRun, engine: EngineUnderTest) -> Iterator[Comparison | str]:
     """Level edge_cases."""
-    asked = ((operation, inputs) for operation, _, inputs in edge_inputs(golden))
+    asked = [OperationInput(operation, inputs) for operation, _, inputs in edge_inputs(golden)]
     return edge_cases.judge_edge_cases(golden, ask_operations(engine, asked))

@@ -96,7 +96,7 @@ def test_bad_evidence_is_refused(evidence: Evidence, tmp_path: Path) -> None:
         with pytest.raises(FormatError) as refused:
             read_evidence(folder)
         assert refused.value.file
-        assert refused.value.expected == "tritgold.evidence/1"
+        assert refused.value.expected == "tritgold.evidence/2"
         assert refused.value.hint
     for text in ("", "[1]", json.dumps(saved)[:-9]):
         (folder / JSON).write_text(text)

@@ -159,7 +159,7 @@ def test_a_trace_without_codes_is_followed_by_the_ties_of_its_logits(golden: Gol
 def test_a_trace_without_codes_is_not_judged_behind_ties_that_cannot_be_searched(
     golden: GoldenRun, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.logits.SEARCHABLE", 0)
+    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
     report = judged(golden, WithoutCodes(str(model), breaks_ties))
     assert report.verdict != "does not conform", report.levels
     assert report.levels["trace"].compared > 2, "not embedding and layers.0.attn_norm alone"

@@ -33,7 +33,14 @@ def test_the_page_lists_the_methods_of_the_protocol_with_their_arguments() -> No
 def test_everything_that_is_asked_is_in_the_protocol() -> None:
     assert {*METHODS, *JUDGED} <= OFFERED
     asked = {n for n, m in vars(EngineUnderTest).items() if inspect.isfunction(m) and not n.startswith("_")}
-    ours = {"has", "ask", "prepare"}  # prepare: told to our own ways in, never to a class that is plugged in
+    ours = {
+        "has",
+        "ask",
+        "prepare",
+        "forget",
+        "read",
+        "timed_rows",
+    }  # of which our own ways in hear, and never a class that is plugged in
     assert asked - ours <= OFFERED
 
 

@@ -13,7 +13,8 @@ from tritgold_conformance.comparing.activation_statistics import statistics
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.rendering.escaping import clean
-from tritgold_conformance.results.report import Problem, Report, not_judged
+from tritgold_conformance.results.levels import OF_THE_LADDER
+from tritgold_conformance.results.report import Level, Problem, Report, not_judged
 
 TOKENS = 6
 # What an engine may call itself, and what none of the reports may obey.
@@ -80,12 +81,18 @@ def judged(engine: object, speed: bool = False) -> Report:
     return judge(golden("seeded", TOKENS), candidate, "seeded", with_speed=speed)
 
 
+def with_ladder(report: Report) -> Report:
+    """As if it had been asked more than one text."""
+    levels = {n: Level(status="passed", compared=1) if n in OF_THE_LADDER else v for n, v in report.levels.items()}
+    return msgspec.structs.replace(report, levels=levels)
+
+
 @pytest.fixture(scope="session")
 def reports() -> dict[str, Report]:
     checkpoint = golden("seeded", TOKENS).checkpoint
     failing = judged(Failing(mutant("silu"), TOKENS, HOSTILE))
     return {
-        "passing": judged(ReferenceEngine(checkpoint, TOKENS), speed=True),
+        "passing": with_ladder(judged(ReferenceEngine(checkpoint, TOKENS), speed=True)),
         "failing": failing,
         "half": judged(Half(checkpoint, TOKENS)),
         "not finite": judged(NotFinite(checkpoint, TOKENS)),

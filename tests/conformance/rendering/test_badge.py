@@ -26,13 +26,15 @@ def entry(pattern: str) -> Expected:
 
 
 def test_what_it_says_of_each(reports: dict[str, Report]) -> None:
-    assert says(reports["passing"]) == ("conforms 6/6 levels · golden/1", GREEN)
-    assert says(reports["half"]) == ("conforms 3/6 levels · golden/1", BLUE)
-    assert says(reports["failing"]) == ("does not conform: 6 of 6 levels fail · golden/1", RED)
+    assert says(reports["passing"]) == ("conforms 12/12 levels · golden/1", GREEN)
+    assert says(reports["half"]) == ("conforms 3/11 levels · golden/1", BLUE)
+    assert says(reports["failing"]) == ("does not conform: 6 of 11 levels fail · golden/1", RED)
     assert says(reports["nothing"]) == ("nothing was checked · golden/1", GREY)
 
 
-@pytest.mark.parametrize("level", ["operations", "edge_cases", "trace", "logits", "continued", "steps"])
+@pytest.mark.parametrize(
+    "level", ["operations", "edge_cases", "trace", "logits", "continued", "steps", "lengths", "sessions"]
+)
 @pytest.mark.parametrize("status", ["not assessed", "failed", "known failures"])
 def test_it_is_green_only_where_every_level_passed(reports: dict[str, Report], level: str, status: str) -> None:
     before = reports["passing"]
@@ -44,13 +46,13 @@ def test_text_counts_where_there_are_no_logits(reports: dict[str, Report]) -> No
     before = reports["nothing"]
     levels = {**before.levels, "next_tokens": msgspec.structs.replace(before.levels["next_tokens"], status="passed")}
     report = msgspec.structs.replace(before, levels=levels, verdict="conforms")
-    assert says(report) == ("conforms 1/8 levels · golden/1", BLUE)
+    assert says(report) == ("conforms 1/13 levels · golden/1", BLUE)
 
 
 def test_known_failures_are_orange_and_strict_stale_entries_red(reports: dict[str, Report]) -> None:
     levels = ("operations", "edge_cases", "trace", "logits", "continued", "steps")
     known = with_xfail(reports["failing"], [entry(level) for level in levels], "xfail.txt")
-    assert says(known) == ("known failures in 6 of 6 levels · golden/1", ORANGE)
+    assert says(known) == ("known failures in 6 of 11 levels · golden/1", ORANGE)
     stale = with_xfail(reports["passing"], [entry("logits")], "xfail.txt", strict=True)
     assert says(stale) == ("stale xfail entries · golden/1", RED)
 

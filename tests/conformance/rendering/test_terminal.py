@@ -54,7 +54,7 @@ def test_the_console_obeys_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     [("check", "Named", 1), ("diagnose", "NamedAndRight", 0), ("check", "Raises", 3), ("diagnose", "Raises", 3)],
 )
 def test_an_engine_is_text(verb: str, engine: str, code: int) -> None:
-    words = ["--no-speed", "--no-diagnose"] if verb == "check" else ["--no-unseen"]
+    words = ["--no-speed", "--no-diagnose", "--one-text"] if verb == "check" else ["--no-unseen"]
     done = on_a_terminal(verb, "--engine", f"hostile_engines:{engine}", "--model", "seeded", "--tokens", 3, *words)
     assert done.exit_code == code, done.output
     for stream in (done.stdout, done.stderr):
@@ -94,7 +94,8 @@ def test_a_verdict_says_of_how_much_it_is_one(reports: dict[str, Report]) -> Non
     console = printing.console()
     console.file = out = io.StringIO()
     render(reports["one statistic"], console)
-    said = "conforms at 1 level; not assessed: operations, edge_cases, trace, logits, continued, steps, next_tokens"
+    said = "conforms at 1 level; not assessed: operations, edge_cases, trace, logits, continued, steps, lengths, "
+    said += "long_state, vocabulary, pieces, sessions, next_tokens"
     assert f"one statistic {said}." in out.getvalue()
     assert said in to_markdown(reports["one statistic"])
     console.file = out = io.StringIO()

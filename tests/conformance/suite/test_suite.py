@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tritgold.golden.seeded import Shape, write_seeded_model
+
 ROOT = Path(__file__).parents[3]
 HELPERS = ROOT / "tests" / "conformance" / "helpers"
 PATH = os.pathsep.join([str(HELPERS), *(str(ROOT / part) for part in ("reference", "accelerated", "conformance"))])
+
+LADDER = "lengths, long_state, vocabulary, pieces, sessions"
+DEPTH = ("--tritgold-depth", "one-text")  # but where more is said
 
 
 def run_suite(engine: str, tmp_path: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
@@ -27,7 +32,7 @@ def run_suite(engine: str, tmp_path: Path, *arguments: str, timeout: float = 300
         "no:cacheprovider",
     ]
     return subprocess.run(
-        [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *arguments],
+        [*command, "--tritgold-model", "seeded", "--tritgold-engine", engine, *DEPTH, *arguments],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": PATH, "TMPDIR": str(tmp_path)},
         capture_output=True,
@@ -41,7 +46,19 @@ def test_a_conforming_engine_passes_with_counts(tmp_path: Path) -> None:
     done = run_suite("reference", tmp_path)
     assert done.returncode == 0, done.stdout
     counts = "40 tokens: conforms; compared 408, failed 0, not assessed 0 outputs"
-    assert f"{counts}, levels: packed_bytes, statistics, next_tokens" in done.stdout
+    assert f"{counts}, levels: packed_bytes, statistics, {LADDER}, timed, next_tokens" in done.stdout
+
+
+def test_the_ladder_is_asked_with_forty_tokens(tmp_path: Path) -> None:
+    """Each level of it a test, and the coverage in the summary."""
+    model = tmp_path / "small"
+    model.mkdir()
+    write_seeded_model(model, Shape(hidden=64, inter=96, layers=1, heads=4, kv_heads=2, context=66))
+    words = ("--tritgold-depth", "quick", "--tritgold-model", str(model), "-k", "ladder and 40-tokens")
+    done = run_suite("faulty_engines:LogitsOnly", tmp_path, *words)
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout or "4 passed, 1 skipped" in done.stdout
+    assert "covered: ids 259 of 259 read, 259 scored; positions 66 of 66; prompts of 1-33," in done.stdout
 
 
 def test_a_faulty_engine_fails_with_a_command_to_paste(tmp_path: Path) -> None:
@@ -55,7 +72,7 @@ def test_levels_an_engine_lacks_are_skipped_with_the_reason(tmp_path: Path) -> N
     done = run_suite("faulty_engines:LogitsOnly", tmp_path)
     assert done.returncode == 0, done.stdout
     assert "not assessed: the engine has no operation()" in done.stdout
-    assert "levels: packed_bytes, operations, edge_cases, statistics, trace, steps, next_tokens" in done.stdout
+    assert f"packed_bytes, operations, edge_cases, statistics, trace, steps, {LADDER}, timed" in done.stdout
 
 
 def test_text_fails_where_another_token_is_written(tmp_path: Path) -> None:

@@ -1,0 +1,158 @@
+"""Broken ties searched for from logits alone.
+
+At the first position that is off, sets of its codes that lie near a tie are tried the other way, the likeliest first.
+"""
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold.kv_cache.float32 import Float32Cache
+from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold_conformance.comparing.ties import (
+    TIE,
+    BrokenTie,
+    TiedQuantizer,
+    distance_from_tie,
+    first_off,
+    near_ties,
+    off,
+    quantizers,
+)
+from tritgold_conformance.golden.run import GoldenRun
+
+# Of the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
+TOGETHER = TIE / 5  # what the distances of several broken ties of one position may add up to
+MAX_TRIALS = 256  # sets of ties tried at one position
+# Beyond so many codes near a tie at one position, which of them broke cannot be searched for.
+SEARCHABLE = 128
+BLOCK = 32  # positions that are run on at a time after a tie was found
+
+
+@dataclass
+class Resolved:
+    """logits: golden, after the ties that explain the engine's. complete: no row is off any more.
+
+    many: it was given up at a position with more than SEARCHABLE codes near a tie, none of which was tried.
+    """
+
+    logits: np.ndarray
+    ties: list[BrokenTie] = field(default_factory=list)
+    complete: bool = False
+    many: bool = False
+
+
+def resolve_ties(
+    golden: GoldenRun,
+    engine: np.ndarray,
+    noise: float,
+    shown: np.ndarray | None = None,
+    start: tuple[np.ndarray, Sequence[BrokenTie]] | None = None,
+) -> Resolved:
+    """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
+
+    noise: what a row may differ by, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
+    the engine gives, where it does not give all. start: golden logits after ties that are known, and these. Costs
+    nothing where no row is off, else two golden passes at most, and up to MAX_TRIALS single steps for each position
+    with ties. Gives up at the first position that no ties explain; what follows it is compared with the golden logits
+    after the ties that were found.
+    """
+    logits, known = start or (golden.logits, ())
+    shown = np.ones(engine.shape, bool) if shown is None else shown
+    position = first_off(logits, engine, noise, 0, shown)
+    search = _Search(golden, engine, Resolved(logits.copy(), []), shown)
+    search.resolved.ties = [tie for tie in known if position is None or tie.position < position]
+    while position is not None and search.explain(position, noise):
+        position = search.next_off(position + 1, noise)
+    if position is not None:
+        search.run_on(position, len(engine))
+    search.resolved.complete = position is None
+    return search.resolved
+
+
+class _Search:
+    """Golden passes over the same tokens with more and more codes turned the other way."""
+
+    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
+        self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
+        self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
+
+    def explain(self, position: int, noise: float) -> bool:
+        """Find the broken ties of one position that bring its row within noise.
+
+        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
+        No set is given up for what a part of it does: the effects of two broken ties do not add up.
+        """
+        self._to(position)
+        number = itertools.count()  # of two equally likely sets the one that was found first
+        waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
+        for _ in range(MAX_TRIALS):
+            if not waiting:
+                break
+            distance, _, ties = heapq.heappop(waiting)
+            trace = Trace()
+            row = self._run(position, position + 1, ties, trace)[0]
+            if off(row, self.engine[position], self.shown[position]) <= noise:
+                self.resolved.ties += ties
+                self.resolved.logits[position] = row
+                return True
+            self.cache.truncate(position)
+            near = self._near(position, trace, ties[-1] if ties else None)
+            if not ties and sum(map(len, near)) > SEARCHABLE:
+                self.resolved.many = True
+                return False
+            for more in near:
+                total = distance + more[0].from_tie
+                if not ties or total <= TOGETHER:
+                    heapq.heappush(waiting, (total, next(number), [*ties, *more]))
+        return False
+
+    def next_off(self, position: int, noise: float) -> int | None:
+        """The first position from this one on that is off although the ties found so far are followed."""
+        for start in range(position, len(self.engine), BLOCK):
+            stop = min(start + BLOCK, len(self.engine))
+            self.run_on(start, stop)
+            rows = slice(start, stop)
+            off = first_off(self.resolved.logits[rows], self.engine[rows], noise, 0, self.shown[rows])
+            if off is not None:
+                return start + off
+        return None
+
+    def run_on(self, start: int, stop: int) -> None:
+        """The golden rows of these positions after the ties found so far."""
+        self._to(start)
+        if stop > start:
+            self.resolved.logits[start:stop] = self._run(start, stop, [])
+
+    def _to(self, position: int) -> None:
+        self.cache.truncate(min(position, self.cache.length))
+        if position > self.cache.length:
+            self._run(self.cache.length, position, [])
+
+    def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
+        """Codes within TIE of a tie, turned to the other side: those behind the last one in execution order.
+
+        A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
+        one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
+        of a group.
+        """
+        found: dict[tuple[str, float], list[BrokenTie]] = {}
+        sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in quantizers(self.golden)}
+        for name, near, others in near_ties(self.golden, trace, TIE):
+            x, scale = (trace[source] for source in sources[name])
+            distance = distance_from_tie(x, scale, trace[name], others)[0]
+            for channel in near[:, 1].tolist():
+                tie = BrokenTie(name, position, channel, int(others[0, channel]), float(distance[channel]))
+                found.setdefault((name, float(x[0, channel])), []).append(tie)
+        order = list(trace.arrays).index
+        place = (order(last.name), last.channel) if last else (-1, -1)
+        return [ties for ties in found.values() if (order(ties[-1].name), ties[-1].channel) > place]
+
+    def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
+        c, quantizer = self.golden.checkpoint, TiedQuantizer(self.golden, start, {}, [*self.resolved.ties, *ties])
+        tokens = self.golden.tokens[start:stop]
+        return forward(tokens, c.weights, c.config, self.cache, trace, arithmetic=quantizer.arithmetic())

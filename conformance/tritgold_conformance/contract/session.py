@@ -1,0 +1,99 @@
+"""Session: tokens read from position 0 on, in calls of prefill and step; and how an engine is led through it."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+Rows = np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Session:
+    """Tokens read from position 0 on, in chunks of the given lengths; logits at each of them.
+
+    calls: ``prefill`` or ``step`` for each chunk; left out: ``usual_calls``. contained: what the engine raises is an
+    answer to this session alone. beside: the id of another session, which a second instance reads in turns with it.
+    """
+
+    id: str
+    tokens: list[int]
+    chunks: list[int]
+    calls: tuple[str, ...] = ()
+    contained: bool = False
+    beside: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            object.__setattr__(self, "calls", usual_calls(self.chunks))
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """What an engine must be able to do: read after what was read, make single steps."""
+        return len(self.chunks) > 1 and "prefill" in self.calls, "step" in self.calls
+
+
+class Reader(Protocol):
+    """What reads sessions: an engine seen by the judge."""
+
+    def reset(self) -> None:
+        """Forget every token."""
+
+    def prefill(self, tokens: list[int]) -> Rows:
+        """Logits [tokens, vocab], or None."""
+
+    def step(self, token: int) -> Rows:
+        """Logits [vocab], or None."""
+
+
+def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
+    """How chunks of a session are read where nothing is said: a chunk of one token among others is a step.
+
+    >>> usual_calls([3, 1]), usual_calls([1])
+    (('prefill', 'step'), ('prefill',))
+    """
+    return tuple("step" if length == 1 and len(chunks) > 1 else "prefill" for length in chunks)
+
+
+def groups(sessions: Sequence[Session]) -> Iterator[list[Session]]:
+    """The sessions in order; those that are read in turns together."""
+    by_id = {session.id: session for session in sessions}
+    taken = {session.beside for session in sessions}
+    for session in sessions:
+        if session.id not in taken:
+            yield [session, by_id[session.beside]] if session.beside else [session]
+
+
+def read_in_turns(
+    readers: Sequence[Reader], sessions: Sequence[Session], begin: Callable[[str], None] = lambda _: None
+) -> list[Rows]:
+    """Rows [tokens, vocab] of sessions, each read by an engine of its own, call by call in turns.
+
+    None where a call is not answered, shape (0, 0) where rows have several widths. begin: hears of each call.
+    """
+    rows: list[Rows] = [None] * len(sessions)
+    running = {n: _reading(readers[n], session, begin) for n, session in enumerate(sessions)}
+    while running:
+        for number, reading in list(running.items()):
+            try:
+                next(reading)
+            except StopIteration as ended:
+                rows[number] = ended.value
+                del running[number]
+    return rows
+
+
+def _reading(reader: Reader, session: Session, begin: Callable[[str], None]) -> Generator[None, None, Rows]:
+    begin("reset")
+    reader.reset()
+    start, pieces = 0, list[np.ndarray]()
+    for call, length in zip(session.calls, session.chunks, strict=True):
+        tokens, start = session.tokens[start : start + length], start + length
+        begin(call)
+        given = reader.step(tokens[0]) if call == "step" else reader.prefill(tokens)
+        if given is None:
+            return None
+        pieces.append(np.atleast_2d(given))
+        yield
+    return np.concatenate(pieces) if len({piece.shape[1:] for piece in pieces}) == 1 else np.zeros((0, 0))

@@ -1,0 +1,51 @@
+"""The one list of questions: everything that an engine is asked about a golden run."""
+
+from collections.abc import Callable
+
+from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
+from tritgold_conformance.contract.engine import BEHAVIOURS
+from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.behaviours import behaviours
+from tritgold_conformance.questions.edge_inputs import edge_inputs
+from tritgold_conformance.questions.ladder import Ladder
+from tritgold_conformance.questions.packed_bytes import cases
+from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch, Session
+from tritgold_conformance.questions.sessions import cuts
+
+
+def all_questions(
+    golden: GoldenRun, has: Callable[[str], bool], ladder: Ladder | None = None, twice: bool = False
+) -> RequestBatch:
+    """Those for an engine with these methods. ladder: more sessions. twice: whether there may be a second instance.
+
+    Operations, trace and statistics are not asked of an engine that is held to an arithmetic without bounds for them.
+    """
+    tokens, bounded = golden.tokens, golden.arithmetic != Q8_K_ARITHMETIC
+    operations = list[OperationInput]()
+    if bounded and has("operation"):
+        operations = [OperationInput(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]
+        operations += [OperationInput(o, inputs) for o, _, inputs in edge_inputs(golden)]
+    sessions = main_sessions(tokens, has)
+    sessions += [] if ladder is None else ladder.sessions(has("step"), has("prefill"), twice)
+    offered = [method for method in BEHAVIOURS if has(method)]
+    return RequestBatch(
+        operations=operations,
+        trace=tokens if bounded and has("trace") else [],
+        sessions=sessions,
+        text=tokens if has("complete") else [],
+        files=cases() if has("unpack") else [],
+        statistics=tokens if bounded and has("statistics") else [],
+        behaviours=[Behaviour(q.method, q.arguments) for q in behaviours(golden, offered)],
+    )
+
+
+def main_sessions(tokens: list[int], has: Callable[[str], bool]) -> list[Session]:
+    """One prefill; a prompt in two pieces and then steps, or one more piece; token by token."""
+    count, steps = len(tokens), has("step")
+    cut, end = cuts(count)
+    sessions = [Session("prefill", tokens, [count])] if has("prefill") else []
+    if cut and has("prefill"):  # else too short to be cut
+        rest = [1] * (count - end) if steps else [count - end] * (count > end)
+        calls = ("prefill", "prefill", *["step" if steps else "prefill"] * len(rest))
+        sessions.append(Session("continued", tokens, [cut, end - cut, *rest], calls))
+    return [*sessions, Session("steps", tokens, [1] * count, ("step",) * count)] if steps else sessions

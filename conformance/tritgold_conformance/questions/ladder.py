@@ -1,0 +1,184 @@
+"""The ladder: texts and sessions beyond the judged text, by which an engine is asked what it may be wrong at.
+
+Prompts of every length to 33 and on both sides of 64 to 512, long states, every id of the vocabulary, pieces of all
+kinds, and sessions that follow one another: all of them prefixes of few texts, because the golden model is slow. What
+there is depends on the configuration, the judged text, the depth and the seed alone: evidence need not carry it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.weights import LINEARS
+from tritgold_conformance.contract.session import Session
+from tritgold_conformance.golden.run import judging_tokens
+
+# Depth -> golden tokens x ternary weights, and how often a short prompt is read again. kjv-ar has 4.7 M weights.
+DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (np.inf, 300)}
+ONE_TEXT = "one-text"
+EDGES = (64, 128, 256, 512)
+SHORT = tuple(range(1, 34))
+LADDER_LEVELS = ("lengths", "long_state", "vocabulary", "pieces", "sessions")
+TEXT = 64  # ids of one text of the vocabulary
+PROMPTS, PROMPT = 20, 5  # texts that are read again and again, and their length
+MOST_ROWS = 1 << 26  # logits asked for in SHORT: beyond, some of the lengths are left out
+FEW = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)
+# Chunks of a piece; "s5" is five single steps.
+PIECES = (
+    (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31),
+    (3, 17, "s20"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One session of a level, about the first tokens of a text."""
+
+    level: str
+    text: int
+    session: Session
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """texts: the judged one first, then the long one. seed, depth: by which it was made."""
+
+    depth: str
+    seed: int
+    texts: list[list[int]]
+    rungs: list[Rung] = field(default_factory=list)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return max(map(len, self.texts))
+
+    def sessions(self, steps: bool, prefills: bool, twice: bool) -> list[Session]:
+        """Those for an engine that has single steps, prefills, and may be made twice."""
+        asked = [r.session for r in self.rungs if steps or "step" not in r.session.calls]
+        asked = [s for s in asked if prefills or "prefill" not in s.calls]
+        beside = {s.beside for s in asked if s.beside}
+        return asked if twice else [s for s in asked if not s.beside and s.id not in beside]
+
+
+def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> Ladder | None:
+    """The ladder around a judged text. depth: one of DEPTHS, or ONE_TEXT, which has none."""
+    if depth == ONE_TEXT:
+        return None
+    room, repeats = DEPTHS[depth]
+    room = int(min(room / weights(config), 1 << 30))
+    long = _long_length(config, room, depth)
+    ladder = Ladder(depth, seed, [list(tokens), _long_text(config, long, seed) if long else list(tokens)])
+    text = ladder.texts[1]
+    for length in _lengths(config, len(text) if long else len(text) - 1):
+        _add(ladder, "lengths", f"prefill of {length}", 1, [length])
+    if long > 1:
+        _add(ladder, "long_state", f"{len(text)} steps", 1, [f"s{len(text)}"])
+    if len(text) >= 100:
+        _add(ladder, "long_state", f"prefill of 20, then {len(text) - 20} steps", 1, [20, f"s{len(text) - 20}"])
+    for chunks in PIECES:
+        if sum(_length(c) for c in chunks) <= len(text):
+            _add(ladder, "pieces", ", ".join(_words(c) for c in chunks), 1, list(chunks))
+    for number, ids in enumerate(_vocabulary(config, ladder, room - long)):
+        ladder.texts.append(ids)
+        _add(ladder, "vocabulary", f"text {number + 1}", len(ladder.texts) - 1, [len(ids)])
+    _add_sessions(ladder, config, repeats)
+    return ladder
+
+
+def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | str], beside: str = "") -> None:
+    lengths, calls = list[int](), list[str]()
+    for chunk in chunks:
+        steps = isinstance(chunk, str)
+        lengths += [1] * _length(chunk) if steps else [_length(chunk)]
+        calls += ["step"] * _length(chunk) if steps else ["prefill"]
+    tokens = ladder.texts[text][: sum(lengths)]
+    session = Session(f"{level}: {what}", tokens, lengths, tuple(calls), contained=True, beside=beside)
+    ladder.rungs.append(Rung(level, text, session))
+
+
+def _length(chunk: int | str) -> int:
+    return int(str(chunk).removeprefix("s"))
+
+
+def _words(chunk: int | str) -> str:
+    return f"{_length(chunk)} steps" if isinstance(chunk, str) else f"prefill of {chunk}"
+
+
+def weights(config: ModelConfig) -> int:
+    """Of all ternary matrices."""
+    return config.layers * sum(int(np.prod(config.linear_shape(name))) for name in LINEARS)
+
+
+def _long_length(config: ModelConfig, room: int, depth: str) -> int:
+    """Tokens of the long text: the whole context, or one beyond an edge; 0 where there is no room for any."""
+    if depth == "thorough":
+        return config.context
+    most = min(config.context, room // (4 if depth == "default" else 2))
+    if most >= config.context or most > EDGES[-1]:
+        return min(config.context, EDGES[-1] + 1)
+    return max((edge + 1 for edge in EDGES if edge < most), default=0)
+
+
+def _long_text(config: ModelConfig, count: int, seed: int) -> list[int]:
+    """BOS, a run of equal ids, an id again after one other, BOS inside, ends of sequence; then all ids, shuffled."""
+    order = _shuffled(config.vocab, seed)
+    bos = [] if config.bos is None else [config.bos]
+    special = [i for i in (*config.eos, *bos, config.mask, 0, config.vocab - 1) if i is not None and i < config.vocab]
+    a, b, c = order[0], order[1 % len(order)], order[2 % len(order)]
+    head = [*bos, a, a, a, a, b, c, b, *special]
+    text = [*head, *order[3:]]
+    while len(text) < count:
+        seed += 1
+        text += _shuffled(config.vocab, seed)
+    return text[:count]
+
+
+def _shuffled(vocab: int, seed: int) -> list[int]:
+    """All ids, the same order for the same seed in every version of NumPy."""
+    return [int(i) for i in np.random.RandomState(seed % 2**32).permutation(vocab)]
+
+
+def _lengths(config: ModelConfig, most: int) -> list[int]:
+    short = SHORT if sum(SHORT) * config.vocab <= MOST_ROWS else FEW
+    edges = [edge + by for edge in EDGES for by in (-1, 0, 1)]
+    # The longest first: what explains it explains the others.
+    return sorted({n for n in (*short, *edges, most) if n <= most}, reverse=True)
+
+
+def _vocabulary(config: ModelConfig, ladder: Ladder, room: int) -> Iterator[list[int]]:
+    """Ids that no text has yet, in texts of TEXT, as far as there is room."""
+    read = set(ladder.texts[0]) | set(ladder.texts[1])
+    left = [i for i in _shuffled(config.vocab, ladder.seed + 1) if i not in read]
+    size = min(TEXT, config.context)
+    most = max(room, 0) // size * size
+    yield from (left[start : start + size] for start in range(0, min(len(left), most), size))
+
+
+def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:
+    """A short prompt after the long ones, texts that begin alike, the same again and again, and two in turns."""
+    judged = ladder.texts[0]
+    if len(ladder.texts[1]) > len(judged):
+        _add(ladder, "sessions", "a long prompt before the judged text", 1, [len(ladder.texts[1])])
+    if len(judged) >= 16:  # a text that begins as another, of the same length
+        other = judging_tokens(len(judged), config.vocab, ladder.seed + 2)
+        ladder.texts.append([*judged[: len(judged) // 2], *other[len(judged) // 2 :]])
+        for number, text in enumerate((0, len(ladder.texts) - 1, 0)):
+            _add(ladder, "sessions", f"texts that begin alike, {number + 1}", text, [len(judged)])
+    for number in range(5):
+        _add(ladder, "sessions", f"the judged text again, {number + 1}", 0, [len(judged)])
+    first = len(ladder.texts)
+    length = min(PROMPT, config.context)
+    ids = judging_tokens(PROMPTS * length, config.vocab, ladder.seed + 3)
+    prompts = PROMPTS if ladder.longest > len(judged) else 1  # else the golden model is too slow
+    ladder.texts.extend(ids[n * length : (n + 1) * length] for n in range(prompts))
+    for number in range(repeats):
+        _add(ladder, "sessions", f"short prompt {number + 1}", first + number % prompts, [length])
+    turns: tuple[list[int | str], ...] = ([3, "s2"], [1, "s4"])
+    for number, chunks in enumerate(turns):
+        if length == PROMPT:
+            names = [f"two instances in turns, {2 * number + n}" for n in (1, 2)]
+            _add(ladder, "sessions", names[0], first, chunks, beside=f"sessions: {names[1]}")
+            _add(ladder, "sessions", names[1], first + (prompts > 1), chunks)
