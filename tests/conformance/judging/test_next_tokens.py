@@ -90,7 +90,7 @@ def test_a_broken_tie_is_followed_from_the_likeliest_tokens_alone(golden: Golden
 def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
     golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.next_tokens.SEARCHABLE", 0)
+    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
     report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
     assert report.levels["next_tokens"].status == "passed", report.levels["next_tokens"].note
     assert "held to the golden model's own spread" in report.levels["next_tokens"].note
@@ -111,7 +111,7 @@ class ModestlyOff:
 
 
 def test_a_spread_of_the_unlikely_says_nothing_of_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.next_tokens.SEARCHABLE", 0)
+    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
     with embedded_model("seeded") as path:
         golden = GoldenRun.of(open_checkpoint(path), judging_tokens(12, 259, seed=3))
     report = judge(golden, EngineUnderTest(ModestlyOff(golden, 19)), "seeded")
