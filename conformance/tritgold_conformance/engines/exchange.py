@@ -129,7 +129,7 @@ def write_requests(folder: Path, asked: RequestBatch) -> None:
     if asked.speed:
         requests["speed"] = {"tokens": asked.speed}
     arrays |= {f"files/{number}": np.frombuffer(case.data, np.uint8) for number, case in enumerate(asked.files)}
-    (folder / "requests.json").write_text(json.dumps(requests))
+    (folder / "requests.json").write_text(json.dumps(requests, indent=1))
     save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, folder / "inputs.safetensors")
 
 
