@@ -24,8 +24,10 @@ help-makers:
 run: $(VENV)/.run ## judge the JAX engine against the golden model on the embedded model
 	$(BIN)/tritgold check --engine xla --quick
 
+# One BLAS thread a process: OpenBLAS's threads wait by spinning, and where two processes share two cores they spin
+# against each other: a test of block diffusion took 104 s instead of 6.
 test: $(VENV)/.dev build/.other-numpy ## every test, `pytest conformance/` included
-	$(BIN)/pytest -n auto --dist worksteal --durations 20
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --durations 20
 
 check: $(VENV)/.dev ## ruff, ruff format, mypy strict, import-linter, the wheel as a user gets it
 	$(BIN)/ruff check

@@ -1,4 +1,4 @@
-"""``python plots``: every figure anew, from the reports in docs/data. ``python plots NAME...``: of these scripts."""
+"""``python plots``: every figure again, from the reports in docs/data. ``python plots NAME...``: of these scripts."""
 
 import importlib
 import sys

@@ -88,7 +88,11 @@ def point(row: Row, report: Row, by: str) -> tuple[float, float, float | None]:
     """x, tokens a second, and what reading its bytes at the measured bandwidth would allow."""
     roof = {b["threads"]: b["best"] for b in report["bandwidth"]}
     x = row["threads"] if by == "threads" else row["case"].get(by, 0)
-    return x, row["per_second"], row["units"] * roof[row["threads"]] / row["moved"] if row["moved"] else None
+    return (
+        x,
+        row["per_second"],
+        row["units"] * roof[row["threads"]] / row["bytes_moved"] if row["bytes_moved"] else None,
+    )
 
 
 def speed(report: Row) -> Figure | None:
@@ -201,7 +205,10 @@ def parts_of_a_step(axes: Axes, profile: Row) -> None:
     seconds = [part["seconds"] for part in profile["parts"]] + [profile["overhead"]]
     kinds = [kind(part) for part in profile["parts"]] + [OVERHEAD]
     bars = axes.barh(names, [1e3 * s for s in seconds], color=[OPERATIONS[each] for each in kinds])
-    speeds = [f", {p['moved'] / p['seconds'] / 1e9:.1f} GB/s" if p["moved"] >= 1e4 else "" for p in profile["parts"]]
+    speeds = [
+        f", {p['bytes_moved'] / p['seconds'] / 1e9:.1f} GB/s" if p["bytes_moved"] >= 1e4 else ""
+        for p in profile["parts"]
+    ]
     labels = [f"{s / profile['step']:.1%}{speed}" for s, speed in zip(seconds, [*speeds, ""], strict=True)]
     axes.bar_label(bars, labels, fontsize=7.5, padding=3)
     low, high = 1e3 * min(0.0, *seconds), 1e3 * max(seconds)
@@ -212,8 +219,8 @@ def parts_of_a_step(axes: Axes, profile: Row) -> None:
     axes.tick_params(axis="y", labelsize=8)
     step, total = (f"{1e3 * profile[which]:.3g} ms" for which in ("step", "total"))
     count = threads(profile["threads"])
-    axes.set_title(f"A step behind {profile['context']} positions, {count}: {step}\nsum of the parts: {total}")
-    axes.set_xlabel("milliseconds, all calls (their number in brackets) together\nbehind the bars: share of the step")
+    axes.set_title(f"A step at context {profile['context']}, {count}: {step}\nsum of the parts: {total}")
+    axes.set_xlabel("milliseconds, all calls (their number in brackets) together\nafter the bars: share of the step")
     axes.grid(axis="x")
     for each, colour in OPERATIONS.items():
         axes.barh([0], [0], color=colour, label=each)
@@ -224,7 +231,7 @@ def kind(part: Row) -> str:
     if part["name"].startswith("attention"):
         return ATTENTION
     is_norm = part["name"].endswith("norm")  # reads weights too, and few
-    return WEIGHTS if part["moved"] and not is_norm else ELSE
+    return WEIGHTS if part["bytes_moved"] and not is_norm else ELSE
 
 
 def ways(report: Row) -> Figure | None:

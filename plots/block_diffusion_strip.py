@@ -1,7 +1,7 @@
 """Draws docs/images/block-diffusion-strip.svg, the block of docs/learn/block-diffusion.md, pass by pass.
 
 ``python plots block_diffusion_strip`` decodes and draws. The decoding is the plain loop of that page, the whole
-block read anew in each pass; a test holds it to tritgold's engine. The golden arithmetic is the same bits everywhere,
+block read again in each pass; a test holds it to tritgold's engine. The golden arithmetic is the same bits everywhere,
 and so is the picture.
 """
 
@@ -32,7 +32,7 @@ STYLE = (
 @dataclass(frozen=True)
 class Frame:
     """One pass. sub_block: number of the one that it decides. seen: the prediction and its probability of each position
-    that is masked in it. decided: positions that become tokens now. text: the ids behind the pass, -1 for a mask.
+    that is masked in it. decided: positions that become tokens now. text: the ids after the pass, -1 for a mask.
     """
 
     sub_block: int
@@ -82,7 +82,7 @@ def svg() -> str:
     def box(x: float, y: float, w: float, h: float, fill: str, edge: str = "none") -> None:
         parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" fill="{fill}" stroke="{edge}"/>')
 
-    text(12, 22, f'kjv-dlm behind "{PROMPT}", threshold {THRESHOLD}: {len(passes)} passes', "title")
+    text(12, 22, f'kjv-dlm after "{PROMPT}", threshold {THRESHOLD}: {len(passes)} passes', "title")
     x = 12.0
     for fill, edge, meaning in (
         (MASKED, "none", "mask, not asked"),

@@ -69,6 +69,9 @@ SHOWN = {
     "q2_0-64": Shown(((range(18), 8),), wrap=16),
     "q2_0-128": Shown(((range(16), 8), (range(24, 34), 8))),
     "q1_0": Shown(((range(8), 4), (range(14, 18), 4))),
+    "iq1_bn": Shown(((range(15), 4),), wrap=16),
+    "iq2_bn": Shown(((range(20), 8),), wrap=16),
+    "iq2_bn_r4": Shown(((range(16), 8), (range(16, 36), 4), (range(76, 80), 4)), wrap=16),
     "gpu_int2": Shown(
         tuple((range(first, first + 4), 4) for first in (0, 4, 32, 64, 96)),
         rows=(range(3), range(7, 10), range(15, 16)),
@@ -319,7 +322,7 @@ class Drawing:
 
 
 def steps(indices: Sequence[int], size: float, block: int) -> list[float]:
-    """Where each index is drawn: one behind the other, with a gap where some are left out or a block ends."""
+    """Where each index is drawn: one after the other, with a gap where some are left out or a block ends."""
     places = [0.0]
     for before, index in pairwise(indices):
         skipped = index not in (before, before + 1)

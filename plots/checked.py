@@ -2,7 +2,7 @@
 
 From docs/data/check-kv-heads-tiled.json, a report of ``tritgold check --report`` on docs/examples/engine.c with one
 mistake (``make broken-engine``). Left, each operation given golden inputs; right, the engine's own run, in which
-everything behind the mistake is wrong too; below, how far the golden model is from the engine with each known fault.
+everything after the mistake is wrong too; below, how far the golden model is from the engine with each known fault.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ TINY = 1e-4  # an error of a run that is no more than float32 noise, of the toke
 
 
 def place(name: str) -> tuple[str, int] | None:
-    """Output and layer of a trace name; None for what is no part of a layer."""
+    """Output and layer of a trace name; None for what is not part of a layer."""
     parts = name.split(".", 2)
     return (parts[2], int(parts[1])) if parts[0] == "layers" and "[" not in name else None
 

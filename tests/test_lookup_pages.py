@@ -51,7 +51,7 @@ def test_a_page_of_a_fault_has_all_that_the_fault_says() -> None:
     assert shown.summary in page
     assert shown.looks_like in page
     assert all(report in page for report in shown.seen_in)
-    assert '@gate(unless="silu")\ndef silu(g: np.ndarray)' in page
+    assert '@known_fault(OPERATIONS, gate(unless="silu"))\ndef silu(g: np.ndarray)' in page
     assert "fluent and wrong" not in page.partition("```python")[2], "the docstring is the page already"
     assert "five times the perplexity" in page  # of the test of the reported case
 
@@ -72,8 +72,9 @@ def test_the_code_of_every_fault_is_found() -> None:
 
 
 def test_the_code_of_a_fault_has_the_functions_that_it_names_and_its_page_the_notes() -> None:
-    code = fault_pages.code_of(fault("residual-behind-the-norm"))
-    assert code.startswith("def _stream(name: str) -> str:")
+    code = fault_pages.code_of(fault("no-commit"))
+    assert code.startswith("def diffuses(defect: Defect)")
+    assert code.endswith("def no_commit() -> None:\n    ..."), "a function that is its docstring alone"
     assert "the norm remembers" in fault_pages.page(fault("residual-behind-the-norm"))
 
 

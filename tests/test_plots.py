@@ -28,7 +28,7 @@ def words(svg: str) -> str:
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """Script -> file -> SVG, all of them drawn anew."""
+    """Script -> file -> SVG, all of them drawn again."""
     found = {}
     for name in SCRIPTS:
         folder = tmp_path_factory.mktemp(name)
@@ -125,10 +125,10 @@ def test_plots_of_the_benchmark_show_what_a_report_has(tmp_path: Path, monkeypat
     """A panel for what was measured, none for what was not; of one number of threads there is no picture of threads."""
     report = json.loads((DATA / "bench-golden.json").read_text("utf-8"))
     row: dict[str, Any] = {"engine": "xla", "threads": 1, "timing": {"median": 0.5, "p95": 0.6}, "ratio": None}
-    row |= {"units": 4, "moved": 100, "per_second": 8.0}
+    row |= {"units": 4, "bytes_moved": 100, "per_second": 8.0}
     batch = {**row, "row": "batch", "case": {"sequences": 4, "context": 16, "steps": 2}}
     more = {**batch, "case": {"sequences": 8, "context": 16, "steps": 2}}
-    blocks = {**row, "row": "block-diffusion", "moved": None}
+    blocks = {**row, "row": "block-diffusion", "bytes_moved": None}
     blocks["case"] = {"preset": "adaptive", "threshold": "0.9", "tokens": 64}
     refused = {**row, "row": "decode", "case": {"context": 64}, "timing": None}
     report["results"], report["profiles"] = [batch, more, blocks, refused], []

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +11,17 @@ import numpy as np
 
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.errors import ContextError, EngineError
-from tritgold.graph import operations, trace_names
+from tritgold.graph import operations
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 from tritgold_xla import model
+from tritgold_xla.chunk_results import TRACED_CHUNK, record, refuse_non_finite
+from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache import base as kv_cache
-from tritgold_xla.kv_cache.base import KvCache, cache_bytes
+from tritgold_xla.kv_cache.base import Extended, KvCache, cache_bytes
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.lm_head import CoarseHead
-from tritgold_xla.model import LogitsFor, Options
+from tritgold_xla.model import LogitsFor
 from tritgold_xla.operations import Model, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.runtime.checks import (
@@ -33,28 +34,8 @@ from tritgold_xla.runtime.checks import (
 )
 from tritgold_xla.runtime.chunks import CHUNKS, bucket, chunks, pad, whole_blocks
 from tritgold_xla.runtime.flags import MODE, cpu_device, threads
-from tritgold_xla.shapes import crop, token_axis
-from tritgold_xla.ternary_matmul.choose import Choices, library_dots
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
-from tritgold_xla.ternary_matmul.tune import measured_here
-
-# A trace holds every layer's softmax weights over the whole cache: a quarter of the largest chunk bounds that.
-_TRACED_CHUNK = CHUNKS[-2]
-
-
-class ExtendedCache(Protocol):
-    """What a program returns that has written to the cache; finite: bool []."""
-
-    @property
-    def cache(self) -> KvCache:
-        """The cache that was given, extended."""
-
-    @property
-    def finite(self) -> Any:
-        """Whether every activation was finite."""
-
-
-_Extended = TypeVar("_Extended", bound=ExtendedCache)
+from tritgold_xla.ternary_matmul.choose import library_dots
+from tritgold_xla.ternary_matmul.tune import choices_of
 
 
 class XlaEngine:
@@ -90,7 +71,7 @@ class XlaEngine:
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
-        self._options = Options(kv_scheme(kv_cache).name, _choices(formulation, tuning))
+        self._options = Options(kv_scheme(kv_cache).name, choices_of(formulation, tuning))
         self._device = cpu_device()
         self.sequences = check_sequences(sequences)
         check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
@@ -123,19 +104,30 @@ class XlaEngine:
         """Positions that the cache holds of the first sequence."""
         return self._lengths[0]
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Positions that the cache holds of each sequence."""
+        return tuple(self._lengths)
+
     def versions(self) -> dict[str, str]:
         """What results may depend on: the versions of JAX and of its compiler, and the device."""
         return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self._lengths = [0] * self.sequences  # what the cache still holds is behind its length and never read
+        self._lengths = [0] * self.sequences  # what the cache still holds is after its length and never read
         if self._cache.keys.is_deleted():  # given to a program whose call was interrupted
             self._cache = self._new_cache(self.sequences)
 
-    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+    def truncate(self, length: int, sequence: int = 0) -> None:
+        """Forget the positions of a sequence from ``length`` on. Raises ContextError (``batch``) where it has fewer."""
+        if not 0 <= sequence < self.sequences or not 0 <= length <= self._lengths[sequence]:
+            raise ContextError("no such positions", kind="batch", got=f"{length} of sequence {sequence}")
+        self._lengths[sequence] = length
+
+    def prefill(self, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""
-        return np.concatenate(self._append(tokens, "all", "all"))
+        return np.concatenate(self._append(tokens, "all", "all", sequence=sequence))
 
     def read(self, tokens: Sequence[int], block: int | None = None, sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at the last one, float32 [vocab]; the head is computed for it alone.
@@ -154,19 +146,16 @@ class XlaEngine:
             raise ContextError(
                 "one token for each sequence", kind="batch", got=f"{len(tokens)} tokens", expected=self.sequences
             )
-        ids = np.concatenate(
-            [
-                check_room(check_tokens([token], self.config, past), past, self.capacity)
-                for token, past in zip(tokens, self._lengths, strict=True)
-            ]
-        )
+        pairs = zip(tokens, self._lengths, strict=True)
+        checked = [check_room(check_tokens([token], self.config, past), past, self.capacity) for token, past in pairs]
+        ids = np.concatenate(checked)
         options = self._options._replace(batched=True)
         starts, places = np.array(self._lengths, np.int32), (np.int32(ids.size), np.int32(0))
         chunk = model.forward(
             self._parameters, self._cache, ids, starts, *places, config=self.config, options=options, ending="all"
         )
         self._cache = chunk.cache
-        self._refuse_non_finite(chunk, ids.size, "all")
+        refuse_non_finite(chunk, ids.size, "all")
         self._lengths = [length + 1 for length in self._lengths]
         return np.array(chunk.result)
 
@@ -191,8 +180,8 @@ class XlaEngine:
         return not (kernels and threads() > 1)
 
     def run_on_cache(
-        self, compiled: Callable[..., _Extended], inputs: object, block: int | None, thing: str, **static: object
-    ) -> _Extended:
+        self, compiled: Callable[..., Extended], inputs: object, block: int | None, thing: str, **static: object
+    ) -> Extended:
         """Run a compiled program over parameters, cache and ``inputs``; the engine keeps the cache that it returns.
 
         block: as in ``read``. static: further static arguments. The length stays: the caller says what of the cache
@@ -213,11 +202,11 @@ class XlaEngine:
         ids = check_room(check_tokens(tokens, self.config), 0, self.capacity)
         trace = Trace(tokens=ids.tolist(), mode=MODE.id, engine=self.name, versions=self.versions())
         cache = self._new_cache(1)
-        for part in chunks(ids.size, _TRACED_CHUNK):
+        for part in chunks(ids.size, TRACED_CHUNK):
             chunk = self._run(ids[part], cache, (part.start, 0), "all", traced=True)
             cache = chunk.cache
-            self._refuse_non_finite(chunk, part.stop - part.start, "all")
-            self._record(trace, chunk, part)
+            refuse_non_finite(chunk, part.stop - part.start, "all")
+            record(trace, chunk, part, self.config)
         return trace
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -245,10 +234,9 @@ class XlaEngine:
         results = []
         for part in chunks(ids.size, CHUNKS[-1] if block is None else whole_blocks(block)):
             count, wanted = part.stop - part.start, last if part.stop == ids.size else ending
-            at = past + part.start, sequence
-            chunk = self._run(ids[part], self._cache, at, wanted, block=block)
+            chunk = self._run(ids[part], self._cache, (past + part.start, sequence), wanted, block=block)
             self._cache = chunk.cache  # before anything is refused: the old one has been donated
-            self._refuse_non_finite(chunk, count, wanted)
+            refuse_non_finite(chunk, count, wanted)
             result = np.array(chunk.result)
             results.append(result[:count] if wanted == "all" else result)
         self._lengths[sequence] += ids.size  # only now: an error above leaves what the chunks before it wrote unseen
@@ -268,38 +256,6 @@ class XlaEngine:
         place = np.int32(at[0]), np.int32(count), np.int32(at[1])
         options = self._options._replace(block=block)
         static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
-        # To the one program that reads it: with another argument the others would be compiled anew.
+        # To the one program that reads it: with another argument the others would be compiled again.
         parameters = self._parameters._replace(screen=self._screen if ending == "greedy" else None)
         return model.forward(parameters, cache, padded, *place, **static)
-
-    def _refuse_non_finite(self, chunk: model.Chunk, count: int, ending: LogitsFor) -> None:
-        wrong = np.argwhere(~np.asarray(chunk.finite))
-        if wrong.size:
-            layer, site = wrong[0]
-            raise non_finite(f"layers.{layer}.{model.QUANTIZED[site]}")
-        if ending == "none":
-            return
-        result = np.asarray(chunk.result)[: count if ending == "all" else None]
-        if result[0] < 0 if ending == "greedy" else not np.isfinite(result).all():
-            raise non_finite("logits")
-
-    def _record(self, trace: Trace, chunk: model.Chunk, part: slice) -> None:
-        """Append a chunk's arrays to the trace in execution order, without their padding."""
-        outer = {name: np.asarray(array) for name, array in {**chunk.outer, "logits": chunk.result}.items()}
-        inner = {name: np.asarray(array) for name, array in chunk.inner.items()}
-        for name in trace_names(self.config):
-            _, layer, what = name.split(".", 2) if name.startswith("layers.") else ("", "", name)
-            array = inner[what][int(layer)] if layer else outer[name]
-            trace.record(name, crop(name, array, part.stop - part.start, keys=part.stop), token_axis(name))
-
-
-def _choices(formulation: str | None, tuning: Path | None) -> Choices:
-    """One formulation everywhere, or what was measured on this machine. A file that is given is read in any case."""
-    if formulation is not None and formulation not in FORMULATIONS:
-        raise EngineError(
-            "no such formulation of the ternary product",
-            kind="formulation",
-            got=repr(formulation),
-            expected=", ".join(FORMULATIONS),
-        )
-    return Choices(formulation, () if tuning is None else measured_here(tuning))

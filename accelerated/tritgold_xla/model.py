@@ -10,37 +10,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
-from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.decoder_layer import Arrays, ChunkPosition, DecoderLayer, Options
 from tritgold_xla.kv_cache.base import KvCache
-from tritgold_xla.layers import attention, lm_head
+from tritgold_xla.layers import lm_head
 from tritgold_xla.layers.embedding import embed
-from tritgold_xla.layers.feed_forward import add, gated_activation
 from tritgold_xla.layers.rms_norm import rms_norm
-from tritgold_xla.layers.rotary import rotate
-from tritgold_xla.parameters import LayerParameters, Parameters
+from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.bit_linear import bit_linears, quantize
-from tritgold_xla.ternary_matmul.choose import Choices
 
-# Where a layer quantises its activations, in execution order; the columns of ``Chunk.finite``.
-QUANTIZED = ("attn_in", "o_in", "ffn_in", "down_in")
-
-Arrays = dict[str, jax.Array]
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
 LogitsFor = Literal["all", "last", "greedy", "none"]
-
-
-class Options(NamedTuple):
-    """What a program is compiled for, beside its shapes.
-
-    scheme: of the KV cache. choices: of formulations. block: None for causal attention; else tokens see their own
-    block of so many positions whole. batched: the tokens are the next ones of as many sequences.
-    """
-
-    scheme: str = "f32"
-    choices: Choices = Choices()
-    block: int | None = None
-    batched: bool = False
 
 
 class Chunk(NamedTuple):
@@ -61,21 +40,6 @@ class Chunk(NamedTuple):
     inner: Arrays
 
 
-class ChunkPosition(NamedTuple):
-    """Where the chunk stands: its sequence, the position of each token, tokens that are no padding, positions filled.
-
-    ends: how many positions each token sees; sin, cos: RoPE's rows for each token.
-    """
-
-    sequence: jax.Array
-    positions: jax.Array
-    tokens: jax.Array
-    length: jax.Array
-    ends: jax.Array
-    sin: jax.Array
-    cos: jax.Array
-
-
 def _forward(
     parameters: Parameters,
     cache: KvCache,
@@ -89,7 +53,7 @@ def _forward(
     ending: LogitsFor,
     traced: bool = False,
 ) -> Chunk:
-    """Run a padded chunk behind the first ``start`` positions of a sequence; or, batched, the next token of each.
+    """Run a padded chunk after the first ``start`` positions of a sequence; or, batched, the next token of each.
 
     tokens: int32 [tokens], of which the first ``count`` are real. start, count, sequence: int32 []; start + count must
     not exceed the capacity. Batched, start is int32 [tokens], for each sequence, and nothing is padding. config,
@@ -132,9 +96,9 @@ def hidden_states(
         carry: tuple[jax.Array, KvCache], index: jax.Array
     ) -> tuple[tuple[jax.Array, KvCache], tuple[jax.Array, Arrays]]:
         x, cache = carry
-        weights = parameters.layers.at(index)
-        x, cache, finite, arrays = _layer(config, options, place, index, weights, x, cache, traced)
-        return (x, cache), (finite, arrays)
+        layer = DecoderLayer(config, options, place, index, parameters.layers.at(index), traced)
+        x, cache = layer.run(x, cache)
+        return (x, cache), (jnp.stack(layer.finite), layer.arrays)
 
     embedded = embed(tokens, parameters.embedding)
     indices = lax.iota(jnp.int32, config.layers)
@@ -155,74 +119,3 @@ def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: Logit
     assert parameters.screen is not None
     token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen)
     return jnp.stack([token, screened.astype(jnp.int32)])
-
-
-def _layer(
-    config: ModelConfig,
-    options: Options,
-    place: ChunkPosition,
-    index: jax.Array,
-    weights: LayerParameters,
-    x: jax.Array,
-    cache: KvCache,
-    traced: bool,
-) -> tuple[jax.Array, KvCache, jax.Array, Arrays]:
-    """One decoder layer: attention, then the gated FFN, each added to the residual stream x [tokens, hidden]."""
-    c, tokens, gains = config, x.shape[0], weights.gains
-    arrays: Arrays = {}
-    finite: list[jax.Array] = []
-
-    def record(name: str, array: jax.Array) -> jax.Array:
-        if traced:
-            arrays[name] = array
-        return array
-
-    def norm(name: str, x: jax.Array) -> jax.Array:
-        return record(name, rms_norm(x, gains[name], c.norm_eps))
-
-    def linears(source: str, x: jax.Array, *names: str) -> list[jax.Array]:
-        """Quantise x once, then run each linear on the same codes."""
-        padding = lax.iota(jnp.int32, tokens) >= place.tokens
-        codes, scale, usable = quantize(x)
-        finite.append((usable | padding).all())
-        record(f"{source}.codes", codes)
-        record(f"{source}.scale", scale)
-        outputs = []
-        results = bit_linears(codes, scale, {n: weights.linears[n] for n in names}, c.scale_rule, options.choices)
-        for name, (acc, out) in results.items():
-            record(f"{name}.acc", acc)
-            outputs.append(record(f"{name}.out", out))
-        return outputs
-
-    n = norm("attn_norm", x)
-    q, k, v = linears("attn_in", n, "q", "k", "v")
-    q = record("q_rope", rotate(q.reshape(tokens, c.heads, c.head_dim), place.sin, place.cos))
-    k = record("k_rope", rotate(k.reshape(tokens, c.kv_heads, c.head_dim), place.sin, place.cos))
-    v = v.reshape(tokens, c.kv_heads, c.head_dim)
-    if options.batched:
-        cache = kv_cache.append_each(cache, options.scheme, index, place.positions, k, v)
-        a = attention.attend_each(q, cache, options.scheme, index, place.ends, c.kv_heads)
-    else:
-        cache = kv_cache.append(cache, options.scheme, index, place.positions[0], k, v, place.sequence)
-        at = options.scheme, index
-        if traced:
-            whole = jnp.int32(0), cache.positions
-            keys, values = kv_cache.read(cache, *at, *whole, place.length, c.kv_heads, place.sequence)
-            probs = record("probs", attention.softmax_weights(q, keys, place.ends))
-            a = attention.mix_values(probs, values)
-        else:
-            a = attention.attend(q, cache, *at, place.length, place.ends, c.kv_heads, place.sequence)
-    a = record("attn_mix", a)
-    if c.sub_norms:
-        a = norm("attn_sub_norm", a)
-    (o,) = linears("o_in", a, "o")
-    x = record("attn_residual", add(x, o))
-
-    n = norm("ffn_norm", x)
-    gate, up = linears("ffn_in", n, "gate", "up")
-    f = record("ffn_act", gated_activation(gate, up, c.activation))
-    if c.sub_norms:
-        f = norm("ffn_sub_norm", f)
-    (down,) = linears("down_in", f, "down")
-    x = record("ffn_residual", add(x, down))
-    return x, cache, jnp.stack(finite), arrays

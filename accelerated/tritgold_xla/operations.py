@@ -13,7 +13,7 @@ from jax import lax
 
 from tritgold.config import ModelConfig, ScaleRule, check_tokens
 from tritgold.errors import EngineError
-from tritgold.graph import Kind, Operation
+from tritgold.graph import Kind, Operation, Traced
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.layers import attention, lm_head
 from tritgold_xla.layers.embedding import embed
@@ -22,9 +22,8 @@ from tritgold_xla.layers.rms_norm import rms_norm
 from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.checks import non_finite
-from tritgold_xla.runtime.chunks import bucket, pad
+from tritgold_xla.runtime.chunks import bucket, crop, pad
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.shapes import TOKENS, crop, token_axis, traced_type
 from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears, quantize
 from tritgold_xla.ternary_matmul.choose import Choices
 
@@ -71,8 +70,8 @@ def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
     call = _Call(model, operation, inputs)
     results = _RUN[operation.kind](call)
     return {
-        role: crop(name, np.asarray(result), call.tokens, call.tokens)
-        for (role, name), result in zip(operation.writes.items(), results, strict=True)
+        role: crop(traced, np.asarray(result), call.tokens, call.tokens)
+        for (role, traced), result in zip(operation.outputs.items(), results, strict=True)
     }
 
 
@@ -82,21 +81,20 @@ class _Call:
     def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
         self.config, self.parameters, self.capacity, self.choices = model
         self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
-        # Of ``layers.<n>.<what>``; outside the layers the name is all there is.
-        self.what = operation.name.rpartition(".")[2]
-        if set(inputs) != set(operation.reads):
-            raise self._wrong(sorted(inputs), sorted(operation.reads))
-        first, name = next(iter(operation.reads.items()))
-        self.tokens = (*self.inputs[first].shape, 0, 0)[token_axis(name)]
-        for role, name in operation.reads.items():
-            self._check(role, *traced_type(name, self.config))
+        self.what = operation.at.what
+        if set(inputs) != set(operation.inputs):
+            raise self._wrong(sorted(inputs), sorted(operation.inputs))
+        first, traced = next(iter(operation.inputs.items()))
+        self.tokens = (*self.inputs[first].shape, 0, 0)[traced.token_axis]
+        for role, traced in operation.inputs.items():
+            self._check(role, traced)
 
-    def _check(self, role: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        array, wanted = self.inputs[role], tuple(self.tokens if n == TOKENS else n for n in shape)
-        if array.dtype != dtype or array.shape != wanted or not 0 < self.tokens <= self.capacity:
+    def _check(self, role: str, traced: Traced) -> None:
+        array, wanted = self.inputs[role], traced.shape(self.config, self.tokens)
+        if array.dtype != traced.dtype or array.shape != wanted or not 0 < self.tokens <= self.capacity:
             raise self._wrong(
                 f"{role} {array.dtype} {list(array.shape)}",
-                f"{dtype} {list(wanted)}, with 1 to {self.capacity} tokens",
+                f"{traced.dtype} {list(wanted)}, with 1 to {self.capacity} tokens",
             )
 
     def _wrong(self, got: object, expected: object) -> EngineError:
@@ -115,15 +113,16 @@ class _Call:
 
     @property
     def layer(self) -> np.int32:
-        """The number n in ``layers.<n>.<what>``."""
-        return np.int32(self.operation.name.split(".")[1])
+        """The number of its layer."""
+        assert self.operation.at.layer is not None
+        return np.int32(self.operation.at.layer)
 
     def padded(self, role: str, axis: int = 0) -> np.ndarray:
         """An input with the padding of its bucket."""
         return pad(self.inputs[role], bucket(self.tokens), axis)
 
     def cached(self, role: str) -> np.ndarray:
-        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, positions, head_dim], zero behind the tokens."""
+        """Keys or values as ``kv_cache.read`` gives them: [kv_heads, positions, head_dim], zero after the tokens."""
         rows = self.inputs[role].reshape(self.tokens, self.config.kv_heads, self.config.head_dim)
         return pad(rows.transpose(1, 0, 2), kv_cache.positions(self.capacity), axis=1)
 

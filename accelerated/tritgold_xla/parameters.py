@@ -124,34 +124,38 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def _stack_linear(
     config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device, progress: Progress | None
 ) -> PackedLinear:
-    """The planes [layers, 2, words, out] and scales [layers] of one linear."""
+    """The planes [layers, 2, words, out] and scales of one linear: [layers], or [layers, out] of scales of rows."""
     out, in_ = config.linear_shape(name)
     bits = _aligned((config.layers, 2, planes.words(in_), out), np.dtype(np.uint32))
     negatives = _aligned((config.layers, out), np.dtype(np.int32))
-    scales = np.empty(config.layers, np.float32)
+    scales = np.empty((config.layers, out), np.float32)
+    one = True
     for index, layer in enumerate(weights.layers):
         at, weight = f"layers.{index}.{name}", layer.linear(name)
         if tuple(weight.shape) != (out, in_):
             raise _shape_error(at, weight.shape, (out, in_))
-        trits, scales[index] = _trits(at, weight)
+        trits, scale = _trits(at, weight)
+        scales[index], one = scale.reshape(-1), one and scale.ndim == 0
         for stacked, packed in zip((bits, negatives), planes.packed(trits), strict=True):
             stacked[index] = np.asarray(packed)
         if progress is not None:
             progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)
     return PackedLinear(
-        Planes(jax.device_put(bits, device), jax.device_put(negatives, device)), jax.device_put(scales, device)
+        Planes(jax.device_put(bits, device), jax.device_put(negatives, device)),
+        jax.device_put(scales[:, 0] if one else scales, device),
     )
 
 
-def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.float32]:
-    """The trits and their scale; of an online checkpoint by this engine's own quantiser."""
+def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.ndarray]:
+    """The trits and their scale, [] or [out, 1]; of an online checkpoint by this engine's own quantiser."""
     if weight.master is not None:
         try:
-            return absmean(weight.master)
+            trits, scale = absmean(weight.master)
         except NonFiniteError as error:
             raise error.located(thing=at) from None
-    tensor = weight.ternary().with_one_scale()
-    return tensor.trits, np.float32(tensor.scale)
+        return trits, np.asarray(scale)
+    tensor = weight.ternary().with_scales_of_rows()
+    return tensor.trits, tensor.scale
 
 
 def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:

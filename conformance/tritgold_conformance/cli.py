@@ -14,6 +14,7 @@ from tritgold_conformance.commands.leaving import leaving
 # the lines to the docstrings.
 COMMANDS = {
     "run": "Generate text, greedily unless --temperature is given.",
+    "serve": "Serve a model over HTTP: OpenAI's completions and chat, and llama.cpp's endpoints.",
     "trace": "Save every activation of one forward pass.",
     "compare": "Name the first divergence between two traces.",
     "check": "Judge an engine against the golden model.",
@@ -24,6 +25,7 @@ COMMANDS = {
     "faults": "List the known faults of engines.",
     "vectors": "Write conformance cases as data, and judge answers to them.",
     "inspect": "Show what a checkpoint holds, and which layout its bytes have.",
+    "size": "Show what a model weighs in each format, and its KV cache, without loading it.",
     "convert": "Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.",
     "bench": "Time an engine that passes the judge.",
     "env": "Print versions, machine and settings.",

@@ -27,7 +27,7 @@ def command_page() -> str:
 def commands(
     group: click.Group, ctx: click.Context, path: tuple[str, ...] = ("tritgold",)
 ) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
-    """Every command below a group, those of its groups behind them: its words, itself, its context."""
+    """Every command below a group, those of its groups after them: its words, itself, its context."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         if command is None or command.hidden:

@@ -1,4 +1,4 @@
-"""The pages of docs/formats that say what the code says: one a packing, and the table that compares them.
+"""The pages of docs/formats that say what the code says: one a packing, one of the dense types, and a comparison.
 
 ``python docs/_make/format_pages.py`` writes them; ``make formats`` the pictures too. A page is the docstrings of its
 class and module, and figures found by packing matrices; a test makes them again and compares. What no code knows (who
@@ -14,7 +14,9 @@ import numpy as np
 from docstrings import joined, markdown, prose
 
 from tritgold.errors import PackingError
-from tritgold.formats.ggml_types import type_number
+from tritgold.formats import dense_blocks
+from tritgold.formats.dense_blocks import DENSE_BLOCKS
+from tritgold.formats.ggml_types import block_weights, tensor_bytes, type_number
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import PACKINGS, packing
 from tritgold.formats.packings.byte_map import EXAMPLES, byte_map
@@ -52,7 +54,15 @@ Words: the *payload* are the bytes that hold trits; a *code* is the number that 
 follows the payload of a tensor. Bit 7 is the most significant and stands on the left. Numbers are little-endian.
 
 The files around these bytes: [GGUF](container-gguf.md), [safetensors](container-safetensors.md),
-[SGLBITNT](container-sglbitnt.md). Which program reads what, and what it gets wrong: [engines](engines.md)."""
+[SGLBITNT](container-sglbitnt.md). Embedding, head and whatever else is no ternary weight may lie in one of the
+[dense types](dense.md). Which program reads what, and what it gets wrong: [engines](engines.md)."""
+
+DENSE = """\
+What llama-quantize leaves around a TQ1_0 or TQ2_0 body: `token_embd` in Q4_K, `output` in Q6_K. They are read as
+float32 by the formulas below, each product and difference a single float32 operation in ggml's order, and a test
+compares every type with `gguf.quants` bit for bit on random bytes. Conversion to GGUF keeps them byte for byte;
+`--embedding f32` writes their values. No ternary weight is read from them: a linear in Q8_0 is refused by name. Numbers
+are little-endian; a *group* is a stretch of consecutive weights with a scale of its own."""
 
 LEGEND = f"""\
 - *GGUF*: number of the tensor type; [some mean two things](container-gguf.md).
@@ -72,7 +82,30 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """Every page by file name."""
-    return {INDEX: index(), **{f"{name}.md": page(name) for name in PACKINGS}}
+    return {INDEX: index(), "dense.md": dense(), **{f"{name}.md": page(name) for name in PACKINGS}}
+
+
+def dense() -> str:
+    """The types of embedding, head and kept layers, in one page."""
+    rows = [("type", "GGUF", "weights a block", "bytes a block", "bits a weight"), *map(dense_row, DENSE_BLOCKS)]
+    layouts = ((f"## {name}", *markdown(function)) for name, function in DENSE_BLOCKS.items())
+    source = "[`dense_blocks.py`](../../reference/tritgold/formats/dense_blocks.py)"
+    return joined(
+        "# Dense types",
+        MADE,
+        f"[All formats](README.md), [engines](engines.md), the code: {source}",
+        *markdown(dense_blocks),
+        DENSE,
+        table(rows),
+        *(paragraph for section in layouts for paragraph in section),
+    )
+
+
+def dense_row(name: str) -> tuple[str, ...]:
+    """A line of the table."""
+    weights = block_weights(name)
+    size = tensor_bytes(name, (1, weights)) or 0
+    return name, str(type_number(name, "llama")), str(weights), str(size), f"{8 * size / weights:.6g}"
 
 
 def index() -> str:

@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -18,32 +18,35 @@ stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digest
 peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, llama.cpp and pytritium, run live in an environment of their own
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
 
-judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on the embedded models: docs/peers-judged.md anew
+judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on the embedded models: docs/peers-judged.md again
 	mkdir -p build
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python PYTHONPATH=docs/_make $(BIN)/python tests/peers/judged.py > build/peers-judged.json
 	mv build/peers-judged.json docs/data/peers-judged.json
 	$(BIN)/python docs/_make/measured_tables.py
 
-fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers anew
+fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
 	PYTHONPATH=tests/peers:tests/reference/helpers $(BIN)/python tests/peers/light_cases.py $(PEERS)/bin/python
 
-models: $(VENV)/.dev ## train the embedded models anew: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
+models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
 	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
 	$(BIN)/python -m tritgold_xla.training "$(TEXT)" training
 	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
 	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
 	$(MAKE) golden
 
-formats: $(VENV)/.dev ## the pages and byte maps of docs/formats anew
+formats: $(VENV)/.dev ## the pages and byte maps of docs/formats again
 	$(BIN)/python docs/_make/format_pages.py
 	$(BIN)/python plots byte_maps
 
-lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) anew
+lookup: $(VENV)/.dev ## the pages that are looked up (faults, modes, presets, schemes, rules, commands, the report) again
 	$(BIN)/python docs/_make/lookup_pages.py
 	$(BIN)/python docs/_make/component_tree.py
 
-measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots anew (half an hour)
+cases: $(VENV)/.dev ## the manifest of `tritgold vectors` again, after cases or faults changed (minutes)
+	$(BIN)/python docs/_make/case_flags.py
+
+measurements: $(VENV)/.dev ## what docs/decoding.md, kv-cache.md and sparsity.md measured, their tables and plots again (half an hour)
 	$(MEASURE).kv_error > docs/data/kv-error.json
 	$(MEASURE).sparsity_cosine > docs/data/sparsity-cosine.json
 	$(MEASURE).diffusion_thresholds > docs/data/diffusion-thresholds.json
@@ -61,13 +64,13 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
 	$(MAKE) plots
 
-studies: $(VENV)/.dev ## the studies of docs/xla-cpu.md timed anew, one thread (five minutes; on a quiet machine)
+studies: $(VENV)/.dev ## the studies of docs/xla-cpu.md timed again, one thread (five minutes; on a quiet machine)
 	mkdir -p build
 	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.studies > build/xla-forms.json
 	mv build/xla-forms.json docs/data/xla-forms.json
 	$(MAKE) plots
 
-plots: $(VENV)/.dev ## the figures and tables of docs/ anew, from the reports in docs/data
+plots: $(VENV)/.dev ## the figures and tables of docs/ again, from the reports in docs/data
 	$(BIN)/python plots
 	$(BIN)/python docs/_make/measured_tables.py
 
@@ -78,7 +81,7 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
 
-golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models anew
+golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models again
 	$(MEASURE).golden_outputs
 	$(MEASURE).model_card
 	$(BIN)/python plots training_curves activations

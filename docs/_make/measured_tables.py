@@ -1,4 +1,4 @@
-"""The tables of the pages that were measured (PAGES): put there from docs/data.
+"""The tables of the pages (PAGES) that were measured, or are the graph: put there from docs/data, and from the code.
 
 ``python docs/_make/measured_tables.py`` writes them between the marks ``<!-- table NAME -->`` and ``<!-- end -->``;
 ``make measurements`` measures first. A test compares, so that no figure in a page is typed by hand.
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diagnosis_tables
+import graph_tables
 import peer_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
@@ -24,6 +25,8 @@ PAGES = (
     "xla-cpu.md",
     "peers-judged.md",
     "diagnosis.md",
+    "judging.md",
+    "traces.md",
     "../README.md",
 )
 MIB = 1 << 20
@@ -173,6 +176,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
     "front-speed": speed_tables.front,
+    "operations": graph_tables.operation_table,
+    "trace-names": graph_tables.name_table,
 }
 
 

@@ -7,7 +7,7 @@ What a block is depends on its language:
 python
     With ``>>>`` a doctest; without, code that runs and prints nothing.
 console
-    Commands behind ``$``, each in a shell of its own (a backslash goes on in the next line), each followed by all that
+    Commands after ``$``, each in a shell of its own (a backslash goes on in the next line), each followed by all that
     it prints, to stdout and stderr. It must end with exit code 0; ``; echo exit code $?`` shows another one.
 sh
     A script whose output is not shown; it must end with exit code 0.

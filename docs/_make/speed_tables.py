@@ -16,7 +16,7 @@ KINDS = {
     "operations": "a decode step, operation by operation",
     "ways": "ways to multiply, by tokens",
 }
-FRONT = {"decode": "decoding behind {} positions", "prefill": "a prompt of {} tokens"}
+FRONT = {"decode": "decoding at context {}", "prefill": "a prompt of {} tokens"}
 Row = dict[str, Any]
 
 
@@ -87,7 +87,7 @@ def ratios() -> str:
             case = ", ".join(f"{k} {v:,}" for k, v in r["case"].items() if k != "steps")
             with_ = f"JAX {report['machine']['packages'].get('jax', 'none')} {_flags(report)}".strip()
             speeds = (_short(mine["per_second"]), _short(r["per_second"]))
-            share = f"{mine['share']:.0%}" if mine["share"] is not None else ""
+            share = f"{mine['roofline_fraction']:.0%}" if mine["roofline_fraction"] is not None else ""
             lines.append(
                 (r["row"], case, r["threads"], with_, *speeds, f"**{r['ratio']:.2f}**", share, report["shape"])
             )
@@ -122,7 +122,7 @@ def _of_a_model(r: Row) -> tuple[object, ...]:
     case = ", ".join(f"{k} {v}" for k, v in r["case"].items() if k != "steps")
     times = (_short(1e3 * r["timing"][name]) for name in ("median", "p95"))
     speed = _short(r["per_second"]) if r["per_second"] else ""
-    share = f"{r['share']:.0%}" if r["share"] is not None else ""
+    share = f"{r['roofline_fraction']:.0%}" if r["roofline_fraction"] is not None else ""
     ratio = f"{r['ratio']:.2f}" if r["ratio"] is not None else ""
     return r["row"], r["engine"], r["threads"], case, *times, speed, share, ratio
 
@@ -171,7 +171,7 @@ def forms() -> str:
 
 
 def skipping() -> str:
-    """What skipping the zeros behind the squared ReLU would save: kjv-ar's share of them, and the times."""
+    """What skipping the zeros after the squared ReLU would save: kjv-ar's share of them, and the times."""
     (own,) = [row for row in data("sparsity-cosine")["model"] if row["rule"] == "none"]
     zeros = own["places"]["down_in"]
     rows = [r for r in data("xla-forms")["forms"] if r["name"].startswith("skipping zeros")]

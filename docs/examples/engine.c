@@ -5,7 +5,7 @@
 
    It speaks docs/command-protocol.md for a little-endian machine: reads a model and requests from the folder INPUTS,
    writes outputs.safetensors and answer.json into the folder OUTPUTS. Numbered parts: 1 JSON and safetensors, 2 the
-   operations, 3 the forward pass, 4 requests. Replace 2 by what your engine does. Never in here: speed. */
+   operations, 3 the forward pass, 4 requests, 5 greedy text. Replace 2 by what your engine does. Never in here: speed. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -225,7 +225,15 @@ static float *linear(const char *at, const char *what, Quantized x, size_t n) {
 static float *norm(const char *at, const char *what, const float *x, size_t n, size_t width) {
     char text[256]; return keep(at, what, n, width, rms_norm(x, format(text, "%s%s", at, what), n, width));
 }
-static float *forward(const int64_t *tokens, size_t n, size_t start, float **keys, float **values) {
+typedef struct { float **keys, **values; } Cache; /* [layer][position, kv_heads, head_dim] */
+static Cache cache(size_t positions) {
+    Cache c = {room(layers * sizeof(float *)), room(layers * sizeof(float *))};
+    for (size_t l = 0; l < layers; ++l) {
+        c.keys[l] = floats(positions * kv_heads * head_dim); c.values[l] = floats(positions * kv_heads * head_dim);
+    }
+    return c;
+}
+static float *forward(const int64_t *tokens, size_t n, size_t start, Cache c) { /* logits of n tokens at start */
     size_t wide = heads * head_dim, narrow = kv_heads * head_dim;
     float *x = keep("", "embedding", n, hidden, embed(tokens, n));
     for (size_t l = 0; l < layers; ++l) {
@@ -234,11 +242,11 @@ static float *forward(const int64_t *tokens, size_t n, size_t start, float **key
         float *q = linear(at, "q", in, n), *k = linear(at, "k", in, n), *v = linear(at, "v", in, n);
         q = show(format(text, "%sq_rope", at), "F32", n, heads, head_dim, 3, rope(q, n, heads, start));
         k = show(format(text, "%sk_rope", at), "F32", n, kv_heads, head_dim, 3, rope(k, n, kv_heads, start));
-        memcpy(keys[l] + start * narrow, k, n * narrow * sizeof *k);
-        memcpy(values[l] + start * narrow, v, n * narrow * sizeof *v);
-        float *p = softmax(q, keys[l], n, start);
+        memcpy(c.keys[l] + start * narrow, k, n * narrow * sizeof *k);
+        memcpy(c.values[l] + start * narrow, v, n * narrow * sizeof *v);
+        float *p = softmax(q, c.keys[l], n, start);
         show(format(text, "%sprobs", at), "F32", heads, n, start + n, 3, p);
-        float *a = keep(at, "attn_mix", n, wide, mix(p, values[l], n, start + n));
+        float *a = keep(at, "attn_mix", n, wide, mix(p, c.values[l], n, start + n));
         if (sub_norms) a = norm(at, "attn_sub_norm", a, n, wide);
         a = linear(at, "o", quantized(at, "o_in", a, n, wide), n);
         x = keep(at, "attn_residual", n, hidden, plus(x, a, n * hidden));
@@ -254,19 +262,18 @@ static float *forward(const int64_t *tokens, size_t n, size_t start, float **key
 
 /* ---- 4. Requests. ---- */
 
-static int64_t *numbers(Node *list, size_t *n) {
-    *n = 0; for (Node *i = list->child; i; i = i->next) ++*n;
+static int64_t *numbers(Node *list, size_t *n) { /* of no list: none */
+    Node *first = list ? list->child : NULL; *n = 0; for (Node *i = first; i; i = i->next) ++*n;
     int64_t *v = room(*n * sizeof *v), *end = v;
-    for (Node *i = list->child; i; i = i->next) *end++ = strtol(i->text, NULL, 10);
+    for (Node *i = first; i; i = i->next) *end++ = strtol(i->text, NULL, 10);
     return v;
 }
 static float *session(Node *tokens, Node *chunks) { /* logits at all tokens, read in chunks */
-    size_t n, count = 1, start = 0, narrow = kv_heads * head_dim;
+    size_t n, count = 1, start = 0;
     int64_t *ids = numbers(tokens, &n), whole = (int64_t)n, *sizes = chunks ? numbers(chunks, &count) : &whole;
-    float **keys = room(layers * sizeof *keys), **values = room(layers * sizeof *values), *rows = floats(n * vocab);
-    for (size_t l = 0; l < layers; ++l) { keys[l] = floats(n * narrow); values[l] = floats(n * narrow); }
+    Cache own = cache(n); float *rows = floats(n * vocab);
     for (size_t c = 0; c < count; start += (size_t)sizes[c++]) {
-        float *chunk = forward(ids + start, (size_t)sizes[c], start, keys, values);
+        float *chunk = forward(ids + start, (size_t)sizes[c], start, own);
         memcpy(rows + start * vocab, chunk, (size_t)sizes[c] * vocab * sizeof *rows);
     }
     return rows;
@@ -303,6 +310,48 @@ static void operation(Node *r) {
         answer(r, "out", "F32", n, rows, 1, 2, apply_scales(acc, in(r, "scale"), w, n, rows));
     }
 }
+
+/* ---- 5. Greedy text: the likeliest token again and again. Requests that draw tokens are left out. ---- */
+
+static double option(Node *options, const char *key, double otherwise) {
+    Node *n = find(options, key); return n && n->text ? strtod(n->text, NULL) : otherwise;
+}
+static size_t likeliest(float *row, const int64_t *text, size_t n, Node *options) { /* of equal logits the lowest id */
+    Node *bias = find(options, "logit_bias"); double all = option(bias, "all", 0), most = -INFINITY;
+    double penalty = option(options, "repetition_penalty", 1); char *seen = room(vocab); size_t best = 0;
+    for (size_t i = 0; i < n; ++i) seen[text[i]] = 1;
+    for (size_t v = 0; v < vocab; ++v) row[v] += (float)all;
+    for (Node *b = bias ? bias->child : NULL; b; b = b->next) if (strcmp(b->key, "all"))
+        row[strtoul(b->key, NULL, 10) % vocab] += (float)strtod(b->text, NULL);
+    for (size_t v = 0; v < vocab; ++v) {
+        double x = row[v]; if (seen[v]) x = x > 0 ? x / penalty : x * penalty;
+        if (x > most) { most = x; best = v; }
+    }
+    return best;
+}
+static void generate(FILE *file, Node *prompt, Node *eos) { /* a JSON list of ids, the last one perhaps a stop */
+    Node *options = prompt->next->next, *stop = find(options, "stop"); if (!stop) stop = eos;
+    size_t n, stops, read = 0, limit = strtoul(prompt->next->text, NULL, 10); int64_t *ids = numbers(prompt, &n);
+    int64_t *ends = numbers(stop, &stops), *text = room((n + limit) * sizeof *text); memcpy(text, ids, n * sizeof *ids);
+    Cache own = cache(n + limit); int done = !limit;
+    for (size_t end = n; !done; ++end) {
+        float *rows = forward(text + read, end - read, read, own);
+        text[end] = (int64_t)likeliest(rows + (end - read - 1) * vocab, text, end, options); read = end;
+        fprintf(file, "%s%lld", end > n ? ", " : "[", (long long)text[end]);
+        done = end + 1 == n + limit; for (size_t i = 0; i < stops; ++i) done = done || ends[i] == text[end];
+    }
+    fputs(limit ? "]" : "[]", file);
+}
+static void behaviours(FILE *file, Node *list, Node *eos) {
+    const char *before = "";
+    for (Node *r = list ? list->child : NULL; r; r = r->next) {
+        if (strcmp(word(r, "method"), "generate")) continue;
+        Node *prompt = find(r, "arguments")->child, *options = prompt->next->next;
+        if (option(options, "temperature", 0) > 0) continue;
+        fprintf(file, "%s\"%s\": ", before, word(r, "id")); generate(file, prompt, eos); before = ", ";
+    }
+}
+
 int main(int count, char **arguments) {
     if (count < 3) die("usage", "engine INPUTS OUTPUTS");
     const char *inputs = arguments[count - 2]; char path[4096]; size_t size, n;
@@ -338,6 +387,7 @@ int main(int count, char **arguments) {
             __STDC_VERSION__);
     if (prefill_seconds > 0 && step_seconds > 0)
         fprintf(file, ", \"seconds\": {\"prefill\": %.9g, \"step\": %.9g}", prefill_seconds, step_seconds);
-    fputs("}\n", file);
+    fputs(", \"behaviours\": {", file); behaviours(file, find(requests, "behaviours"), find(c, "eos"));
+    fputs("}}\n", file);
     return fclose(file) ? 1 : 0;
 }

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os.path
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,14 @@ from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
 from tritgold.formats.tensor_box import TensorBox
-from tritgold.formats.texts.side_texts import TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, side_texts, template_of
+from tritgold.formats.texts.side_texts import (
+    TEMPLATE,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    read_side_text,
+    side_texts,
+    template_of,
+)
 from tritgold.formats.untrusted_text import printable
 from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
 
@@ -37,12 +44,15 @@ NOT_ARITHMETIC = ("context", "bos", "eos", "mask", "block")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An opened model. container: for looking at the file itself."""
+    """An opened model. container: for looking at the file itself. tokenizer: the text of a tokenizer.json, given in the
+    place of the model's own.
+    """
 
     path: Path
     config: ModelConfig
     weights: ModelWeights
     container: Container
+    tokenizer: str | None = None
 
     def model_hash(self) -> str:
         """SHA-256 of whatever the arithmetic uses: configuration, trits, scales, floats.
@@ -55,7 +65,8 @@ class Checkpoint:
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()
-            digest.update(f"{name} {tensor.shape} {tensor.scale.item()!r}\n".encode())
+            one = repr(tensor.scale.item()) if tensor.scale.ndim == 0 else tensor.scale.astype("<f4").tobytes().hex()
+            digest.update(f"{name} {tensor.shape} {one}\n".encode())
             digest.update(packing("hf").pack(tensor.trits))
         for part in self._floats():
             digest.update(part.astype("<f4").tobytes())
@@ -63,11 +74,11 @@ class Checkpoint:
 
     def texts(self) -> dict[str, str]:
         """The text files that go with the weights, by the names they have in a Hugging Face folder."""
-        return side_texts(self.path, self.container)
+        return side_texts(self.path, self.container, tokenizer=self.tokenizer)
 
     def tokenizer_json(self) -> str | None:
         """The text of tokenizer.json, built from the metadata where a GGUF file has none; None without a tokenizer."""
-        return side_texts(self.path, self.container, (TOKENIZER,)).get(TOKENIZER)
+        return side_texts(self.path, self.container, (TOKENIZER,), self.tokenizer).get(TOKENIZER)
 
     def chat_template(self) -> str | None:
         """The chat template, a Jinja text; None where the checkpoint has none."""
@@ -87,6 +98,7 @@ def open_checkpoint(
     ignore_keys: tuple[str, ...] = (),
     layouts: Layouts | None = None,
     quantize: bool = False,
+    tokenizer: Path | None = None,
 ) -> Checkpoint:
     """Open a Hugging Face folder, a GGUF file or an SGLBITNT file.
 
@@ -94,11 +106,19 @@ def open_checkpoint(
     config.json or of GGUF metadata (whole names) to pass over although tritgold does not know them.
     layouts: what the file does not say about its
     bytes. quantize: make float weights ternary by absmean where nothing says that they are masters.
+    tokenizer: a tokenizer.json in the place of the model's own, which may be none or of an unknown kind.
 
     Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
     checked for code 3 and non-finite scales here, not at first use; float masters are quantised here.
     """
-    path, layouts = Path(path), layouts or Layouts()
+    given = None if tokenizer is None else read_side_text(tokenizer)
+    opened = _open(Path(path), linear_class, ignore_keys, layouts or Layouts(), quantize)
+    return opened if given is None else replace(opened, tokenizer=given)
+
+
+def _open(
+    path: Path, linear_class: str | None, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool
+) -> Checkpoint:
     # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
     if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys, layouts, quantize)

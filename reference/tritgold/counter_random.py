@@ -1,7 +1,7 @@
 """Random numbers from a counter: no state, so a number depends on its seed and its index and on nothing else.
 
 SplitMix64 (Steele, Lea and Flood 2014) in integer arithmetic: the same bits on every machine and in every language,
-whoever asks first. NumPy promises no such thing for its generators' distributions.
+in any order. NumPy promises no such thing for its generators' distributions.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Every error that tritgold raises on purpose: file, thing, found, expected, remedy.
 
-A bare KeyError, IndexError or struct.error from bad input is a bug here: whoever reads a message must learn
+A bare KeyError, IndexError or struct.error from bad input is a bug here: the reader of a message must learn
 which file and which tensor is at fault, what was found there, what was expected, and what to do about it.
 
 The ``kind`` is a short stable word for machines (``truncated``, ``overlap``, ``duplicate-name`` ...). Messages
@@ -99,7 +99,7 @@ class WeightsError(TritgoldError):
 
 
 class ConversionError(TritgoldError):
-    """A conversion that would lose something nobody gave up, or whose written result is not what was wanted."""
+    """A conversion that would lose something that was not given up, or whose written result is not what was wanted."""
 
 
 class ContextError(TritgoldError):

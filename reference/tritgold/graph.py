@@ -1,16 +1,21 @@
 """The graph as data: every operation of a forward pass, in execution order, with what it reads and writes.
 
-``model.forward`` is the graph as code, to be read; this table is the same graph for whoever must walk it: the
-judge, which gives an engine one operation at a time with golden inputs, and reports the first one that differs.
-A test holds the two together: a trace has exactly these names in exactly this order.
+``model.forward`` is the graph as code, to be read; this table is the same graph for code that must walk it: the
+judge gives an engine one operation at a time with golden inputs, and reports the first one that differs. A test holds
+the two together: a trace has exactly these arrays, in this order, of these dtypes and shapes.
 
 Names: ``layers.<n>.<what>``. A linear ``q`` reads ``attn_in.codes`` and ``attn_in.scale`` and writes ``q.acc``
-(int32 accumulator) and ``q.out`` (float32).
+(int32 accumulator) and ``q.out`` (float32). Shapes are those of the golden arithmetic; that of llama.cpp has a scale,
+and a sum, for each block of channels.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Literal, Protocol
+
+from tritgold.config import ModelConfig
+from tritgold.trace_names import TraceName
 
 Kind = Literal[
     "embedding",
@@ -24,16 +29,52 @@ Kind = Literal[
     "add",
     "lm_head",
 ]
+DType = Literal["float32", "int8", "int32", "int64"]
+# keys: the positions that are read, in a pass from position 0 as many as tokens. Others: the sizes of a ModelConfig.
+Axis = Literal["tokens", "keys", "vocab", "hidden", "inter", "heads", "kv_heads", "head_dim", "q_width", "kv_width"]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An array that an operation reads or writes. name: in a trace; ``tokens`` are the input ids."""
+
+    name: str
+    dtype: DType
+    axes: tuple[Axis, ...]
+
+    @property
+    def token_axis(self) -> int:
+        """The axis that grows with the tokens: 1 for softmax weights, 0 for everything else."""
+        return self.axes.index("tokens")
+
+    def shape(self, config: ModelConfig, tokens: int) -> tuple[int, ...]:
+        """Its shape in a pass over so many tokens from position 0."""
+        return tuple(tokens if axis in ("tokens", "keys") else getattr(config, axis) for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One node. ``reads`` and ``writes`` map a role (``x``, ``codes``, ``acc``) to the name of a traced array."""
+    """One node. at: its name, taken apart. inputs, outputs: arrays by role (``x``, ``codes``, ``acc``)."""
 
-    name: str
+    at: TraceName
     kind: Kind
-    reads: dict[str, str]
-    writes: dict[str, str]
+    inputs: dict[str, Traced]
+    outputs: dict[str, Traced]
+
+    @cached_property
+    def name(self) -> str:
+        """``layers.<layer>.<what>``, or ``<what>``."""
+        return str(self.at)
+
+    @cached_property
+    def reads(self) -> dict[str, str]:
+        """The names of the inputs, by role."""
+        return {role: array.name for role, array in self.inputs.items()}
+
+    @cached_property
+    def writes(self) -> dict[str, str]:
+        """The names of the outputs, by role."""
+        return {role: array.name for role, array in self.outputs.items()}
 
 
 class GraphShape(Protocol):
@@ -50,7 +91,7 @@ class GraphShape(Protocol):
 
 @dataclass(frozen=True)
 class TracedShape:
-    """The graph that a trace shows, for whoever has the arrays and not the model."""
+    """The graph that a trace shows, for code that has the arrays and not the model."""
 
     layers: int
     sub_norms: bool
@@ -62,66 +103,96 @@ class TracedShape:
         >>> TracedShape.of(["layers.0.q.out", "layers.1.attn_sub_norm", "logits"])
         TracedShape(layers=2, sub_norms=True)
         """
-        parts = [name.split(".") for name in names]
-        numbers = [int(p[1]) for p in parts if p[0] == "layers" and len(p) > 2 and p[1].isdecimal()]
-        return cls(max(numbers, default=-1) + 1, any(p[-1] in ("attn_sub_norm", "ffn_sub_norm") for p in parts))
+        found = [TraceName.of(name) for name in names]
+        layers = max((name.layer for name in found if name.layer is not None), default=-1) + 1
+        return cls(layers, any(name.what in ("attn_sub_norm", "ffn_sub_norm") for name in found))
 
 
 def operations(config: GraphShape) -> Iterator[Operation]:
     """All operations of a forward pass, in execution order."""
-    yield Operation("embedding", "embedding", {"tokens": "tokens"}, {"x": "embedding"})
-    stream = "embedding"
-    for index in range(config.layers):
-        yield from _layer(f"layers.{index}", stream, config.sub_norms)
-        stream = f"layers.{index}.ffn_residual"
-    yield Operation("final_norm", "rms_norm", {"x": stream}, {"x": "final_norm"})
-    yield Operation("logits", "lm_head", {"x": "final_norm"}, {"x": "logits"})
+    return iter(_operations(config.layers, config.sub_norms))
 
 
-def _layer(at: str, stream: str, sub_norms: bool) -> Iterator[Operation]:
-    def here(name: str) -> str:
-        return f"{at}.{name}"
-
-    yield _operation(here("attn_norm"), "rms_norm", x=stream)
-    yield _quantize(here("attn_in"), here("attn_norm"))
-    yield _linear(here("q"), here("attn_in"))
-    yield _linear(here("k"), here("attn_in"))
-    yield _linear(here("v"), here("attn_in"))
-    reads = {"q": here("q.out"), "k": here("k.out")}
-    yield Operation(here("rope"), "rope", reads, {"q": here("q_rope"), "k": here("k_rope")})
-    yield _operation(here("probs"), "softmax", q=here("q_rope"), k=here("k_rope"))
-    yield _operation(here("attn_mix"), "mix", probs=here("probs"), v=here("v.out"))
-    if sub_norms:
-        yield _operation(here("attn_sub_norm"), "rms_norm", x=here("attn_mix"))
-    yield _quantize(here("o_in"), here("attn_sub_norm" if sub_norms else "attn_mix"))
-    yield _linear(here("o"), here("o_in"))
-    yield _operation(here("attn_residual"), "add", a=stream, b=here("o.out"))
-    yield _operation(here("ffn_norm"), "rms_norm", x=here("attn_residual"))
-    yield _quantize(here("ffn_in"), here("ffn_norm"))
-    yield _linear(here("gate"), here("ffn_in"))
-    yield _linear(here("up"), here("ffn_in"))
-    yield _operation(here("ffn_act"), "ffn_activation", gate=here("gate.out"), up=here("up.out"))
-    if sub_norms:
-        yield _operation(here("ffn_sub_norm"), "rms_norm", x=here("ffn_act"))
-    yield _quantize(here("down_in"), here("ffn_sub_norm" if sub_norms else "ffn_act"))
-    yield _linear(here("down"), here("down_in"))
-    yield _operation(here("ffn_residual"), "add", a=here("attn_residual"), b=here("down.out"))
-
-
-def _operation(name: str, kind: Kind, **reads: str) -> Operation:
-    """An operation with one result, which bears its name."""
-    return Operation(name, kind, reads, {"x": name})
-
-
-def _quantize(name: str, x: str) -> Operation:
-    return Operation(name, "quantize", {"x": x}, {"codes": f"{name}.codes", "scale": f"{name}.scale"})
-
-
-def _linear(name: str, source: str) -> Operation:
-    reads = {"codes": f"{source}.codes", "scale": f"{source}.scale"}
-    return Operation(name, "bit_linear", reads, {"acc": f"{name}.acc", "out": f"{name}.out"})
+def traced_arrays(config: GraphShape) -> dict[str, Traced]:
+    """Every array of a trace by its name, in execution order."""
+    return {array.name: array for operation in operations(config) for array in operation.outputs.values()}
 
 
 def trace_names(config: GraphShape) -> list[str]:
     """Every traced name in execution order."""
-    return [name for operation in operations(config) for name in operation.writes.values()]
+    return list(traced_arrays(config))
+
+
+Written = dict[str, tuple[str, DType, tuple[Axis, ...]]]  # role -> name within the layer, dtype, axes
+
+
+@cache
+def _operations(layers: int, sub_norms: bool) -> tuple[Operation, ...]:
+    graph = _Graph()
+    stream = graph.one("embedding", "embedding", "hidden", tokens=Traced("tokens", "int64", ("tokens",)))
+    for graph.layer in range(layers):
+        stream = _layer(graph, stream, sub_norms)
+    graph.layer = None
+    graph.one("logits", "lm_head", "vocab", x=graph.one("final_norm", "rms_norm", "hidden", x=stream))
+    return tuple(graph.made)
+
+
+def _layer(graph: "_Graph", stream: Traced, sub_norms: bool) -> Traced:
+    """One decoder layer. stream: the residual stream that it reads; returns the one that it leaves."""
+    x = graph.quantize("attn_in", graph.one("attn_norm", "rms_norm", "hidden", x=stream))
+    q = graph.linear("q", x, "q_width")
+    k = graph.linear("k", x, "kv_width")
+    v = graph.linear("v", x, "kv_width")
+    turned: Written = {
+        "q": ("q_rope", "float32", ("tokens", "heads", "head_dim")),
+        "k": ("k_rope", "float32", ("tokens", "kv_heads", "head_dim")),
+    }
+    q, k = graph.add("rope", "rope", {"q": q, "k": k}, turned)
+    probs = graph.add("probs", "softmax", {"q": q, "k": k}, {"x": ("probs", "float32", ("heads", "tokens", "keys"))})[0]
+    a = graph.one("attn_mix", "mix", "q_width", probs=probs, v=v)
+    if sub_norms:
+        a = graph.one("attn_sub_norm", "rms_norm", "q_width", x=a)
+    o = graph.linear("o", graph.quantize("o_in", a), "hidden")
+    stream = graph.one("attn_residual", "add", "hidden", a=stream, b=o)
+
+    x = graph.quantize("ffn_in", graph.one("ffn_norm", "rms_norm", "hidden", x=stream))
+    gate = graph.linear("gate", x, "inter")
+    up = graph.linear("up", x, "inter")
+    f = graph.one("ffn_act", "ffn_activation", "inter", gate=gate, up=up)
+    if sub_norms:
+        f = graph.one("ffn_sub_norm", "rms_norm", "inter", x=f)
+    down = graph.linear("down", graph.quantize("down_in", f), "hidden")
+    return graph.one("ffn_residual", "add", "hidden", a=stream, b=down)
+
+
+class _Graph:
+    """Operations as they are added, in execution order; each method returns what its operation writes."""
+
+    def __init__(self) -> None:
+        self.made: list[Operation] = []
+        self.layer: int | None = None  # in which operations are added; None: outside
+
+    def add(self, what: str, kind: Kind, reads: dict[str, Traced], writes: Written) -> tuple[Traced, ...]:
+        """An operation of any kind."""
+        at = TraceName(self.layer, what)
+        outputs = {role: Traced(at.sibling(name), dtype, axes) for role, (name, dtype, axes) in writes.items()}
+        self.made.append(Operation(at, kind, reads, outputs))
+        return tuple(outputs.values())
+
+    def one(self, what: str, kind: Kind, width: Axis, **reads: Traced) -> Traced:
+        """An operation with one result, float32 [tokens, width], which has its name."""
+        return self.add(what, kind, reads, {"x": (what, "float32", ("tokens", width))})[0]
+
+    def quantize(self, what: str, x: Traced) -> tuple[Traced, ...]:
+        """codes and scale."""
+        writes: Written = {
+            "codes": (f"{what}.codes", "int8", x.axes),
+            "scale": (f"{what}.scale", "float32", ("tokens",)),
+        }
+        return self.add(what, "quantize", {"x": x}, writes)
+
+    def linear(self, what: str, quantized: tuple[Traced, ...], width: Axis) -> Traced:
+        """The output of a linear; its accumulator is read by nothing else."""
+        axes: tuple[Axis, ...] = ("tokens", width)
+        writes: Written = {"acc": (f"{what}.acc", "int32", axes), "out": (f"{what}.out", "float32", axes)}
+        return self.add(what, "bit_linear", dict(zip(("codes", "scale"), quantized, strict=True)), writes)[1]

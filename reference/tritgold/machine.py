@@ -27,7 +27,7 @@ def processor(root: Path = _ROOT) -> str:
 
 
 def instructions(root: Path = _ROOT) -> str:
-    """The instruction sets that matter to number crunching, sorted, between spaces; empty where nobody tells.
+    """The instruction sets that matter to number crunching, sorted, between spaces; empty where unknown.
 
     A virtual machine may hide some of them: the processor's name alone does not say what can be used.
     """

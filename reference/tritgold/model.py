@@ -30,7 +30,7 @@ def forward(
     block: int = 1,
     rows: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """Run ``tokens`` behind whatever the cache holds. Returns float32 logits [tokens, vocab].
+    """Run ``tokens`` after whatever the cache holds. Returns float32 logits [tokens, vocab].
 
     cache: extended by the tokens; without one they start at position 0 and nothing is kept. Prefill, chunks and
     single steps give the same bits; with the cache of a scheme other than f32 they are those of that scheme, and some
@@ -87,11 +87,11 @@ class _Pass:
             trace.mode = mode if block == 1 else f"blocks-of-{block}-{mode}"
             trace.engine = trace.engine or "tritgold"
 
-    def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> np.ndarray:
+    def record(self, name: str, array: np.ndarray) -> np.ndarray:
         if self.op.alter is not None:
             array = self.seen[name] = self.op.alter(name, array, self.seen)
         if self.trace is not None:
-            self.trace.record(name, array, token_axis)
+            self.trace.record(name, array)
         return array
 
     def layer(self, index: int, w: LayerWeights, x: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ class _Pass:
         q = self.record(f"{at}.q_rope", self.op.rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
         k = self.record(f"{at}.k_rope", self.op.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
-        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length), token_axis=1)
+        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length))
         a = self.record(f"{at}.attn_mix", self.op.mix_values(probs, values))
         if w.attn_sub_norm is not None:
             a = self.norm(f"{at}.attn_sub_norm", a, w.attn_sub_norm)

@@ -49,7 +49,7 @@ GOLDEN = ArithmeticMode(
     ),
 )
 
-# The name has no dot: what stands behind one says how floats are rounded (``comparable``).
+# The name has no dot: what stands after one says how floats are rounded (``comparable``).
 LLAMA_CPP_Q8_K = ArithmeticMode(
     name="llama-cpp-q8_k",
     version=1,

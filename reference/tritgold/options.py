@@ -1,7 +1,11 @@
-"""Names and values of decoding that the golden model and the JAX engine share: data, and no arithmetic."""
+"""Names and values of decoding that the golden model and the JAX engine share: data, and no arithmetic of a model."""
 
 from dataclasses import dataclass
 from typing import Literal
+
+from tritgold.config import ModelConfig
+from tritgold.errors import ConfigError
+from tritgold.option_values import is_count, real_number
 
 Attention = Literal["block", "causal", "full"]
 CachePolicy = Literal["none", "prefix", "dual"]
@@ -30,6 +34,76 @@ class Preset:
     bold: tuple[tuple[float, float], ...] = ()
     threshold: float | None = None
     inclusive: bool = False
+
+    def thresholds(self, given: float) -> tuple[float, ...]:
+        """Of the first pass, of the second ...; the last is that of every further pass. Below 0.7 bold ones may fall.
+
+        Raises ConfigError (``threshold``) for a threshold that is not a number from 0 to 1.
+
+        >>> PRESETS["adaptive"].thresholds(0.9), PRESETS["adaptive"].thresholds(0.6), PRESETS["greedy"].thresholds(0.9)
+        ((0.5, 0.7, 0.9), (0.5, 0.7, 0.6), (0.0,))
+        """
+        if not 0 <= real_number(given) <= 1:
+            raise bad_threshold(given)
+        last = given if self.threshold is None else self.threshold
+        return (*(max(least, last - less) for least, less in self.bold), last)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a model and the options together say: ids and sizes that are certain."""
+
+    mask: int
+    block: int
+    sub_block: int
+
+    @classmethod
+    def of(
+        cls, config: ModelConfig, block: int | None, sub_block: int | None, mask: int | None, max_passes: int | None
+    ) -> "Sizes":
+        """block, mask: None for the model's own; sub_block None: the whole block; max_passes None: no limit.
+
+        Raises ConfigError: ``no-diffusion`` where neither names a mask or a block; ``mask-id`` for one outside the
+        vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
+        ``diffusion-option`` for a limit of passes with smaller sub-blocks.
+        """
+        mask = config.mask if mask is None else mask
+        block = config.block if block is None else block
+        if mask is None or block is None:
+            hint = (
+                "bd_size and mask_token_id in config.json make a model one of block diffusion; or name both yourself: "
+            )
+            raise ConfigError(
+                "is no block-diffusion model",
+                kind="no-diffusion",
+                got=f"block {block}, mask {mask}",
+                expected="both",
+                hint=hint + "Diffusion(block=8, mask=5), --block-size 8 --mask-token-id 5",
+            )
+        if not is_count(mask, 0, config.vocab - 1) or mask in config.eos:
+            raise not_usable("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
+        if not is_count(block, 1, config.context):
+            raise not_usable("block", "block", block, f"1 to {config.context}, the positions of the model")
+        sub_block = block if sub_block is None else sub_block
+        if not is_count(sub_block, 1) or block % sub_block:
+            raise not_usable("sub-block", "sub_block", sub_block, f"a divisor of {block}")
+        if max_passes is not None and not is_count(max_passes, 1):
+            raise not_usable("max-passes", "max_passes", max_passes, "1 or more")
+        if max_passes is not None and sub_block != block:
+            raise not_usable("diffusion-option", "max_passes", max_passes, "sub-blocks as large as the block")
+        return cls(mask, block, sub_block)
+
+
+def not_usable(kind: str, thing: str, got: object, expected: str) -> ConfigError:
+    """The error for an option that is not usable."""
+    shown = got if isinstance(got, int | float | str) else repr(got)
+    return ConfigError("is not usable", kind=kind, thing=thing, got=shown, expected=expected)
+
+
+def bad_threshold(got: object) -> ConfigError:
+    """The error for what is not a threshold, or holds one that is none."""
+    shown = repr(got) if got != () else "none"
+    return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
 
 
 ADAPTIVE = ((0.5, 0.4), (0.7, 0.2))  # ``bold`` of the adaptive way

@@ -13,9 +13,9 @@ class TernaryTensor:
     """A weight matrix of trits and its scale.
 
     trits: int8 [out, in], each -1, 0 or +1.
-    scale: float32, shape () for one scale a tensor (BitNet), or [out, in / block] where a format stores one scale
-        for every block of consecutive columns (TQ2_0). Whether it multiplies or divides is the model's rule
-        (``ModelConfig.scale_rule``), not the tensor's.
+    scale: float32, shape () for one scale a tensor (BitNet), [out, 1] for one a row (TriLM, IQ2_BN), or
+        [out, in / block] where a format stores one for every block of consecutive columns (TQ2_0). Whether it
+        multiplies or divides is the model's rule (``ModelConfig.scale_rule``), not the tensor's.
 
     Anything else (code 3 read as +2, a NaN scale) is refused at construction, so arithmetic need not look again.
     """
@@ -59,6 +59,32 @@ class TernaryTensor:
             self.scale if self.scale.ndim == 0 else np.repeat(self.scale, self.shape[1] // self.scale.shape[1], axis=1)
         )
         return self.trits.astype(np.float32) * blocks
+
+    def with_scales_of_rows(self) -> "TernaryTensor":
+        """The same weights with a scale of shape (), or [out, 1] where rows truly differ: what the arithmetic takes.
+
+        Blocks of nothing but zeros say nothing about the scale and are not asked; rows of nothing but zeros get the
+        largest of the others'. Raises PackingError ``block-scales`` where the blocks of one row
+        differ.
+        """
+        try:
+            return self.with_one_scale()
+        except PackingError:
+            rows, blocks = self.scale.shape
+        speaking = self.trits.reshape(rows, blocks, -1).any(axis=2)
+        first = self.scale[np.arange(rows), speaking.argmax(axis=1)]
+        if (speaking & (self.scale != first[:, None])).any():
+            row = int(np.argmax((speaking & (self.scale != first[:, None])).any(axis=1)))
+            scales = np.unique(self.scale[row][speaking[row]])
+            raise PackingError(
+                f"the blocks of row {row} have different scales; the arithmetic is defined for one scale a row",
+                kind="block-scales",
+                got=f"{scales.size} scales from {scales[0]} to {scales[-1]}",
+                expected="one scale a row",
+                hint="take a model with one scale a row; absmean would change weights that are ternary already",
+            )
+        heard = speaking.any(axis=1)
+        return TernaryTensor(self.trits, np.where(heard, first, first[heard].max())[:, None])
 
     def with_one_scale(self) -> "TernaryTensor":
         """The same weights with a scale of shape (), for block formats that hold a one-scale tensor.
@@ -109,7 +135,7 @@ class LinearWeight(Protocol):
         """The float weight behind the trits where the checkpoint is online; an engine may quantise it itself."""
 
     def ternary(self) -> TernaryTensor:
-        """The trits and their one scale, unpacked anew at each call: a model's worth is never held at once."""
+        """The trits and their scale, () or [out, 1], unpacked at each call: a model's worth is never held at once."""
 
 
 @dataclass(frozen=True, eq=False)

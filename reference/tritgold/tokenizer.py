@@ -9,7 +9,7 @@ from tritgold.errors import ContextError, FormatError
 
 
 class Tokenizer:
-    """A tokenizer.json. Raises FormatError when the file is missing or is no tokenizer."""
+    """A tokenizer.json. Raises FormatError when the file is missing or is not a tokenizer."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -34,14 +34,24 @@ class Tokenizer:
             raise FormatError(f"holds no tokenizer: {_printable(error)}", kind="tokenizer", file=file) from error
         return made
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds.
+    @property
+    def ids(self) -> int:
+        """The largest id that has a text, and 1: a model's vocabulary may be padded beyond it."""
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
+
+    def token(self, number: int) -> str | None:
+        """The name of a token, as a vocabulary has it; None for an id without one."""
+        name = self._tokenizer.id_to_token(number)
+        return None if name is None else str(name)
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Ids of the text, with the special tokens (BOS) that the tokenizer itself adds. special: whether it adds them.
 
         Raises FormatError for a tokenizer that says too late that it is none: one whose unknown token is not there.
         And ContextError (``text``) for half a character, as a command line of other bytes than UTF-8 has.
         """
         try:
-            return list(self._tokenizer.encode(text).ids)
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
         except TypeError:  # what the library says of half a character
             at = next((n for n, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
             if at is None:

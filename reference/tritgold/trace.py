@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from tritgold.errors import TraceError
+from tritgold.trace_names import token_axis
 
 SCHEMA = "tritgold.trace/1"
 # Keys of the header: type, and whether a trace from elsewhere must have it too.
@@ -49,16 +50,17 @@ class Trace:
     versions: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def record(self, name: str, array: np.ndarray, token_axis: int = 0) -> None:
-        """Add an array, or the next chunk of one. ``token_axis``: 0, or 1 for probs [heads, tokens, keys]."""
+    def record(self, name: str, array: np.ndarray) -> None:
+        """Add an array, or the next chunk of one, along its token axis."""
         before = self.arrays.get(name)
         if before is None:
             self.arrays[name] = array
             return
-        if token_axis == 1:
+        axis = token_axis(name)
+        if axis == 1:  # softmax weights, [heads, tokens, keys]
             missing = array.shape[2] - before.shape[2]
             before = np.pad(before, ((0, 0), (0, 0), (0, missing)))
-        self.arrays[name] = np.concatenate([before, array], axis=token_axis)
+        self.arrays[name] = np.concatenate([before, array], axis=axis)
 
     def __getitem__(self, name: str) -> np.ndarray:
         try:

@@ -1,13 +1,83 @@
-"""Our trace names beside llama.cpp's and transformers', for whoever brings a dump of another engine.
+"""The names of traced arrays, taken apart; and beside llama.cpp's and transformers', for dumps of other engines.
 
-llama.cpp: the names of its graph callback (``cb_eval``), with ``-<layer>`` behind them; as in src/llama-graph.cpp
+llama.cpp: the names of its graph callback (``cb_eval``), with ``-<layer>`` after them; as in src/llama-graph.cpp
 and src/models/bitnet.cpp of 2026. Q8_K codes of the ternary types never surface there, so the integer tier has
 no counterpart. transformers: the module whose forward hook gives the value, and which side of it.
 """
 
+import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from tritgold.errors import TraceError
+
+_NAME = re.compile(r"(?:layers\.(0|[1-9][0-9]{0,8})\.)?(.+?)(?:\.(codes|scale|acc|out))?(?: \[(.*)\])?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TraceName:
+    """The name of a traced array, taken apart: ``layers.<layer>.<what>.<role>``.
+
+    layer: None outside the layers. role: where an operation writes several arrays. label: the edge input that the
+    array was made of, which stands in brackets after its name.
+    """
+
+    layer: int | None
+    what: str
+    role: str = ""
+    label: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> "TraceName":
+        """Any text is a name, whose parts make the same text again; what is not one of ours is all ``what``.
+
+        >>> TraceName.of("layers.3.q.out")
+        TraceName(layer=3, what='q', role='out', label='')
+        >>> TraceName.of("layers.0.probs [scores of 200]").label
+        'scores of 200'
+        """
+        found = _NAME.fullmatch(text)
+        layer, what, role, label = found.groups("") if found else ("", text, "", "")
+        return cls(int(layer) if layer else None, what, role, label)
+
+    @property
+    def inner(self) -> str:
+        """The name within its layer, without a label: ``q.out``."""
+        return f"{self.what}.{self.role}" if self.role else self.what
+
+    @property
+    def in_every_layer(self) -> str:
+        """What the same output of all layers is called in a report: the name without its layer.
+
+        >>> TraceName.of("layers.0.probs [scores of 200]").in_every_layer
+        'probs [scores of 200]'
+        """
+        return self.inner + (f" [{self.label}]" if self.label else "")
+
+    def sibling(self, inner: str) -> str:
+        """The name of another array of the same layer.
+
+        >>> TraceName.of("layers.3.o.out").sibling("attn_mix")
+        'layers.3.attn_mix'
+        """
+        return inner if self.layer is None else f"layers.{self.layer}.{inner}"
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.sibling(self.in_every_layer)
+
+
+def token_axis(name: str) -> int:
+    """The axis of a traced array that grows with the tokens; 0 for a name that is not ours."""
+    taken = TraceName.of(name)
+    return 1 if taken.layer is not None and taken.what == "probs" else 0
+
+
+def by_token(name: str, array: np.ndarray) -> np.ndarray:
+    """A traced array as [tokens, everything else]."""
+    tokens_first = np.moveaxis(array, token_axis(name), 0)
+    return tokens_first.reshape(len(tokens_first), -1)
 
 
 @dataclass(frozen=True)
@@ -69,10 +139,9 @@ def counterpart(name: str) -> Counterpart:
     >>> counterpart("layers.3.ffn_residual").llama_cpp
     'l_out-3'
     """
-    parts = name.split(".")
-    layer = parts[1] if parts[0] == "layers" and len(parts) > 2 else ""
-    pattern = ".".join([parts[0], "{n}", *parts[2:]]) if layer else name
-    if pattern not in TRACE_NAMES:
+    taken = TraceName.of(name)
+    pattern = name if taken.layer is None else f"layers.{{n}}.{taken.inner}"
+    if pattern not in TRACE_NAMES or taken.label:
         raise TraceError("is no trace point", kind="trace-name-missing", thing=name)
-    found = TRACE_NAMES[pattern]
+    found, layer = TRACE_NAMES[pattern], str(taken.layer)
     return Counterpart(found.llama_cpp.replace("{n}", layer), found.hf.replace("{n}", layer), found.note)

@@ -65,6 +65,20 @@ def test_an_engine_beside_another_has_no_more_positions(engines, capacity):
         engines[0].fork(2, capacity=capacity)
 
 
+def test_a_sequence_can_be_cut_and_continued(engines):
+    _, batch = engines
+    batch.reset()
+    batch.read(PROMPTS[2], sequence=1)
+    batch.truncate(1, 1)
+    assert batch.lengths == (0, 1, 0, 0)
+    again = batch.read(PROMPTS[2][1:], sequence=1)
+    batch.truncate(1, 1)
+    np.testing.assert_array_equal(batch.read(PROMPTS[2][1:], sequence=1), again)
+    for length, sequence in ((10, 1), (-1, 1), (0, 4)):
+        with pytest.raises(ContextError, match="batch"):
+            batch.truncate(length, sequence)
+
+
 def test_refusals(engines):
     _, batch = engines
     batch.reset()

@@ -13,8 +13,25 @@ from subject import Subject, short
 from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
 from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
 from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
+
+_TILE = {"BM": 32, "BK": 128, "bm": 32}
+TYPES: dict[str, tuple[int, Packing]] = {
+    "attn_q": (34, packing("tq1_0")),
+    "attn_k": (35, packing("tq2_0")),
+    "attn_v": (38, packing("tl1", **_TILE)),
+    "attn_output": (39, packing("tl2", BM=32, BK=96)),
+    "ffn_gate": (42, packing("q2_0")),
+    "ffn_up": (30, packing("bf16")),
+    "ffn_down": (1, packing("f16")),
+}
+IK_TYPES: dict[str, tuple[int, Packing]] = {
+    "attn_q": (134, packing("iq1_bn")),
+    "attn_k": (135, packing("iq2_bn")),
+    "attn_v": (335, packing("iq2_bn_r4")),
+}
 
 
 def gguf_subjects(folder: Path) -> list[Subject]:
@@ -26,7 +43,9 @@ def gguf_subjects(folder: Path) -> list[Subject]:
         _gguf("gguf", 30, tight, "bitnet-b1.58", 64),
         _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
         _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
-        _gguf("gguf-types", 9, _every_type(folder / "types"), "bitnet-b1.58"),
+        _gguf("gguf-types", 9, _every_type(folder / "types", TYPES), "bitnet-b1.58"),
+        _split(folder / "split"),
+        _gguf("gguf-ik", 3, _every_type(folder / "ik", IK_TYPES), "bitnet-b1.58"),
     ]
 
 
@@ -59,19 +78,9 @@ def _converted(folder: Path, kind: str) -> bytes:
     return padded(bytes(out), len(out) - len(raw), whole, _Steady())
 
 
-def _every_type(folder: Path) -> bytes:
-    """A linear in each of the types: TQ1_0, TQ2_0, TL1, TL2, Q2_0, Q1_0's neighbour BF16, F16."""
+def _every_type(folder: Path, layouts: dict[str, tuple[int, Packing]]) -> bytes:
+    """A linear in each of these types, by its name in the file; others stay I2_S."""
     model = as_gguf(short(seeded(folder, WIDE)).write(folder / "hf"), "bitnet-b1.58")
-    tile = {"BM": 32, "BK": 128, "bm": 32}
-    layouts = {
-        "attn_q": (34, packing("tq1_0")),
-        "attn_k": (35, packing("tq2_0")),
-        "attn_v": (38, packing("tl1", **tile)),
-        "attn_output": (39, packing("tl2", BM=32, BK=96)),
-        "ffn_gate": (42, packing("q2_0")),
-        "ffn_up": (30, packing("bf16")),
-        "ffn_down": (1, packing("f16")),
-    }
     weights = dict(open_checkpoint(folder / "hf").weights.linears())
     ours = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_output": "o"}
     for name, (type_id, layout) in layouts.items():
@@ -82,6 +91,25 @@ def _every_type(folder: Path) -> bytes:
     for shape, numbers in {(rows, columns): [32, 128, 32], weights["layers.0.o"].shape: [32, 96]}.items():
         model.set(f"tritgold.tile.{shape[0]}x{shape[1]}", g.ARRAY, g.array(g.U32, numbers))
     return g.gguf(model.pairs.values(), model.tensors.values())
+
+
+def _split(folder: Path) -> Subject:
+    """A model in three shards, as gguf-split writes it; one of them is hurt, the first most often."""
+    model = short(seeded(folder))
+    model.tokenizer = write_tokenizer_file(BpeTokenizer("gpt2", list("abcdefgh"), [], pre="gpt-2"))
+    source = open_checkpoint(model.write(folder / "hf"))
+    done = convert(source, folder / "m.gguf", "i2_s", Options(shard_bytes=900))
+    files = {path.name: path.read_bytes() for path in sorted(folder.glob("m-*.gguf"))}
+    names = list(files)
+    whole = {name: _gguf(name, 0, data, "bitnet-b1.58") for name, data in files.items()}
+
+    def damage(rng: random.Random) -> dict[str, bytes]:
+        name = rng.choice([names[0], *names])
+        if rng.random() < 0.05:
+            return {name: files[rng.choice([other for other in names if other != name])]}
+        return {name: whole[name].damage(rng)["m.gguf"]}
+
+    return Subject("gguf-split", 4, files, done.path.name, damage)
 
 
 def _gguf(name: str, share: int, data: bytes, arch: str, alignment: int = 32) -> Subject:

@@ -16,7 +16,6 @@ from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, NonFiniteError
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.graph import trace_names
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.layers.attention import softmax_weights
@@ -139,19 +138,6 @@ def test_a_causal_replacement_of_the_softmax_serves_a_causal_pass(checkpoint: Ch
     assert np.array_equal(forward([1, 2], w, c, arithmetic=Arithmetic(softmax_weights=causal)), forward([1, 2], w, c))
     with pytest.raises(TypeError, match="block"):
         forward([1, 2], w, c, arithmetic=Arithmetic(softmax_weights=causal), block=2)
-
-
-def test_the_trace_is_the_graph_in_both_families(checkpoint: Checkpoint) -> None:
-    config, weights = llama()
-    for c, w in ((checkpoint.config, checkpoint.weights), (config, weights)):
-        trace = Trace()
-        forward([1, 2, 3], w, c, trace=trace)
-        assert list(trace.arrays) == trace_names(c)
-        assert trace.mode == "golden/1"
-        assert {str(a.dtype) for n, a in trace.arrays.items() if n.endswith(".codes")} == {"int8"}
-        assert {str(a.dtype) for n, a in trace.arrays.items() if n.endswith(".acc")} == {"int32"}
-        others = {str(a.dtype) for n, a in trace.arrays.items() if not n.endswith((".codes", ".acc"))}
-        assert others == {"float32"}
 
 
 def test_last_only_saves_work_and_changes_nothing(checkpoint: Checkpoint) -> None:

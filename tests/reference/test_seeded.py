@@ -8,6 +8,7 @@ import pytest
 from small_models import TINY
 
 from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.golden import __main__ as program
 from tritgold.golden import seeded
 
 MASK = 2**64 - 1
@@ -53,3 +54,22 @@ def test_an_embedding_is_never_in_memory_whole(tmp_path: Path, monkeypatch: pyte
         tracemalloc.stop()
     assert count > 300_000
     assert peak < 2_000_000  # the matrix is 1.3 MB as float32 and 2.6 MB as float64; a piece takes 0.5 MB
+
+
+def test_the_program_writes_a_new_folder_and_explains_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "SHAPES", {"seeded": TINY})
+    assert program.main(["new/model"]) == 0
+    assert (tmp_path / "new" / "model" / "config.json").is_file()
+    for words, code, said in (
+        (["--help"], 0, "usage: python -m tritgold.golden"),
+        (["--tiny", "x"], 2, "--tiny"),
+        (["other", "9b"], 2, "invalid choice: '9b'"),
+        (["new/model"], 2, "new/model exists; name a new folder"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            program.main(words)
+        assert (ended.value.code, said in "".join(capsys.readouterr())) == (code, True), words
+    assert [path.name for path in tmp_path.iterdir()] == ["new"], "no folder is named --help"

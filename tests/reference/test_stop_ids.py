@@ -33,10 +33,8 @@ def folder(tmp_path: Path, config: Any, generation: Any) -> Path:
         (2, {"eos_token_id": [257, 3]}, (257, 3)),
         ([1, 2], {"eos_token_id": 257}, (257,)),
         (None, {"eos_token_id": [4, 3, 2, 1]}, (4, 3, 2, 1)),
-        ([5, 6], {"temperature": 0.6}, (5, 6)),
-        ([5, 6], {"eos_token_id": None}, (5, 6)),
+        (None, {"temperature": 0.6}, ()),
         ([5, 6], None, (5, 6)),
-        ([5, 6], {"eos_token_id": []}, ()),
     ],
 )
 def test_generation_config_goes_before_config_in_every_container(
@@ -51,6 +49,18 @@ def test_generation_config_goes_before_config_in_every_container(
         (tmp_path / to / "back").mkdir()
         back = converted(once, tmp_path / to / "back", "hf")
         assert back.config.eos == eos
+
+
+@pytest.mark.parametrize("generation", [{"temperature": 0.6}, {"eos_token_id": []}, {"eos_token_id": None}, {}])
+def test_a_generation_config_without_ids_stops_at_nothing_and_that_is_said(tmp_path: Path, generation: Any) -> None:
+    """transformers 5.24 replaces the ids of config.json by that file's, which are none."""
+    source = folder(tmp_path, [5, 6], generation)
+    with pytest.warns(TritgoldWarning, match=r"gives no eos_token_id.*\[5, 6\] of config.json are not asked"):
+        opened = open_checkpoint(source)
+    assert opened.config.eos == ()
+    with pytest.warns(TritgoldWarning, match="gives no eos_token_id"):
+        assert converted(opened, tmp_path, "hf").config.eos == ()
+    assert converted(opened, tmp_path, "i2_s").config.eos == ()
 
 
 def test_texts_stay_as_they_are(tmp_path: Path) -> None:

@@ -89,3 +89,21 @@ def test_an_in_memory_weight_is_a_linear_weight() -> None:
     assert not isinstance(weight, DenseMatrix)
     assert (weight.shape, weight.master) == ((2, 4), None)
     assert weight.ternary() is weight.tensor
+
+
+def test_scales_of_rows() -> None:
+    trits = np.array([[1, 0, 0, -1], [0, 0, 1, 0], [0, 0, 0, 0]], np.int8)
+    tensor = TernaryTensor(trits, np.array([[2, 2], [9, 3], [7, 8]], np.float32)).with_scales_of_rows()
+    assert tensor.scale.tolist() == [[2], [3], [3]]  # silent blocks are not asked; a silent row has the largest
+    assert tensor.trits is trits
+    one = TernaryTensor(trits, np.array([[2, 2], [9, 2], [7, 8]], np.float32)).with_scales_of_rows()
+    assert one.scale.shape == ()
+    assert one.scale == 2
+
+
+def test_two_scales_in_a_row_are_refused_by_their_row() -> None:
+    trits = np.array([[1, 0, 0, -1], [1, 1, 1, 0]], np.int8)
+    error = refusal(lambda: TernaryTensor(trits, np.array([[2, 2], [3, 4]], np.float32)).with_scales_of_rows())
+    assert error.kind == "block-scales"
+    assert "row 1" in str(error)
+    assert "2 scales from 3.0 to 4.0" in str(error)

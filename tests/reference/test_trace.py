@@ -148,9 +148,9 @@ def test_a_missing_name_suggests_the_nearest() -> None:
 
 def test_probs_of_chunks_are_widened_with_zeros() -> None:
     trace = Trace()
-    trace.record("p", np.ones((1, 2, 2), np.float32), token_axis=1)
-    trace.record("p", np.full((1, 1, 3), 2, np.float32), token_axis=1)
-    assert trace["p"][0].tolist() == [[1, 1, 0], [1, 1, 0], [2, 2, 2]]
+    trace.record("layers.0.probs", np.ones((1, 2, 2), np.float32))
+    trace.record("layers.0.probs", np.full((1, 1, 3), 2, np.float32))
+    assert trace["layers.0.probs"][0].tolist() == [[1, 1, 0], [1, 1, 0], [2, 2, 2]]
 
 
 def test_counterparts_cover_every_trace_point_and_no_other() -> None:

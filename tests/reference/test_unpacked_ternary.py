@@ -11,7 +11,9 @@ from small_models import WIDE, Entry, HfModel, seeded
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
-from tritgold.errors import ConfigError, WeightsError
+from tritgold.errors import ConfigError
+from tritgold.model import forward
+from tritgold.trace import Trace
 
 Q = "model.layers.0.self_attn.q_proj.weight"
 DTYPES = {"F16": np.float16, "BF16": ml_dtypes.bfloat16, "F32": np.float32}
@@ -63,18 +65,98 @@ def test_trits_times_one_scale_open_as_that(tmp_path: Path, dtype: str, quantize
     assert open_checkpoint(tmp_path / "m.gguf").model_hash() == packed.model_hash()
 
 
+def trilm(folder: Path, dtype: str, blocks: int) -> tuple[Checkpoint, Path, np.ndarray]:
+    """The packed model; the same unpacked, with as many scales in q, by blocks of rows; and q's scales [out, 1]."""
+    packed, model = unpacked(folder, dtype)
+    values = matrix(model, dtype)
+    factors = np.ones((len(values), 1), np.float32)
+    for index, rows in enumerate(np.array_split(np.arange(len(values)), blocks)):
+        factors[rows] = np.float32(2.0**-index)
+    return packed, altered(model, dtype, values * factors).write(folder / "floats"), SCALE * factors
+
+
 @pytest.mark.parametrize("quantize", [False, True])
-@pytest.mark.parametrize("blocks", [2, 3, 6])
-def test_several_scales_are_named_and_never_quantised(tmp_path: Path, blocks: int, quantize: bool) -> None:
+@pytest.mark.parametrize(("dtype", "blocks"), [("F16", 2), ("BF16", 3), ("F32", 6)])
+def test_several_scales_are_read_as_they_are_and_never_quantised(
+    tmp_path: Path, dtype: str, blocks: int, quantize: bool
+) -> None:
+    packed, folder, scales = trilm(tmp_path, dtype, blocks)
+    opened = open_checkpoint(folder, quantize=quantize)
+    found, one = (c.weights.layers[0].q.ternary() for c in (opened, packed))
+    assert np.array_equal(found.trits, one.trits)
+    assert np.unique(scales).size == blocks
+    assert found.scale.tolist() == scales.tolist()
+
+
+def test_several_scales_are_applied_row_by_row(tmp_path: Path) -> None:
+    """The same integers, and each output times its row's scale: two float32 operations as ever."""
+    packed, folder, scales = trilm(tmp_path, "F16", 3)
+    q, acc, s = (traced(open_checkpoint(folder))[f"layers.0.{name}"] for name in ("q.out", "q.acc", "attn_in.scale"))
+    assert np.array_equal(acc, traced(packed)["layers.0.q.acc"])
+    assert np.array_equal(q, acc.astype(np.float32) / s[:, None] * scales[:, 0])
+
+
+@pytest.mark.parametrize("to", ["iq2_bn", "iq1_bn", "tq2_0", "tq1_0", "gguf-f32", "gguf-f16"])
+def test_several_scales_are_kept_by_conversion(tmp_path: Path, to: str) -> None:
+    _, folder, _ = trilm(tmp_path, "F16", 6)
+    source = open_checkpoint(folder)
+    done = convert(source, tmp_path / "m.gguf", to, Options())
+    assert done.lost() == []
+    assert open_checkpoint(tmp_path / "m.gguf").model_hash() == source.model_hash()
+    convert(open_checkpoint(tmp_path / "m.gguf"), tmp_path / "back.gguf", "iq2_bn", Options())
+    assert open_checkpoint(tmp_path / "back.gguf").model_hash() == source.model_hash()
+
+
+@pytest.mark.parametrize("to", ["hf", "i2_s", "sglbitnt"])
+def test_targets_of_one_scale_refuse_several(tmp_path: Path, to: str) -> None:
+    _, folder, _ = trilm(tmp_path, "F16", 6)
+    error = refusal(lambda: convert(open_checkpoint(folder), tmp_path / "out", to, Options()))
+    assert error.kind == "several-scales"
+    assert "layers.0.q" in str(error)
+    assert "6 scales" in str(error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_scales_that_float16_does_not_hold_are_refused_or_rounded(tmp_path: Path) -> None:
+    _, model = unpacked(tmp_path, "F32")
+    values = matrix(model, "F32")
+    values[: len(values) // 2] *= np.float32(1 + 2**-20)
+    source = open_checkpoint(altered(model, "F32", values).write(tmp_path / "floats"))
+    assert refusal(lambda: convert(source, tmp_path / "m.gguf", "tq2_0", Options())).kind == "scale-rounded"
+    done = convert(source, tmp_path / "m.gguf", "tq2_0", Options(round_scales=True))
+    assert done.lost() == ["1 scales rounded to float16, as asked"]
+    convert(source, tmp_path / "n.gguf", "iq2_bn", Options())
+
+
+def test_a_row_of_zeros_among_several_scales_says_nothing(tmp_path: Path) -> None:
     _, model = unpacked(tmp_path, "F16")
     values = matrix(model, "F16")
-    for index, rows in enumerate(np.array_split(np.arange(len(values)), blocks)):
-        values[rows] *= np.float32(1 + index / 8)
-    folder = altered(model, "F16", values).write(tmp_path / "floats")
-    error = refusal(lambda: open_checkpoint(folder, quantize=quantize))
-    assert isinstance(error, WeightsError)
+    values[: len(values) // 2] *= 2
+    values[[0, -1]] = 0
+    source = open_checkpoint(altered(model, "F16", values).write(tmp_path / "floats"))
+    scale = source.weights.layers[0].q.ternary().scale
+    assert scale[[0, -1], 0].tolist() == [2 * SCALE, 2 * SCALE]
+    convert(source, tmp_path / "m.gguf", "iq1_bn", Options())
+    assert open_checkpoint(tmp_path / "m.gguf").model_hash() == source.model_hash()
+
+
+@pytest.mark.parametrize("quantize", [False, True])
+def test_scales_of_blocks_of_columns_are_refused_by_name(tmp_path: Path, quantize: bool) -> None:
+    """As a shard of o or down keeps its own where a model was trained on several devices."""
+    _, model = unpacked(tmp_path, "F16")
+    values = matrix(model, "F16")
+    values[:, values.shape[1] // 2 :] *= 2
+    error = refusal(
+        lambda: open_checkpoint(altered(model, "F16", values).write(tmp_path / "floats"), quantize=quantize)
+    )
     assert error.kind == "several-scales"
-    assert f"{Q}: trits times {blocks} scales" in str(error)
+    assert f"{Q}: trits times 2 scales, 0.476562 to 0.953125, which are not those of rows" in str(error)
+
+
+def traced(opened: Checkpoint) -> dict[str, np.ndarray]:
+    trace = Trace()
+    forward([1, 2, 3], opened.weights, opened.config, trace=trace)
+    return dict(trace.arrays)
 
 
 def test_ordinary_weights_are_still_masters(tmp_path: Path) -> None:

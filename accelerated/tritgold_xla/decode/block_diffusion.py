@@ -83,7 +83,7 @@ def _generate(
             return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits)
     while True:
         start = len(text) if program.causal else len(text) // size * size
-        # Causal: the last block is cut; the token behind all that can be read needs no position of its own.
+        # Causal: the last block is cut; the token after all that can be read needs no position of its own.
         stop = min(start + size, engine.capacity + 1) if program.causal else start + size
         if stop <= start or (stop > engine.capacity and not program.causal):
             return Diffused(text[n:], order, "context_full", passes, blocks, commits)

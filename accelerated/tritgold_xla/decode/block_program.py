@@ -1,12 +1,12 @@
 """One block of block diffusion as one compiled program: its passes are a ``while_loop``, no Python between them.
 
-With block attention every pass reads the block. With causal attention it reads what is behind the first masked token
+With block attention every pass reads the block. With causal attention it reads what is after the first masked token
 of the pass before: so a block's first pass, over a window of two blocks, also keeps what the last pass of the block
 before had decided; all others need the block and the token before it, whose prediction is the block's first token. The
 head is computed for the positions in question alone.
 """
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +15,10 @@ from jax import lax
 
 from tritgold.config import ModelConfig
 from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockProgram
+from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import lm_head
-from tritgold_xla.model import Options, hidden_states
+from tritgold_xla.model import hidden_states
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
 
@@ -30,8 +31,8 @@ class Block(NamedTuple):
 
     ids: int32 [block], the mask where a token is to be decided; before: int32 [block], the tokens before it. start,
     stop: its first position and the one after its last. committed_until: below it the cache holds the final tokens
-    (causal). generated: the first position that is not the prompt's. limit: behind the last one that is wanted. room:
-    positions of the cache; a token behind them can be decided and not read. thresholds: float32 [THRESHOLDS], of the
+    (causal). generated: the first position that is not the prompt's. limit: after the last one that is wanted. room:
+    positions of the cache; a token after them can be decided and not read. thresholds: float32 [THRESHOLDS], of the
     first pass, the second and so on; the last is that of every other.
     """
 
@@ -78,6 +79,138 @@ class _State(NamedTuple):
     done: jax.Array
 
 
+class _Window(NamedTuple):
+    """What a pass reads and predicts.
+
+    begin: its first position; tokens: int32 [window]. rows: int32, those of the window that predict. asked: bool
+    [block], where a prediction is wanted; the first of the rows predicts position ``first`` of the block. step: passes
+    that were made over these positions before.
+    """
+
+    begin: jax.Array
+    tokens: jax.Array
+    rows: jax.Array
+    asked: jax.Array
+    first: jax.Array
+    step: jax.Array
+
+
+class _Predictions(NamedTuple):
+    """tokens: int32 [block], and their probabilities, float32 [block], -1 where none is asked; following: as there."""
+
+    tokens: jax.Array
+    sure: jax.Array
+    following: jax.Array
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """The passes over a block, while JAX traces them."""
+
+    parameters: Parameters
+    block: Block
+    config: ModelConfig
+    options: Options
+    program: BlockProgram
+
+    @property
+    def places(self) -> jax.Array:
+        """int32 [block], from 0."""
+        return lax.iota(jnp.int32, self.program.block)
+
+    def begin(self, cache: KvCache) -> _State:
+        """The state before the first pass."""
+        block, p, size = self.block, self.program, self.program.block
+        masked = (block.ids == p.mask) & (block.start + self.places < block.stop)
+        zero, none = jnp.int32(0), jnp.full((size,), -1, jnp.int32)
+        filled = DecodedBlock(
+            cache, block.ids, block.committed_until, none, jnp.bool_(False), block.limit, zero,
+            jnp.zeros((size + 2,), jnp.int32), zero, zero, jnp.bool_(True),
+        )  # fmt: skip
+        steps = jnp.zeros((size // p.sub_block,), jnp.int32)
+        return _State(filled, masked, jnp.full((size,), -1.0), block.ids, none, steps, jnp.bool_(False))
+
+    def one_pass(self, state: _State, size: int) -> _State:
+        """Read a window of ``size`` tokens, decide what is sure enough, and see whether that was the last pass."""
+        f, commit = state.filled, ~state.masked.any()
+        window = self._causal_window(state, size) if self.program.causal else self._block_window(state, commit)
+        count = jnp.minimum(self.block.stop, self.block.room) - window.begin
+        x, cache, finite, _, _ = hidden_states(
+            self.parameters, f.cache, window.tokens, window.begin, count, jnp.int32(0), config=self.config,
+            options=self.options,
+        )  # fmt: skip
+        predicted, usable = self._predictions(x, window, commit)
+        state = self._decided(state, window, predicted)
+        filled = state.filled._replace(
+            cache=cache,
+            following=predicted.following,
+            passes=f.passes + 1,
+            commits=f.commits + commit.astype(jnp.int32),
+            finite=f.finite & (finite & usable).all(),
+        )
+        done = filled.ended | (~state.masked.any() if self.program.causal else commit)
+        return state._replace(filled=filled, done=done)
+
+    def _causal_window(self, state: _State, size: int) -> _Window:
+        """From the last committed token, or the one before the first mask: the earlier of the two."""
+        block, f, length = self.block, state.filled, self.program.block
+        first = jnp.argmax(state.masked).astype(jnp.int32)  # 0 where nothing is masked
+        begin = jnp.minimum(block.start + first - 1, f.committed_until)
+        around = jnp.concatenate([block.before, f.ids, jnp.zeros((2 * length,), jnp.int32)])
+        tokens = lax.dynamic_slice(around, (begin - block.start + length,), (size,))
+        return _Window(begin, tokens, block.start - 1 - begin + self.places, state.masked, jnp.int32(0), f.passes)
+
+    def _block_window(self, state: _State, commit: jax.Array) -> _Window:
+        """The whole block, of which the first sub-block with a mask is asked."""
+        p = self.program
+        sub_block = jnp.argmax(state.masked).astype(jnp.int32) // p.sub_block
+        asked = state.masked & (self.places // p.sub_block == sub_block)
+        rows = sub_block * p.sub_block - 1 + lax.iota(jnp.int32, p.sub_block)
+        rows = jnp.where(commit, p.block - 1, rows)  # the last token says how the text goes on
+        return _Window(self.block.start, state.filled.ids, rows, asked, sub_block * p.sub_block, state.steps[sub_block])
+
+    def _predictions(self, x: jax.Array, window: _Window, commit: jax.Array) -> tuple[_Predictions, jax.Array]:
+        """Of the hidden states x [window, hidden]; and whether all of their probabilities are numbers, bool []."""
+        wanted = jnp.take(x, jnp.clip(window.rows, 0, window.tokens.shape[0] - 1), axis=0)
+        tokens, sure = _predicted(lm_head.logits(wanted, self.parameters.head), self.program.mask)
+        following, last = tokens[-1], sure[-1]
+        if not self.program.causal:
+            # Of the sub-block's rows to their places in the block; elsewhere nothing is asked.
+            size = self.program.block
+            tokens = lax.dynamic_update_slice(jnp.zeros((size,), jnp.int32), tokens, (window.first,))
+            sure = lax.dynamic_update_slice(jnp.full((size,), -1.0), sure, (window.first,))
+        sure = jnp.where(window.asked, sure, -1.0)
+        # Of a row with a logit of +inf or NaN, but the mask's, no probability is a number.
+        usable = jnp.isfinite(sure).all() & (jnp.isfinite(last) | ~commit)
+        return _Predictions(tokens, sure, following), usable
+
+    def _decided(self, state: _State, window: _Window, predicted: _Predictions) -> _State:
+        """The state with what this pass decides; cache and counts are as before."""
+        f, p, sure, asked = state.filled, self.program, predicted.sure, window.asked
+        chosen = sure > self.block.thresholds[jnp.minimum(window.step, THRESHOLDS - 1)]
+        chosen = asked & (chosen | (self.places == jnp.argmax(sure)))
+        surer = asked & (sure > state.surest)
+        likely = jnp.where(surer, predicted.tokens, state.likely)
+        likely_pass = jnp.where(surer, f.passes, state.likely_pass)
+        ids, order = jnp.where(chosen, predicted.tokens, f.ids), jnp.where(chosen, f.passes, f.order)
+        left = state.masked & ~chosen
+        fill = left & (f.passes + 1 >= p.max_passes) & ~_ended(self.block, p, ids, left)[0]
+        ids, order = jnp.where(fill, likely, ids), jnp.where(fill, likely_pass, order)
+        left &= ~fill
+        ended, end = _ended(self.block, p, ids, left)
+        first = jnp.argmax(state.masked).astype(jnp.int32)
+        filled = f._replace(
+            ids=ids,
+            committed_until=jnp.where(state.masked.any(), self.block.start + first, self.block.stop),
+            order=order,
+            ended=ended,
+            end=end,
+            decided=f.decided.at[f.passes].set((chosen & state.masked).sum(dtype=jnp.int32)),
+        )
+        steps = state.steps if p.causal else state.steps.at[window.first // p.sub_block].add(1)
+        return _State(filled, left, jnp.where(surer, sure, state.surest), likely, likely_pass, steps, state.done)
+
+
 def _fill(
     parameters: Parameters,
     cache: KvCache,
@@ -88,87 +221,11 @@ def _fill(
     program: BlockProgram,
 ) -> DecodedBlock:
     """Decide the masks of a block, and keep it. The cache is donated."""
-    p, size = program, program.block
-    index = lax.iota(jnp.int32, size)
-    masked = (block.ids == p.mask) & (block.start + index < block.stop)
-    zero, none = jnp.int32(0), jnp.full((size,), -1, jnp.int32)
-    filled = DecodedBlock(
-        cache, block.ids, block.committed_until, none, jnp.bool_(False), block.limit, zero,
-        jnp.zeros((size + 2,), jnp.int32), zero, zero, jnp.bool_(True),
-    )  # fmt: skip
-    sub_blocks = size // p.sub_block
-    state = _State(
-        filled, masked, jnp.full((size,), -1.0), block.ids, none, jnp.zeros((sub_blocks,), jnp.int32), jnp.bool_(False)
-    )
-
-    def one_pass(state: _State, window: int = size) -> _State:
-        f, masked = state.filled, state.masked
-        first = jnp.argmax(masked).astype(jnp.int32)  # 0 where nothing is masked
-        commit = ~masked.any()
-        if p.causal:
-            begin = jnp.minimum(block.start + first - 1, f.committed_until)
-            around = jnp.concatenate([block.before, f.ids, jnp.zeros((2 * size,), jnp.int32)])
-            tokens = lax.dynamic_slice(around, (begin - block.start + size,), (window,))
-            rows = block.start - 1 - begin + index
-            asked = masked
-        else:
-            begin, tokens = block.start, f.ids
-            sub_block = first // p.sub_block
-            inside = index // p.sub_block == sub_block
-            asked = masked & inside
-            rows = sub_block * p.sub_block - 1 + lax.iota(jnp.int32, p.sub_block)
-            rows = jnp.where(commit, size - 1, rows)  # the last token says how the text goes on
-        count = jnp.minimum(block.stop, block.room) - begin
-        x, cache, finite, _, _ = hidden_states(
-            parameters, f.cache, tokens, begin, count, zero, config=config, options=options
-        )
-        wanted = jnp.take(x, jnp.clip(rows, 0, tokens.shape[0] - 1), axis=0)
-        tokens_of, sure_of = _predicted(lm_head.logits(wanted, parameters.head), p.mask)
-        if p.causal:
-            predicted, sure, step = tokens_of, sure_of, f.passes
-        else:
-            # Of the sub-block's rows to their places in the block; elsewhere nothing is asked.
-            predicted = jnp.zeros((size,), jnp.int32)
-            predicted = lax.dynamic_update_slice(predicted, tokens_of, (sub_block * p.sub_block,))
-            sure = lax.dynamic_update_slice(jnp.full((size,), -1.0), sure_of, (sub_block * p.sub_block,))
-            step = state.steps[sub_block]
-        sure = jnp.where(asked, sure, -1.0)
-        # Of a row with a logit of +inf or NaN, but the mask's, no probability is a number.
-        finite &= jnp.isfinite(sure).all() & (jnp.isfinite(sure_of[-1]) | ~commit)
-        chosen = sure > block.thresholds[jnp.minimum(step, THRESHOLDS - 1)]
-        chosen = asked & (chosen | (index == jnp.argmax(sure)))
-        surer = asked & (sure > state.surest)
-        surest = jnp.where(surer, sure, state.surest)
-        likely = jnp.where(surer, predicted, state.likely)
-        likely_pass = jnp.where(surer, f.passes, state.likely_pass)
-        ids, order = jnp.where(chosen, predicted, f.ids), jnp.where(chosen, f.passes, f.order)
-        left = masked & ~chosen
-        spent = f.passes + 1 >= p.max_passes
-        fill = left & spent & _unfinished(block, p, ids, left)
-        ids, order = jnp.where(fill, likely, ids), jnp.where(fill, likely_pass, order)
-        left &= ~fill
-        end = _end(block, p, ids)
-        ended = (block.stop >= end) & ~(left & (block.start + index < end)).any()
-        done = ended | (commit if not p.causal else ~left.any())
-        filled = DecodedBlock(
-            cache=cache,
-            ids=ids,
-            committed_until=jnp.where(commit, block.stop, block.start + first),
-            order=order,
-            ended=ended,
-            end=end,
-            following=tokens_of[-1],
-            decided=f.decided.at[f.passes].set((chosen & masked).sum(dtype=jnp.int32)),
-            passes=f.passes + 1,
-            commits=f.commits + commit.astype(jnp.int32),
-            finite=f.finite & finite.all(),
-        )
-        steps = state.steps if p.causal else state.steps.at[sub_block].add(1)
-        return _State(filled, left, surest, likely, likely_pass, steps, done)
-
-    if p.causal:
-        state, one_pass = one_pass(state, 2 * size), partial(one_pass, window=size + 1)
-    return lax.while_loop(lambda state: ~state.done, one_pass, state).filled
+    filling, size = _Filling(parameters, block, config, options, program), program.block
+    state = filling.begin(cache)
+    if program.causal:
+        state, size = filling.one_pass(state, 2 * size), size + 1
+    return lax.while_loop(lambda state: ~state.done, lambda state: filling.one_pass(state, size), state).filled
 
 
 fill = jit(_fill, static=("config", "options", "program"), donate=("cache",))
@@ -181,17 +238,12 @@ def _predicted(logits: jax.Array, mask: int) -> tuple[jax.Array, jax.Array]:
     return jnp.argmax(logits, axis=1).astype(jnp.int32), 1 / jnp.exp(logits - largest).sum(axis=1)
 
 
-def _end(block: Block, program: BlockProgram, ids: jax.Array) -> jax.Array:
-    """Behind the first end of sequence that is decided, or the limit."""
+def _ended(block: Block, program: BlockProgram, ids: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether the text has ended, with no mask left before its end; and the position after its end, or the limit."""
     positions = block.start + lax.iota(jnp.int32, program.block)
     ends = jnp.zeros(ids.shape, bool)
     for token in program.eos:
         ends |= ids == token
     ends &= (positions >= block.generated) & (positions < jnp.minimum(block.stop, block.limit))
-    return jnp.where(ends, positions + 1, block.limit).min()
-
-
-def _unfinished(block: Block, program: BlockProgram, ids: jax.Array, left: jax.Array) -> jax.Array:
-    """Whether the text has not ended: then what is left of a block that has had its passes is filled."""
-    end = _end(block, program, ids)
-    return ~((block.stop >= end) & ~(left & (block.start + lax.iota(jnp.int32, program.block) < end)).any())
+    end = jnp.where(ends, positions + 1, block.limit).min()
+    return (block.stop >= end) & ~(left & (positions < end)).any(), end

@@ -2,10 +2,10 @@
 
 Several sequences stand side by side along the heads: the first has heads 0 to kv_heads - 1, the next the next.
 
-How many positions are filled is the engine's knowledge, not the cache's. Whatever stands behind them is never read.
+How many positions are filled is the engine's knowledge, not the cache's. Whatever stands after them is never read.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,21 @@ class KvCache(NamedTuple):
     def positions(self) -> int:
         """Positions of a layer."""
         return self.keys.shape[2]
+
+
+class ExtendedCache(Protocol):
+    """What a program returns that has written to the cache; finite: bool []."""
+
+    @property
+    def cache(self) -> KvCache:
+        """The cache that was given, extended."""
+
+    @property
+    def finite(self) -> Any:
+        """Whether every activation was finite."""
+
+
+Extended = TypeVar("Extended", bound=ExtendedCache)
 
 
 def positions(capacity: int) -> int:
@@ -79,7 +94,7 @@ def append(
 ) -> KvCache:
     """The cache with k and v, float32 [tokens, kv_heads, head_dim], from position ``start`` on of one layer.
 
-    Padding of the chunk is written too, behind what will be the length; the next chunk writes over it.
+    Padding of the chunk is written too, after what will be the length; the next chunk writes over it.
     """
     kind, at = kv_scheme(scheme), (layer, sequence * k.shape[1], start, 0)
 

@@ -22,7 +22,7 @@ def softmax_weights(
     keys: Float32[jax.Array, "kv_heads positions head_dim"],
     ends: Int32[jax.Array, " tokens"],
 ) -> Float32[jax.Array, "heads tokens positions"]:
-    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 behind them."""
+    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 after them."""
     tokens, heads, _ = q.shape
     scores = _scores(_grouped(q, keys.shape[0]), keys)
     seen = lax.iota(jnp.int32, keys.shape[1]) < _repeated(ends, scores.shape[1] // tokens)
@@ -35,7 +35,7 @@ def mix_values(
     weights: Float32[jax.Array, "heads tokens positions"],
     values: Float32[jax.Array, "kv_heads positions head_dim"],
 ) -> Float32[jax.Array, "tokens width"]:
-    """Weighted sum of the values, heads side by side: width = heads * head_dim. Values nobody sees must be finite."""
+    """Weighted sum of the values, heads side by side: width = heads * head_dim. Unseen values must be finite."""
     heads, tokens, positions = weights.shape
     mixed = _mix(weights.reshape(values.shape[0], -1, positions), values)
     return _ungrouped(mixed, heads, tokens)

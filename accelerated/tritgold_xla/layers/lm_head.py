@@ -80,7 +80,7 @@ def _in_blocks(x: jax.Array, head: jax.Array) -> jax.Array:
 class CoarseHead(NamedTuple):
     """A coarse copy of the head, a byte a weight, and how far it may be off.
 
-    codes: int8 [columns, vocab], value = code * step; columns: hidden, up to a multiple of 8, zero behind it. step:
+    codes: int8 [columns, vocab], value = code * step; columns: hidden, up to a multiple of 8, zero after it. step:
     float32 [vocab]. slack: the norm of what a row lost, norm: that of the coarse row; float32 [vocab], rounded up.
     """
 

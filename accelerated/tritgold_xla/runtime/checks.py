@@ -20,7 +20,7 @@ def check_capacity(capacity: int, most: int, whose: str = "the model") -> int:
 
 
 def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
-    """The checked tokens as int32, or a ContextError ``cache-full`` where the cache has no room behind ``past``."""
+    """The checked tokens as int32, or a ContextError ``cache-full`` where the cache has no room after ``past``."""
     end = past + ids.size
     if end > capacity:
         raise ContextError(
@@ -43,7 +43,7 @@ def check_block(block: int | None) -> None:
 
 
 def check_memory(needed: int) -> None:
-    """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where nobody says how much is."""
+    """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where that is not known."""
     free = available_memory()
     if free is not None and free < needed:
         raise EngineError(

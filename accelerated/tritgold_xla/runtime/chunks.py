@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tritgold.graph import Traced
+
 CHUNKS = (1, 8, 32, 128)
 
 
@@ -38,7 +40,13 @@ def whole_blocks(block: int) -> int:
 
 
 def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
-    """``array`` with zeros behind it along ``axis``, up to ``size``."""
+    """``array`` with zeros after it along ``axis``, up to ``size``."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - array.shape[axis])
     return np.pad(array, widths)
+
+
+def crop(traced: Traced, array: np.ndarray, tokens: int, keys: int) -> np.ndarray:
+    """A copy of an array without what pads it beyond ``tokens``, and softmax weights beyond ``keys``."""
+    ends = {"tokens": tokens, "keys": keys}
+    return np.array(array[tuple(slice(ends.get(axis)) for axis in traced.axes)])

@@ -66,7 +66,7 @@ def jit(
 def cpu_device() -> jax.Device:
     """The CPU, after asserting everything that this file promises.
 
-    Chooses the CPU platform where nobody has chosen one yet. Raises EngineError: ``platform`` where JAX already runs
+    Chooses the CPU platform where none is chosen yet. Raises EngineError: ``platform`` where JAX already runs
     on another one, ``x64`` where 64-bit types are on, ``arithmetic`` where compiled float32 is not IEEE 754,
     ``flags-late`` where XLA_FLAGS or NPROC have changed since the first call, which JAX would not notice.
     """

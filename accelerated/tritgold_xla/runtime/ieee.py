@@ -32,7 +32,7 @@ def rounded(x: jax.Array) -> jax.Array:
     """x, float32, rounded before anything else is done with it.
 
     The exclusive or with "is it NaN" changes no number, and no compiler can know that: an addition cannot take the
-    product from behind it. A NaN stays a NaN.
+    product from after it. A NaN stays a NaN.
     """
     bits = lax.bitcast_convert_type(x, jnp.int32)
     return lax.bitcast_convert_type(bits ^ (x != x).astype(jnp.int32), jnp.float32)

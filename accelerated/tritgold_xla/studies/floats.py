@@ -39,7 +39,7 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
     )  # fmt: skip
     scores = rng.standard_normal(4 * vocab, np.float32)
     yield Form(
-        "greedy token: candidates", "`top_k`, whose last value is read", "the same behind a barrier",
+        "greedy token: candidates", "`top_k`, whose last value is read", "the same after a barrier",
         lambda s: _candidates(lax.top_k(s, 256)), lambda s: _candidates(barrier(lax.top_k(s, 256))), (scores,),
     )  # fmt: skip
     wide = np.abs(rng.standard_normal((64, hidden), np.float32))

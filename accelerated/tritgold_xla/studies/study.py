@@ -85,7 +85,7 @@ def _running(program: Callable[..., jax.Array], arrays: list[jax.Array]) -> floa
 
 
 def _compiling(program: Any, arrays: list[jax.Array]) -> float:
-    """Processor time, because others' work would count as ours. Each time anew: what is remembered takes no time."""
+    """Processor time, because others' work would count as ours. Each time again: what is remembered takes no time."""
     jax.clear_caches()  # type: ignore[no-untyped-call]
     lowered = program.lower(*arrays)
     begin = time.process_time()

@@ -14,7 +14,7 @@ from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 from tritgold_xla.ternary_matmul.planes import bit_planes, pack, unpack
 
 SEED = 158
-SHARES = (0.5, 0.22, 0.1)  # of columns whose activation is not zero; 0.22 is kjv-ar's behind the squared ReLU
+SHARES = (0.5, 0.22, 0.1)  # of columns whose activation is not zero; 0.22 is kjv-ar's after the squared ReLU
 
 
 def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
@@ -23,10 +23,20 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
     trits = rng.integers(-1, 2, (out, in_)).astype(np.int8)
     planes = Planes(*jit(pack)(trits))
 
-    def codes(tokens: int) -> np.ndarray:
-        return rng.integers(-128, 128, (tokens, in_)).astype(np.int8)
+    one = _codes(rng, 1, in_)
+    yield from _one_token(trits, planes, one)
+    yield from _some_tokens(trits, rng)
+    yield from _unpacking(planes, one)
+    yield from _gathered(in_, out, rng)
 
-    one = codes(1)
+
+def _codes(rng: np.random.Generator, tokens: int, in_: int) -> np.ndarray:
+    return rng.integers(-128, 128, (tokens, in_)).astype(np.int8)
+
+
+def _one_token(trits: np.ndarray, planes: Planes, one: np.ndarray) -> Iterator[Form]:
+    """A product with one token, int8 codes [1, in]."""
+    out, in_ = trits.shape
     select, textbook = (FORMULATIONS[name].accumulate for name in ("select", "bit-serial"))
     yield Form(
         "one token: dot with a vector", "`W @ x`", "`W @ [x, 0]`, a second, empty token; a barrier, then `[:, 0]`",
@@ -53,13 +63,19 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
         "vector width", "the default, 256 bits", "`xla_cpu_prefer_vector_width=512`",
         select, select, (one, planes), out * in_, slow_options={"xla_cpu_enable_fast_math": False},
     )  # fmt: skip
+
+
+def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
+    """A product with several."""
+    out, in_ = trits.shape
     for tokens in (8, 32):
         yield Form(
             f"{tokens} tokens: int8 dot", "weights on the right, `x @ W.T`",
             "weights on the left, a barrier, then `.T`",
-            lambda w, x: _dot(x, w), lambda w, x: barrier(_dot(w, x)).T, (trits, codes(tokens)), tokens * out * in_,
+            lambda w, x: _dot(x, w), lambda w, x: barrier(_dot(w, x)).T, (trits, _codes(rng, tokens, in_)),
+            tokens * out * in_,
         )  # fmt: skip
-    x = codes(32)
+    x = _codes(rng, 32, in_)
     unsigned = (x.astype(np.int16) + 128).astype(np.uint8)
     yield Form(
         "32 tokens: uint8 x int8", "uint8 codes", "codes - 128 as int8, and 128 times the row sums, kept",
@@ -71,9 +87,13 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
             lambda w, x: _dot(w, x), lambda w, x: _dot(barrier(w.astype(jnp.int8)), x),
             (jnp.asarray(trits).astype(dtype), x), 32 * out * in_,
         )  # fmt: skip
+
+
+def _unpacking(planes: Planes, one: np.ndarray) -> Iterator[Form]:
+    """Weights to int8, and codes to bit planes."""
     yield Form(
         "unpacking two bits to int8", "shifts broadcast over a new axis", "eight shifted copies, stacked",
-        _unpack_broadcast, unpack, (planes.bits,), out * in_,
+        _unpack_broadcast, unpack, (planes.bits,), 32 * planes.bits[0].size,
     )  # fmt: skip
     yield Form(
         "activation planes", "each bit picked", "8 x 8 bit transposes", _picked, bit_planes, (one[0],),
@@ -82,7 +102,6 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
         "activation planes: compiling a product", "each bit picked", "8 x 8 bit transposes",
         lambda x, w: _folded(x, w, 4, planes=_picked), lambda x, w: _folded(x, w, 4), (one, planes), compiles=True,
     )  # fmt: skip
-    yield from _gathered(in_, out, rng)
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -110,7 +129,7 @@ def _folded(
     held: bool = True,
     planes: Callable[[jax.Array], jax.Array] = bit_planes,
 ) -> jax.Array:
-    """``kernels`` 'select' with any fold, with or without the barrier behind the activation planes."""
+    """``kernels`` 'select' with any fold, with or without the barrier after the activation planes."""
     bits = planes(codes[0])
     bits = barrier(bits) if held else bits
     _, count, out = weight.bits.shape

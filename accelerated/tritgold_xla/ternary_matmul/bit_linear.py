@@ -18,7 +18,7 @@ from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 
 
 class PackedLinear(NamedTuple):
-    """A ternary weight on the device: bit planes and one scale float32 [].
+    """A ternary weight on the device: bit planes and a scale float32 [], or [out] where rows have their own.
 
     Stacked over layers each array has a leading axis of that length.
     """
@@ -50,7 +50,7 @@ def quantize(x: Float32[jax.Array, "tokens in"]) -> Quantized:
 def apply_scales(
     acc: Int32[jax.Array, "tokens out"],
     activation_scale: Float32[jax.Array, " tokens"],
-    weight_scale: Float32[jax.Array, ""],
+    weight_scale: Float32[jax.Array, "..."],
     rule: ScaleRule,
 ) -> Float32[jax.Array, "tokens out"]:
     """acc / s * w, or acc / s / w: two float32 operations in this order, each rounded."""

@@ -24,7 +24,7 @@ from tritgold.machine import instructions, processor
 from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cache_folder, cpu_device, jit, require_folder, threads
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.choose import Measured
+from tritgold_xla.ternary_matmul.choose import Choices, Measured
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes
 
 SCHEMA: Final = "tritgold.xla-tuning/1"
@@ -84,6 +84,21 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def default_file() -> Path:
     """XDG_CACHE_HOME/tritgold/xla-tuning.json, where commands keep their choices. Raises OutputError as its folder."""
     return cache_folder() / "xla-tuning.json"
+
+
+def choices_of(formulation: str | None, tuning: Path | None) -> Choices:
+    """One formulation everywhere, or what was measured on this machine. A file that is given is read in any case.
+
+    Raises EngineError for an unknown formulation (``formulation``), and where the file is none (``tuning-file``).
+    """
+    if formulation is not None and formulation not in FORMULATIONS:
+        raise EngineError(
+            "no such formulation of the ternary product",
+            kind="formulation",
+            got=repr(formulation),
+            expected=", ".join(FORMULATIONS),
+        )
+    return Choices(formulation, () if tuning is None else measured_here(tuning))
 
 
 def measured_here(path: Path) -> tuple[Measured, ...]:
@@ -181,7 +196,7 @@ def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Plan
 
 
 def _seconds(name: str, run: Callable[[], object]) -> float:
-    """Of one call. name: of the formulation, for whoever replaces this clock."""
+    """Of one call. name: of the formulation, for a test that replaces this clock."""
     del name
     begin = time.perf_counter()
     run()

@@ -1,1 +1,1 @@
-"""``tritgold bench``: how fast an engine that has passed the judge is, beside other engines, and beside the memory."""
+"""``tritgold bench``: the speed of an engine that passes the judge, beside other engines and the read bandwidth."""

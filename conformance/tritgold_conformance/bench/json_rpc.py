@@ -40,7 +40,7 @@ def serve(handlers: dict[str, Handler]) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """(file:line) of the innermost frame in a file of ours; empty where there is none."""
+    """(file:line) of the innermost frame in tritgold; empty where no frame is."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "tritgold" in f.filename]
     return f"({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 

@@ -1,4 +1,4 @@
-"""What is asked for: rows, cases, thread counts. Everything that is wrong with it is said before anything is made."""
+"""What is asked for: rows, cases, thread counts. Errors in it are found before anything is written."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -66,12 +66,12 @@ class Plan:
 
     @property
     def matrix_rows(self) -> tuple[str, ...]:
-        """Those of one matrix."""
+        """Asked-for rows that multiply one matrix."""
         return tuple(row for row in MATRIX_ROWS if row in self.rows)
 
     @property
     def model_rows(self) -> tuple[str, ...]:
-        """Those of a whole model."""
+        """Asked-for rows that run a whole model."""
         return tuple(row for row in MODEL_ROWS if row in self.rows)
 
     def cases(self, row: str) -> list[Case]:

@@ -36,7 +36,7 @@ def engine_process(spec: str, threads: int, cache: str | None = None, timed: boo
 
 
 def peer_process(peer: str, threads: int) -> Worker:
-    """A process of another engine."""
+    """A process in which a peer is timed: llama.cpp in this Python, transformers in that of TRITGOLD_PEERS_PYTHON."""
     given = environment(threads)
     if peer == "llama.cpp":
         command = [sys.executable, "-m", "tritgold_conformance.bench.worker_llama_cpp", str(threads)]

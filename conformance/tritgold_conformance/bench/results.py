@@ -10,7 +10,7 @@ import msgspec
 
 from tritgold_conformance.bench.timing import Timing
 
-SCHEMA = "tritgold.bench/1"
+SCHEMA = "tritgold.bench/2"
 Status = Literal["measured", "not passed", "not offered", "failed"]
 
 
@@ -45,9 +45,9 @@ class Result(msgspec.Struct, kw_only=True):
 
     case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
-    one unit. bytes_moved (``moved`` in JSON): that one unit has to read; roofline_fraction (``share``): of the
-    bandwidth, were these all, the median over rounds, each with that of its own time. ratio: of a peer's row, how many
-    times faster the benchmark's engine is, the median over rounds that measured both; above 1 the engine is faster.
+    one unit. bytes_moved: that one unit has to read; roofline_fraction: of the read bandwidth, if these bytes were all:
+    the median over rounds, each with its own bandwidth. ratio: of a peer's row, how many times faster the benchmark's
+    engine is, the median over rounds that measured both; above 1 the engine is faster.
     scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
     """
 
@@ -63,8 +63,8 @@ class Result(msgspec.Struct, kw_only=True):
     first: float | None = None
     per_second: float | None = None
     gmacs: float | None = None
-    bytes_moved: int | None = msgspec.field(default=None, name="moved")
-    roofline_fraction: float | None = msgspec.field(default=None, name="share")
+    bytes_moved: int | None = None
+    roofline_fraction: float | None = None
     ratio: float | None = None
     scaling: float | None = None
 
@@ -83,14 +83,12 @@ class Bandwidth(msgspec.Struct, kw_only=True):
 
 
 class Part(msgspec.Struct, kw_only=True):
-    """One operation of a decode step. calls: in a step; seconds: of all of them; bytes_moved (``moved`` in JSON): of
-    weights and cache.
-    """
+    """One operation of a decode step. calls: in a step; seconds: of all of them; bytes_moved: of weights and cache."""
 
     name: str
     calls: int
     seconds: float
-    bytes_moved: int = msgspec.field(name="moved")
+    bytes_moved: int
 
 
 class Profile(msgspec.Struct, kw_only=True):
@@ -146,7 +144,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 @dataclass
 class BenchResults:
-    """What has been measured so far."""
+    """What has been measured so far; a run that is stopped keeps it."""
 
     engines: list[Engine] = field(default_factory=list)
     bandwidth: list[Bandwidth] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The rows of a model, on an engine in this process: made ready once, then measured a round at a time.
 
-An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; what it lacks is not
-offered, and said so.
+An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; a row that needs
+what it lacks is reported as not offered.
 """
 
 from collections.abc import Callable
@@ -132,5 +132,5 @@ def greedy_step(engine: Any) -> Callable[[int], int]:
 
 
 def not_offered(what: str) -> EngineError:
-    """A row that is left out."""
+    """The error of a row that the engine cannot run; its kind makes it a row of the report, not a failure."""
     return EngineError("is not offered by this engine", kind="not-offered", thing=what)

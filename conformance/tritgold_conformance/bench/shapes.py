@@ -1,10 +1,9 @@
-"""The models and matrices whose speed is asked for by name, as data. Imports nothing heavy: --help lists them."""
+"""The models and matrices whose speed is asked for by name, as data."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from tritgold.config import ModelConfig
+from tritgold.config import ModelConfig
 
 SEED = 158
 
@@ -30,9 +29,8 @@ class ModelShape:
     architecture: str = "bitnet"
     seed: int = SEED
 
-    def config(self) -> "ModelConfig":
+    def config(self) -> ModelConfig:
         """The same as the engines take it. Tokens 1 and 2 are BOS and EOS."""
-        from tritgold.config import ModelConfig
 
         sizes = {name: value for name, value in vars(self).items() if name not in ("name", "architecture", "seed")}
         return ModelConfig(**sizes, scale_rule="multiply", bos=1, eos=(2,))

@@ -53,7 +53,7 @@ class ThreadRun:
                 self._rows_of(self.model)
 
     def say(self, what: str) -> None:
-        """What is done now."""
+        """Tell the progress line what is being done."""
         self._say(f"{what}, {self.threads} threads")
 
     def _process(self, **options: Any) -> Worker:

@@ -26,7 +26,7 @@ def main(threads: int) -> None:
 
 
 class LlamaCpp:
-    """What the parent may ask for."""
+    """Handlers of the JSON protocol: open, measure, facts."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads

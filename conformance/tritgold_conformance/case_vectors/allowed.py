@@ -25,7 +25,7 @@ class OfRow:
         return np.abs(engine.astype(np.float64) - wide) / np.maximum(limit, FLUSHED)
 
     def outcome_within(self) -> Outcome:
-        """Rounding."""
+        """An inexact answer is within rounding."""
         return "within"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tritgold.errors import TritgoldError
 from tritgold.formats.container import FLOAT_BYTES
-from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_split import open_gguf
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.kv_cache.base import Side, Sizes
@@ -78,7 +78,7 @@ def _open(_: Mutant, draft: Draft) -> Arrays:
     with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
         path = Path(folder) / name
         path.write_bytes(raw)
-        opened = GgufFile(path) if draft.parameters["container"] == "gguf" else SafetensorsFile(path)
+        opened = open_gguf(path) if draft.parameters["container"] == "gguf" else SafetensorsFile(path)
         return {
             tensor.name: (tensor.floats() if tensor.dtype in FLOAT_BYTES else tensor.data).copy()
             for tensor in opened.tensors.values()

@@ -116,7 +116,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 class Answers(msgspec.Struct, kw_only=True):
-    """answer.json of a group, written by whoever is judged. All of it may be left out, and the file too.
+    """answer.json of a group, written by the engine that is judged. All of it may be left out, and the file too.
 
     refused: name of a case -> kind of failure, ``unspecified`` where the engine has no word for it. texts: name ->
     texts. skipped: names of cases that the engine does not have, ``*`` at the end stands for any ending.

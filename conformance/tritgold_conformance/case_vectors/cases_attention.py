@@ -59,7 +59,7 @@ def _weighted() -> Iterator[Draft]:
     for name, seed, queries, keys, start, why in (
         ("position-0", 6200, 1, 1, 0, "one token sees itself: 1"),
         ("step", 6202, 1, 20, 19, "the last of 20 positions sees all of them"),
-        ("chunk", 6204, 3, 9, 6, "three tokens behind six: the mask begins where the chunk does"),
+        ("chunk", 6204, 3, 9, 6, "three tokens after six: the mask begins where the chunk does"),
     ):
         q, k = floats(seed, (queries, 4, 8), 2.0), floats(seed + 1, (keys, 2, 8), 2.0)
         yield _softmax(name, why, q, k, seed, start)

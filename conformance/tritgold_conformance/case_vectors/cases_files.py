@@ -40,6 +40,9 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], list[Shape], str]] = {
     "f32": ("f32", {}, _any_columns(2), "one"),
     "f16": ("f16", {}, _any_columns(2), "short"),
     "bf16": ("bf16", {}, _any_columns(2), "short"),
+    "iq1_bn": ("iq1_bn", {}, [(1, 64), (3, 192)], "blocks"),
+    "iq2_bn": ("iq2_bn", {}, [(1, 64), (3, 192)], "blocks"),
+    "iq2_bn_r4": ("iq2_bn_r4", {}, [(4, 64), (8, 192)], "blocks"),
 }
 _MARKED = {0: 1, 1: -1, 32: 1, 127: -1}  # of an I2_S block: another order finds non-zeros elsewhere
 

@@ -28,7 +28,7 @@ _TRAILER = 32
 
 def groups() -> Iterator[Group]:
     """malformed/packed, malformed/safetensors, malformed/gguf; and files that are right in ways some readers miss."""
-    yield Group("malformed/packed", "files", "Packed bytes that hold no matrix of trits.", [*_packed()])
+    yield Group("malformed/packed", "files", "Packed bytes that do not hold a matrix of trits.", [*_packed()])
     for container, about, broken in (("safetensors", "safetensors", _safetensors()), ("gguf", "GGUF", _gguf())):
         drafts = [_file(container, name, f"{kind}: {name.replace('-', ' ')}", raw, kind) for name, kind, raw in broken]
         yield Group(f"malformed/{container}", "files", f"{about} files to be refused.", drafts)
@@ -50,7 +50,7 @@ def _packed() -> Iterator[Draft]:
         why = "a byte is missing at the end: nothing may be read in its place"
         yield unpack(folder, f"{folder}-short", why, data[:-1], shape, refused="packed-length")
         yield unpack(folder, f"{folder}-long", "a byte too many", data + b"\0", shape, refused="packed-length")
-        if layout.invalid_kind != "not-ternary" and name not in ("tq1_0", "q1_0"):
+        if layout.invalid_kind != "not-ternary" and name not in ("tq1_0", "q1_0", "iq1_bn"):
             dirty = bytearray(data)
             dirty[layout.byte_of(0, 0, shape)] = _NO_TRIT.get(folder, 0xFF)
             why = f"{layout.invalid_code} stands for no trit; engines read 0, +1 or +2"
@@ -60,9 +60,9 @@ def _packed() -> Iterator[Draft]:
         if how == "blocks":
             yield from _block_scales(folder, data, shape)
     yield from _floats_that_are_no_trits()
-    yield unpack("i2_s", "i2_s-shape", "100 weights are no whole block of 128", bytes(57), (1, 100),
+    yield unpack("i2_s", "i2_s-shape", "100 weights are not a whole block of 128", bytes(57), (1, 100),
                  refused="packing-shape")  # fmt: skip
-    yield unpack("tq2_0", "tq2_0-shape", "rows of 3200 are no whole blocks of 256", bytes(66 * 25), (2, 3200),
+    yield unpack("tq2_0", "tq2_0-shape", "rows of 3200 are not whole blocks of 256", bytes(66 * 25), (2, 3200),
                  refused="packing-shape")  # fmt: skip
 
 
@@ -75,11 +75,12 @@ def _trailers(folder: str, data: bytes, shape: tuple[int, int]) -> Iterator[Draf
 
 
 def _block_scales(folder: str, data: bytes, shape: tuple[int, int]) -> Iterator[Draft]:
-    """NaN in the scale of the last block."""
+    """NaN in the scale of the last block, or of the last row where rows have one."""
     layout = packing(LAYOUTS[folder][0], **LAYOUTS[folder][1])
     size = len(data) // int(np.prod(layout.scales(data, shape).shape))
-    at = len(data) - 2 if folder.startswith("tq") else len(data) - size
-    raw = data[:at] + struct.pack("<e", float("nan")) + data[at + 2 :]
+    nan = struct.pack("<f" if folder.startswith("iq2") else "<e", float("nan"))
+    at = len(data) - (2 if folder.startswith("tq") else 4 * size if folder == "iq2_bn_r4" else size)
+    raw = data[:at] + nan + data[at + len(nan) :]
     yield unpack(folder, f"{folder}-scale-nan", "the scale of the last block is NaN", raw, shape,
                  refused="scale-non-finite")  # fmt: skip
 

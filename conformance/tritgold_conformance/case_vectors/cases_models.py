@@ -98,17 +98,6 @@ def logit_tokens(name: str, checkpoint: Checkpoint, seed: int | None = None) -> 
     return judging_tokens(LOGIT_TOKENS[name], checkpoint.config.vocab, SEEDS[name] if seed is None else seed)
 
 
-def tie_distance(checkpoint: Checkpoint, tokens: list[int]) -> float:
-    """How near x * s comes to a rounding tie anywhere in a pass over these tokens, in code units."""
-    run, nearest = GoldenRun.of(checkpoint, tokens), 1.0
-    for operation, inputs in run.operations():
-        if operation.kind == "quantize":
-            x = inputs["x"].astype(np.float64)
-            scaled = x * (127 / np.maximum(np.abs(x).max(axis=1, keepdims=True), 1e-5))
-            nearest = min(nearest, float(np.abs(scaled - np.floor(scaled) - 0.5).min()))
-    return nearest
-
-
 def _model(name: str, checkpoint: Checkpoint, about: str, operations: bool = True) -> Group:
     config, tokens = checkpoint.config, logit_tokens(name, checkpoint)
     drafts, asked = [], []

@@ -96,7 +96,7 @@ def _products() -> Iterator[Draft]:
     c, t = codes(3600, (3, 33)), trits(3601, (7, 33))
     yield _product("divided", "the same with a scale that divides", c, t, 3600, "divide")
     ones = np.ones((1, 18), np.int8)
-    yield _product("tail-of-18", "18 products of 1: 16 where what is behind 16 is dropped", ones, ones, 3602)
+    yield _product("tail-of-18", "18 products of 1: 16 where what comes after 16 is dropped", ones, ones, 3602)
     for tokens in TOKENS:
         c, t = codes(3700 + tokens, (tokens, 20)), trits(3800 + tokens, (4, 20))
         yield _product(f"tokens-{tokens}", f"{tokens} tokens", c, t, 3700 + tokens)

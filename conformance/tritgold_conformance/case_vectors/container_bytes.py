@@ -35,7 +35,7 @@ class Tensor:
 
     @classmethod
     def floats(cls, name: str, values: np.ndarray, offset: int | None = None) -> "Tensor":
-        """Of float32 values."""
+        """A tensor of float32 values."""
         return cls(name, values.shape, 0, values.astype("<f4").tobytes(), offset)
 
 

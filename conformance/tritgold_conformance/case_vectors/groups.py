@@ -1,6 +1,6 @@
 """All groups of cases, and each case with what the golden model answers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -85,10 +85,3 @@ def stored(
 def input_name(draft: Draft, role: str) -> str:
     """The name of an array of inputs.safetensors."""
     return f"{draft.array_prefix or draft.name}/{role}"
-
-
-def all_drafts() -> Iterator[tuple[Group, Draft, str]]:
-    """Every case, with its id."""
-    for group in groups():
-        for draft in group.drafts:
-            yield group, draft, f"{group.name}/{draft.name}"

@@ -30,7 +30,7 @@ def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Ju
     Raises EngineError: ``engine-output`` for answers that cannot be read, ``case-name`` for a case that does not exist.
     """
     if not answers.is_dir():
-        raise _unreadable("is not a folder", answers, hint="answers lie in ANSWERS/<group>/outputs.safetensors")
+        raise _unreadable("is not a folder", answers, hint="answers belong in ANSWERS/<group>/outputs.safetensors")
     verdicts = []
     for group in manifest.groups:
         if only and not (only == group or only.startswith(f"{group}/")):

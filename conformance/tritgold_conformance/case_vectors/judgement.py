@@ -32,7 +32,7 @@ class Judgement:
     unknown: list[str] = field(default_factory=list)
 
     def count(self, status: Status) -> int:
-        """Cases of this status."""
+        """How many cases have this status."""
         return sum(v.status == status for v in self.verdicts)
 
     @property

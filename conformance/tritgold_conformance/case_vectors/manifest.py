@@ -35,7 +35,7 @@ def flags(faults: dict[str, list[str]]) -> dict[str, Flag]:
 
 
 def provenance() -> Provenance:
-    """This version."""
+    """Which version of tritgold, of its arithmetic and of the protocol writes the folder."""
     command = "tritgold vectors DIR"
     return Provenance(command=command, tritgold=version("tritgold"), mode=GOLDEN.id, protocol=PROTOCOL)
 

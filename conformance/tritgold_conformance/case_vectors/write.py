@@ -22,12 +22,13 @@ from tritgold_conformance.case_vectors.case import (
     json_schema,
 )
 from tritgold_conformance.case_vectors.draft import Group
-from tritgold_conformance.case_vectors.flags import UNSEEN, flags_of_cases
 from tritgold_conformance.case_vectors.groups import expected, groups, input_name, stored
 from tritgold_conformance.case_vectors.manifest import flags, hashes, provenance, recorded
 from tritgold_conformance.engines.exchange import write_model, write_requests
 
 SCHEMA_FILE = "schema.json"
+# Faults that no case can show, each with the reason; a test holds it to be true.
+UNSEEN: dict[str, str] = {}
 _DTYPES = {"int8": "I8", "uint8": "U8", "int32": "I32", "int64": "I64", "float32": "F32", "float64": "F64"}
 
 
@@ -86,3 +87,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raw = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes()
         plan.append(PlannedTensor(name, _DTYPES[value.dtype.name], value.shape, len(raw), partial(list, (raw,))))
     write_safetensors(path, plan, {})
+
+
+def flags_of_cases(faults: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The table the other way round: case -> faults."""
+    by_case: dict[str, list[str]] = {}
+    for name, cases in faults.items():
+        for case in cases:
+            by_case.setdefault(case, []).append(name)
+    return by_case

@@ -1,1 +1,1 @@
-"""One command a file. Heavy imports stand inside the functions, so that ``tritgold --help`` is quick."""
+"""One command a file, imported when it is wanted (``cli``), so that ``tritgold --help`` is quick."""

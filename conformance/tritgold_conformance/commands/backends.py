@@ -1,14 +1,10 @@
 """What each backend of ``run`` has, as one table; what is not in it is refused. A test tries all of it."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tritgold.options import DECODE, KV_SCHEMES
+from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
-
-if TYPE_CHECKING:
-    from tritgold_conformance.commands.decoding import Decoding
 
 # Option -> the values that the backend takes.
 SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
@@ -31,10 +27,9 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
         "batch options": ("--max-sequences", "--no-radix-cache"),
     },
 }
-BACKENDS = tuple(SUPPORTED)
 
 
-def refuse(backend: str, way: str, decoding: "Decoding") -> None:
+def refuse(backend: str, way: str, decoding: Decoding) -> None:
     """Raises click.UsageError for all that the backend does not have, with what it has. way: of DECODE."""
     scheme, options = decoding.kv_cache or ("f32", {})
     radix = {True: ["--radix-cache"], False: ["--no-radix-cache"], None: []}[decoding.radix_cache]

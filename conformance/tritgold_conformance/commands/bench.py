@@ -1,9 +1,8 @@
 """tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
 
+import re
 import shlex
-import signal
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,48 +18,35 @@ from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, PEERS, ROWS,
 from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.run import check, run
 from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
-from tritgold_conformance.bench.synthetic import model_bytes
+from tritgold_conformance.bench.synthetic import Say, model_bytes
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.env import environment
+from tritgold_conformance.commands.leaving import interrupted_by_signals
 
 DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
 
-class Words(click.ParamType[tuple[str, ...]]):
-    """Some of a list, separated by commas."""
+class Listed(click.ParamType[tuple[Any, ...]]):
+    """Some of the known words, or positive integers where none are known, separated by commas."""
 
     name = "list"
 
-    def __init__(self, known: tuple[str, ...]) -> None:
+    def __init__(self, *known: str) -> None:
         self._known = known
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """``gemv,decode`` -> ("gemv", "decode")."""
+        """``gemv,decode`` -> ("gemv", "decode"); ``1,2`` -> (1, 2)."""
         if isinstance(value, tuple):
             return value
         words = tuple(dict.fromkeys(word.strip() for word in str(value).split(",") if word.strip()))
+        if not self._known:
+            if not words or not all(re.fullmatch("0*[1-9][0-9]{0,8}", word) for word in words):
+                self.fail(f"{value!r} is not a list of positive integers like 1,2", param, ctx)
+            return tuple(dict.fromkeys(map(int, words)))
         unknown = [word for word in words if word not in self._known]
         if unknown or not words:
             self.fail(f"{', '.join(unknown) or 'nothing'} is not one of {', '.join(self._known)}", param, ctx)
         return words
-
-
-class Counts(click.ParamType[tuple[int, ...]]):
-    """Positive integers, separated by commas."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """``1,2`` -> (1, 2)."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            counts = tuple(dict.fromkeys(int(part) for part in str(value).split(",") if part.strip()))
-        except ValueError:
-            counts = ()
-        if not counts or min(counts) < 1:
-            self.fail(f"{value!r} is not a list of positive integers like 1,2", param, ctx)
-        return counts
 
 
 @click.command()
@@ -69,40 +55,27 @@ class Counts(click.ParamType[tuple[int, ...]]):
 )
 @click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
-@click.option("--rows", type=Words(ROWS), help=f"Of {', '.join(ROWS)}.")
-@click.option("--threads", type=Counts(), default="1", show_default=True, help="Thread counts, as 1,2.")
-@click.option("--context", "contexts", type=Counts(), help="Positions in the cache before tokens are decoded.")
-@click.option("--tokens", type=Counts(), help="Lengths of prompts, and of what a matrix is multiplied with.")
-@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in a round.")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
-@click.option("--layers", type=click.IntRange(1), help="Cut a named model to so many layers.")
-@click.option("--kv", "kv_caches", type=Words(KV_CACHES), default=",".join(KV_CACHES), help="Caches of the row kv.")
-@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="Of all other rows; xla: bf16, two bytes as its peers.")
-@click.option("--sequences", type=Counts(), help="Of the row batch; 1,2,4,8,16,32,64 where nothing is given.")
-@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine too, in turn.")
-@click.option("--profile", is_flag=True, help="Each operation of a decode step alone.")
+@click.option("--rows", type=Listed(*ROWS), help=f"What to measure, of {', '.join(ROWS)}.")
+@click.option("--threads", type=Listed(), default="1", show_default=True, help="Thread counts, for example 1,2.")
+@click.option("--context", "contexts", type=Listed(), help="Positions in the KV cache before tokens are decoded.")
+@click.option("--tokens", type=Listed(), help="Lengths of prompts; numbers of tokens that a matrix is multiplied with.")
+@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in each round.")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Number of rounds.")
+@click.option("--layers", type=click.IntRange(1), help="Cut a named model to this many layers.")
+@click.option(
+    "--kv", "kv_caches", type=Listed(*KV_CACHES), default=",".join(KV_CACHES), help="KV caches of the row kv."
+)
+@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; bf16 for xla.")
+@click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
+@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine as well, in turn.")
+@click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
 @click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="A file for all figures.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
-    shape: str | None,
-    model: str | None,
-    engine: str,
-    rows: tuple[str, ...] | None,
-    threads: tuple[int, ...],
-    contexts: tuple[int, ...] | None,
-    tokens: tuple[int, ...] | None,
-    steps: int,
-    runs: int,
-    layers: int | None,
-    kv_caches: tuple[str, ...],
-    kv_cache: str | None,
-    sequences: tuple[int, ...] | None,
-    peers: tuple[str, ...],
-    profile: bool,
-    tune: bool,
-    json_file: Path | None,
-    schema: bool,
+    shape: str | None, model: str | None, layers: int | None, json_file: Path | None, schema: bool, **asked: Any
 ) -> None:
     """Time an engine that passes the judge.
 
@@ -121,8 +94,9 @@ def bench(
         raise click.UsageError("give --shape or --model, not both")
     named = SHAPES.get(shape or "")
     alone = isinstance(named, MatrixShape)
-    rows = rows or (MATRIX_ROWS if alone else DEFAULT_ROWS)
-    beyond = [row for row in rows if row not in MATRIX_ROWS] + ["--profile"] * profile + ["--peer"] * bool(peers)
+    asked["rows"] = asked["rows"] or (MATRIX_ROWS if alone else DEFAULT_ROWS)
+    beyond = [row for row in asked["rows"] if row not in MATRIX_ROWS]
+    beyond += ["--profile"] * asked["profile"] + ["--peer"] * bool(asked["peers"])
     if alone and beyond:
         what = ", ".join(beyond)
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(MATRIX_ROWS)}")
@@ -130,21 +104,18 @@ def bench(
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
     if json_file is not None:
         _require_place(json_file)
-    if tune and engine != "xla":
+    engine = asked["engine"]
+    if asked["tune"] and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
-    if kv_cache is None and engine == "xla":
-        kv_cache = "bf16"
-    with printing.errors(False), printing.progress() as say, ExitStack() as stack:
+    if asked["kv_cache"] is None and engine == "xla":
+        asked["kv_cache"] = "bf16"
+    with printing.errors(False), printing.progress() as say, interrupted_by_signals(), ExitStack() as stack:
         file = None if model is None else stack.enter_context(model_input.model_path(model))
-        report = _measured(
-            json_file, None if model is not None else shape or GOLDEN, file, layers, say, rows=rows, threads=threads,
-            contexts=contexts or (), tokens=tokens or (), steps=steps, runs=runs, engine=engine, peers=peers,
-            profile=profile, kv_caches=kv_caches, kv_cache=kv_cache, tune=tune,
-            **({"sequences": sequences} if sequences else {}),
-        )  # fmt: skip
+        plan = Plan(**{name: value for name, value in asked.items() if value is not None})
+        report = _measured(json_file, None if model is not None else shape or GOLDEN, file, layers, say, plan)
     try:
         table.render(report, printing.console())
-    finally:  # after the table, for a disk may be full by now; and whatever becomes of the table, a closed pipe say
+    finally:  # after the table, since the disk may be full by now; and also where the table fails, on a closed pipe
         if json_file is not None:
             with printing.errors(False):
                 _write(json_file, report)
@@ -152,26 +123,20 @@ def bench(
 
 
 def _require_place(file: Path) -> None:
-    """Before anything is measured. Raises click.UsageError for a name that no report can have."""
+    """Before anything is measured. Raises click.UsageError for a name under which no report can be written."""
     if not file.parent.is_dir():
         raise click.UsageError(f"--json: {file.parent} is not a folder; make it first")
     if file.exists() and not file.is_file():
-        raise click.UsageError(f"--json: {file} is no regular file; give the name of one")
+        raise click.UsageError(f"--json: {file} is not a regular file; give the name of one")
 
 
 def _measured(
-    json_file: Path | None,
-    shape: str | None,
-    file: Path | None,
-    layers: int | None,
-    say: Callable[[str], None],
-    **asked: Any,
+    json_file: Path | None, shape: str | None, file: Path | None, layers: int | None, say: Say, plan: Plan
 ) -> Report:
     """The report. Where a file is named, what was measured before it was stopped is kept there.
 
     Whatever is wrong with the request is said before a model is written.
     """
-    plan = Plan(**asked)
     named = SHAPES.get(shape or "")
     if isinstance(named, MatrixShape):
         model, matrices = None, [(named.out, named.in_)]
@@ -198,7 +163,6 @@ def _measured(
             complete=complete,
         )
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit from outside stops it as Ctrl-C does
     try:
         run(plan, model, matrices, say, found)
     except BaseException:

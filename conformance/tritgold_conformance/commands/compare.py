@@ -9,6 +9,7 @@ import click
 from tritgold.errors import TraceError
 from tritgold.modes import comparable
 from tritgold.trace import Trace
+from tritgold.trace_names import TraceName
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
 from tritgold_conformance.comparing.logits import explain_trace
@@ -23,7 +24,7 @@ VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 @click.command()
 @click.argument("golden", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@click.option("--model", help="The model of both: broken ties are then followed.")
+@click.option("--model", help="The model of both traces; with it, broken ties are followed.")
 @model_input.model_options
 @printing.json_option
 def compare(
@@ -76,7 +77,7 @@ def _walk(first: Trace, second: Trace, model: str | None, reading: model_input.R
             expected = golden.trace.digest()
             what = "is not the golden trace of this model"
             raise TraceError(what, kind="trace-not-golden", file=file, got=first.digest(), expected=expected)
-        hides = any(name.endswith(".codes") and name not in second.arrays for name in golden.trace.arrays)
+        hides = any(TraceName.of(name).role == "codes" and name not in second.arrays for name in golden.trace.arrays)
         why, told = explain_trace(golden, second.arrays) if hides else (None, True)
         followed, ties = follow_ties(golden, second.arrays, why.ties if why else ())
         spread = None if told else trace_spread(golden)

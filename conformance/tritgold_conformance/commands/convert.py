@@ -20,17 +20,41 @@ from tritgold_conformance.commands import model_input, printing
 @click.argument("source")
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option("--to", required=True, type=click.Choice(list(TARGETS)), help="The format to write.")
-@click.option("--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; never by itself.")
 @click.option(
-    "--arch", type=click.Choice(list(ARCHITECTURES)), help="Architecture of a GGUF file; else the one that fits."
+    "--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; without it they are refused."
 )
-@click.option("--embedding", type=click.Choice(["f32", "f16", "bf16"]), help="Type of embedding and head; else kept.")
-@click.option("--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="For rows that the format cannot hold.")
+@click.option(
+    "--arch", type=click.Choice(list(ARCHITECTURES)), help="Architecture of a GGUF file; by default the one that fits."
+)
+@click.option(
+    "--embedding",
+    type=click.Choice(["f32", "f16", "bf16"]),
+    help="Type of embedding and head; by default the source's.",
+)
+@click.option(
+    "--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="Format of rows that the target cannot hold."
+)
 @click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
-@click.option("--from-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="With --to tl1, tl2: the source's.")
-@click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="I2_S layout of the result, 128 if not said.")
-@click.option("--scale-rule", type=click.Choice(["multiply", "divide"]), help="Of a Hugging Face folder; else kept.")
-@click.option("--shard-size", type=float, help="Gigabytes a safetensors file; 5 if not said.")
+@click.option(
+    "--from-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of the source, with --to tl1 and tl2."
+)
+@click.option("--to-i2s", type=click.Choice(["128", "64", "4rows"]), help="I2_S layout of the result, 128 by default.")
+@click.option(
+    "--scale-rule",
+    type=click.Choice(["multiply", "divide"]),
+    help="How a Hugging Face folder applies scales; by default kept.",
+)
+@click.option(
+    "--shard-size",
+    "--split-max-size",
+    "shard_size",
+    type=float,
+    metavar="GB",
+    help="Gigabytes per file: of safetensors 5 by default, of GGUF shards (NAME-00001-of-0000N.gguf).",
+)
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json for the result, instead of the source's own."
+)
 @model_input.model_options
 @printing.json_option
 def convert(
@@ -46,6 +70,7 @@ def convert(
     to_i2s: Any,
     scale_rule: Any,
     shard_size: float | None,
+    tokenizer: Path | None,
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
@@ -55,7 +80,7 @@ def convert(
     with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source. --tile and
     --tile-ini are the result's with --to tl1 and tl2 (--from-tile then the source's), and the source's otherwise.
 
-    Exit code 0: converted, and proved to hold what was asked. 3: refused; nothing was written.
+    Exit code 0: converted, and proved to hold what was asked. 3: refused, and nothing was written.
     """
     tiled = to in ("tl1", "tl2")
     if from_tile and not tiled:
@@ -79,10 +104,10 @@ def convert(
         )
         if shard_size is not None:
             options = replace(options, shard_bytes=int(shard_size * 1e9))
-        checkpoint = source_as.open(path, quantize=quantize is not None)
+        checkpoint = source_as.open(path, quantize is not None, tokenizer)
         with _bar() as show:
             done = run(checkpoint, destination, to, options, show)
-    facts = _facts(done, model_input.model_name(source), destination)
+    facts = _facts(done, model_input.model_name(source))
     if as_json:
         printing.print_json(facts)
     else:
@@ -109,11 +134,12 @@ def _bar() -> Iterator[Progress | None]:
         yield show
 
 
-def _facts(done: Conversion, source: str, destination: Path) -> dict[str, Any]:
+def _facts(done: Conversion, source: str) -> dict[str, Any]:
     return {
         "schema": "tritgold.conversion/1",
         "source": source,
-        "destination": str(destination),
+        "destination": str(done.path),
+        "files": done.files,
         "to": done.target.name,
         "architecture": done.architecture,
         "types": {dtype: {"tensors": count, "bytes": size} for dtype, (count, size) in done.types.items()},
@@ -133,6 +159,8 @@ def _print(facts: dict[str, Any]) -> None:
     proof = "written as asked, not lossless: from" if facts["lost"] else "proved equal to"
     what = f"{facts['to']}{architecture}, opened again and {proof} {facts['source']}"
     click.echo(f"{facts['destination']}: {what}")
+    if facts["files"] > 1:
+        click.echo(f"  {facts['files']} files; whichever is opened, all are read")
     for dtype, row in facts["types"].items():
         click.echo(f"  {dtype:<8}{row['tensors']:>6} tensors {row['bytes']:>16,} bytes")
     click.echo(f"  {facts['linears']} linear weights of {facts['bits_per_weight']:.4f} bits a trit, scales included")

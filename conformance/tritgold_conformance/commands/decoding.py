@@ -2,21 +2,26 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tritgold.config import ModelConfig
+from tritgold.decode.diffusion_options import Defect, Diffusion, resolve
+from tritgold.decode.diffusion_presets import PRESETS, preset
+from tritgold.decode.sampling import GREEDY, Sampling
+from tritgold.errors import ConfigError
+from tritgold.kv_cache.base import KvScheme
+from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.options import THRESHOLD
+from tritgold.sparsity.activation import ActivationRule
+from tritgold.sparsity.attention import AttentionRule
+from tritgold.sparsity.base import SparsityRule, Tally
+from tritgold.sparsity.rules import sparsity_rule
 from tritgold_conformance.commands.decoding_names import DEFECTS
 from tritgold_conformance.commands.named import Chosen
-
-if TYPE_CHECKING:
-    from tritgold.config import ModelConfig
-    from tritgold.decode.diffusion_options import Diffusion
-    from tritgold.decode.sampling import Sampling
-    from tritgold.kv_cache.base import KvScheme
-    from tritgold.layers.arithmetic import Arithmetic
-    from tritgold.sparsity.base import SparsityRule, Tally
-    from tritgold_conformance.commands.server_config import ServerConfig
+from tritgold_conformance.commands.server_config import ServerConfig
 
 # Options that only block diffusion has, by the field that holds them.
 _OF_BLOCKS = {
@@ -40,7 +45,8 @@ class Decoding:
     """What the user says of decoding; None and empty where nothing is said.
 
     kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. Then the fields of
-    ``Sampling``. max_sequences, chunk, radix_cache: of a batch server. file: a server's, and which fields are from it.
+    ``Sampling``, of which text_ids is the tokenizer's matter. max_sequences, chunk, radix_cache: of a batch server.
+    file: a server's, and which fields are from it.
     """
 
     decode: str | None = None
@@ -57,20 +63,19 @@ class Decoding:
     top_p: float = 1.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    text_ids: int = 0
     max_sequences: int | None = None
     chunk: int | None = None
     radix_cache: bool | None = None
     file: Path | None = None
     from_file: frozenset[str] = frozenset()
 
-    def filled(self, server: "ServerConfig", config: "ModelConfig") -> "tuple[Decoding, tuple[str, ...]]":
+    def filled(self, server: ServerConfig, config: ModelConfig) -> "tuple[Decoding, tuple[str, ...]]":
         """What was not said, from a server's file and its defaults, as far as the way to decode uses it.
 
-        And the keys of the file that it does not use. Where the file says no block size, the model's own counts for
-        more than the server's default.
+        And the keys of the file that it does not use. Where the file gives no block size, the model's own takes
+        precedence over the server's default.
         """
-        from tritgold.decode.diffusion_presets import preset
-
         way = self.decode or server.mode
         keys: dict[str, str] = {}
         if way != "ar":
@@ -91,14 +96,12 @@ class Decoding:
         said = frozenset(field for field in more if keys.get(field) in server.given)
         return replace(self, **more, file=server.file, from_file=said), (*idle, *server.unused)
 
-    def way(self, config: "ModelConfig") -> str:
+    def way(self, config: ModelConfig) -> str:
         """One of DECODE: the one asked for, or the one that the model was trained for."""
         return self.decode or ("ar" if config.block is None else "fast-dllm-v2")
 
-    def sampling(self) -> "Sampling":
+    def sampling(self) -> Sampling:
         """Raises click.UsageError for what has no effect, ConfigError (``sampling-option``) for what cannot be."""
-        from tritgold.decode.sampling import GREEDY, Sampling
-
         drawn = ("top_k", "top_p", "seed")
         idle = [name for name in drawn if getattr(self, name) != getattr(GREEDY, name)]
         if self.temperature == 0 and idle:
@@ -106,40 +109,33 @@ class Decoding:
             raise click.UsageError(f"{options}: at --temperature 0 nothing is drawn; give a temperature as well")
         return Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
 
-    def diffusion(self, config: "ModelConfig") -> "Diffusion | None":
+    def diffusion(self, config: ModelConfig) -> Diffusion | None:
         """The options of block diffusion, certain to suit the model; None for a token a pass.
 
-        Raises click.UsageError for options that the way to decode has not, ConfigError as ``resolve`` does, and
+        Raises click.UsageError for options that the decode mode does not have, ConfigError as ``resolve`` does, and
         (``mask-id``) for a mask that is not the model's own; these name the file where what they blame is from it.
         """
-        from tritgold.errors import ConfigError
-
         way = self.way(config)
         given = [option for field, option in _OF_BLOCKS.items() if getattr(self, field) is not None]
         of_blocks = [name for name in self.defect if name in DEFECTS]
         if way == "ar":
             if given := [*given, *(f"--defect {name}" for name in of_blocks)]:
-                raise click.UsageError(f"{', '.join(given)}: for block diffusion, with kjv-dlm for example")
+                raise click.UsageError(f"{', '.join(given)}: only for block diffusion, with kjv-dlm for example")
             return None
         if len(of_blocks) < len(self.defect):
             wrong = ", ".join(name for name in self.defect if name not in DEFECTS)
-            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token a pass, with --decode ar")
+            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token per pass; give --decode ar")
         try:
             return self._diffusion(way, config)
         except ConfigError as error:
             raise error.located(file=self.file if _FIELD_OF.get(error.kind) in self.from_file else None) from None
 
-    def _diffusion(self, way: str, config: "ModelConfig") -> "Diffusion":
-        from tritgold.decode.diffusion_options import Defect, resolve
-        from tritgold.decode.diffusion_presets import preset
-        from tritgold.errors import ConfigError
-        from tritgold.options import THRESHOLD
-
+    def _diffusion(self, way: str, config: ModelConfig) -> Diffusion:
         if way == "greedy":
             for field in ("threshold", "max_passes"):
                 if getattr(self, field) is not None:
                     raise click.UsageError(
-                        f"{_OF_BLOCKS[field]}: greedy decides a block in one pass, without a threshold or other passes"
+                        f"{_OF_BLOCKS[field]}: greedy decides a block in one pass, without a threshold"
                     )
         self._check_passes(way, config)
         if self.mask_token_id is not None and config.mask not in (None, self.mask_token_id):
@@ -166,10 +162,8 @@ class Decoding:
         resolve(options, config)
         return options
 
-    def _check_passes(self, way: str, config: "ModelConfig") -> None:
-        """A limit of passes is a block's: with sub-blocks there is none."""
-        from tritgold.decode.diffusion_presets import PRESETS, preset
-
+    def _check_passes(self, way: str, config: ModelConfig) -> None:
+        """--max-passes limits the passes of a block; sub-blocks have no limit."""
         plain, block = preset(way), self.block_size or config.block
         sub_block = self.sub_block_size or plain.sub_block
         limited = self.max_passes is not None or plain.max_passes is not None
@@ -177,31 +171,22 @@ class Decoding:
             return
         if plain.max_passes is not None:
             ways = ", ".join(name for name in PRESETS if preset(name).max_passes is None)
-            raise click.UsageError(f"--sub-block-size: {way} decides a block as a whole; ways with sub-blocks: {ways}")
+            raise click.UsageError(f"--sub-block-size: {way} decides whole blocks; --decode with sub-blocks: {ways}")
         ways = ", ".join(name for name in PRESETS if preset(name).max_passes is not None and name != "greedy")
-        hint = f"--sub-block-size {block}" if block else "sub-blocks as large as the block"
-        raise click.UsageError(
-            f"--max-passes: {way} decides sub-blocks, without a limit, but with {hint}; ways with one: {ways}"
-        )
+        hint = f"--sub-block-size {block}" if block else "a sub-block as large as the block"
+        raise click.UsageError(f"--max-passes: {way} has no limit except with {hint}; --decode with one: {ways}")
 
-    def kv_scheme(self) -> "KvScheme":
+    def kv_scheme(self) -> KvScheme:
         """How keys and values are kept; exactly, where nothing is said. Raises ConfigError as the registry does."""
-        from tritgold.kv_cache.kv_scheme import kv_scheme
-
         name, options = self.kv_cache or ("f32", {})
         return kv_scheme(name, **options)
 
-    def rules(self) -> "list[SparsityRule]":
+    def rules(self) -> list[SparsityRule]:
         """Sparsity rules: one for activations, one for attention, zero_skipping, in any order.
 
         Raises ConfigError as the registry does, and ``sparsity-conflict`` for two of one kind, of which the second
         would count what the first has left.
         """
-        from tritgold.errors import ConfigError
-        from tritgold.sparsity.activation import ActivationRule
-        from tritgold.sparsity.attention import AttentionRule
-        from tritgold.sparsity.rules import sparsity_rule
-
         rules = [sparsity_rule(name, **options) for name, options in self.sparsity]
         for kind in (ActivationRule, AttentionRule):
             same = [rule.name for rule in rules if isinstance(rule, kind)]
@@ -211,10 +196,8 @@ class Decoding:
                 raise ConfigError("two rules for one thing", kind="sparsity-conflict", got=got, hint=hint)
         return rules
 
-    def arithmetic(self, tally: "Tally") -> "Arithmetic":
+    def arithmetic(self, tally: Tally) -> Arithmetic:
         """The golden arithmetic with the sparsity rules in it, counting into ``tally``."""
-        from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
-
         made = GOLDEN_ARITHMETIC
         for rule in self.rules():
             made = rule.arithmetic(made, tally)

@@ -1,5 +1,6 @@
-"""Names that the options of ``run`` offer, beside those of ``tritgold.options``: defects and sparsity rules."""
+"""Names that the options of ``run`` offer besides those of ``tritgold.options``: backends, defects, sparsity rules."""
 
+BACKENDS = ("reference", "xla")
 # Of Defect, ServerDefect and the sparsity rules; these modules are not imported for --help, and a test compares them.
 DEFECTS = (
     "no-commit", "stale-prefix", "overwritten-prompt", "whole-blocks", "past-stop", "short-prompt", "mask-predicted",

@@ -1,18 +1,17 @@
 """tritgold faults: the library of known faults; tritgold faults show: one of them."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tritgold_conformance.commands import printing
-
-if TYPE_CHECKING:
-    from tritgold_conformance.faults.fault import Fault
+from tritgold_conformance.faults import FAULTS, fault
+from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault
 
 
 @click.group(invoke_without_command=True)
-@click.option("--area", help="Those of one area: packing, scale, activation ...")
+@click.option("--area", help="One area alone: packing, scale, activation ...")
 @printing.json_option
 @click.pass_context
 def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
@@ -23,8 +22,6 @@ def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from tritgold_conformance.faults import FAULTS
-    from tritgold_conformance.faults.fault import AREAS
 
     if area is not None and area not in AREAS:
         raise click.BadParameter(f"{area!r} is not one of {', '.join(AREAS)}", param_hint="--area")
@@ -46,8 +43,6 @@ def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
 @printing.json_option
 def show(name: str, as_json: bool) -> None:
     """Explain one fault: what it looks like, where it was seen, what shows it and what cannot."""
-    from tritgold_conformance.faults import fault
-
     with printing.errors(as_json):
         found = fault(name)
     if as_json:
@@ -65,10 +60,8 @@ def show(name: str, as_json: bool) -> None:
         click.echo(textwrap.fill(text, 110, initial_indent=f"  {title:13}", subsequent_indent=" " * 15))
 
 
-def as_dict(fault: "Fault") -> dict[str, Any]:
+def as_dict(fault: Fault) -> dict[str, Any]:
     """A fault for JSON."""
-    from tritgold_conformance.faults.fault import INVISIBLE
-
     w = fault.shown_by
     return {
         "name": fault.name,

@@ -4,6 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import check_limits, generate, reference_logits
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
@@ -11,19 +15,14 @@ from tritgold.decode.diffusion_options import Diffusion, resolve
 from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.sampling import GREEDY
 from tritgold.errors import ConfigError
+from tritgold.kv_cache.base import KvScheme
 from tritgold.options import THRESHOLD
-from tritgold.sparsity.base import Tally
+from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold_conformance.commands import backends, printing
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.engines import xla
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.config import ModelConfig
-    from tritgold.kv_cache.base import KvScheme
-    from tritgold.sparsity.base import SparsityRule
+if TYPE_CHECKING:  # of the JAX engine
     from tritgold_conformance.engines.xla import XlaDiffused, XlaEngine
 
 Facts = dict[str, Any]
@@ -37,7 +36,7 @@ class Made(NamedTuple):
 
 
 def generation(
-    checkpoint: "Checkpoint", prompt: list[int], max_tokens: int, backend: str, decoding: Decoding
+    checkpoint: Checkpoint, prompt: list[int], max_tokens: int, backend: str, decoding: Decoding
 ) -> tuple[Iterator[Made], Facts]:
     """The tokens, still to be made, and what a report says of them; complete once all have been made.
 
@@ -71,7 +70,7 @@ def generation(
     return _measured((Made(step.token, step.reason) for step in steps), rules, tally, facts), facts
 
 
-def of_scheme(scheme: "KvScheme", config: "ModelConfig") -> Facts:
+def of_scheme(scheme: KvScheme, config: ModelConfig) -> Facts:
     """What a report says of a KV-cache scheme."""
     return {
         "scheme": scheme.id,
@@ -81,7 +80,7 @@ def of_scheme(scheme: "KvScheme", config: "ModelConfig") -> Facts:
 
 
 def _reference_blocks(
-    checkpoint: "Checkpoint",
+    checkpoint: Checkpoint,
     prompt: list[int],
     max_tokens: int,
     decoding: Decoding,
@@ -96,7 +95,7 @@ def _reference_blocks(
 
 
 def _xla_blocks(
-    checkpoint: "Checkpoint",
+    checkpoint: Checkpoint,
     prompt: list[int],
     max_tokens: int,
     decoding: Decoding,
@@ -120,7 +119,7 @@ def _xla_blocks(
 
 
 def _decided(
-    done: "Diffused | XlaDiffused", decoding: Decoding, options: Diffusion, config: "ModelConfig", facts: Facts
+    done: "Diffused | XlaDiffused", decoding: Decoding, options: Diffusion, config: ModelConfig, facts: Facts
 ) -> Iterator[Made]:
     """All at once: what a block is, is known at its end."""
     sizes, threshold = resolve(options, config), THRESHOLD if decoding.threshold is None else decoding.threshold
@@ -140,8 +139,8 @@ def _decided(
     return iter([*(Made(token, None) for token in tokens[:-1]), Made(tokens[-1], done.reason)])
 
 
-def _measured(made: Iterator[Made], rules: "list[SparsityRule]", tally: "Tally", facts: Facts) -> Iterator[Made]:
-    """The same tokens; behind the last one, how sparse it was."""
+def _measured(made: Iterator[Made], rules: list[SparsityRule], tally: "Tally", facts: Facts) -> Iterator[Made]:
+    """The same tokens; after the last one, how sparse the activations were."""
     yield from made
     if rules:
         named = [{"rule": rule.name, **vars(rule)} for rule in rules]
@@ -149,13 +148,13 @@ def _measured(made: Iterator[Made], rules: "list[SparsityRule]", tally: "Tally",
         facts["sparsity"] = {"rules": named, "measured": measured}
 
 
-def xla_logits(checkpoint: "Checkpoint", capacity: int, decoding: Decoding) -> "Callable[[list[int]], np.ndarray]":
+def xla_logits(checkpoint: Checkpoint, capacity: int, decoding: Decoding) -> "Callable[[list[int]], np.ndarray]":
     """The JAX engine as the function that decoding knows."""
     engine = xla_engine(checkpoint, capacity, decoding)
     return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.read(tokens)
 
 
-def xla_engine(checkpoint: "Checkpoint", capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
+def xla_engine(checkpoint: Checkpoint, capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
     """The JAX engine with the KV cache that was asked for. Raises MissingDependencyError without JAX."""
     with printing.progress() as say:
         return xla.open_engine(checkpoint, capacity, decoding.kv_scheme().name, say, sequences)

@@ -14,7 +14,7 @@ from tritgold_conformance.rendering.inspection import render_inspection
 @click.command()
 @click.argument("model", required=False)
 @click.option("--tensors", is_flag=True, help="List every tensor, with its histogram of trits.")
-@click.option("--twin", help="The same model in another format; decides between layouts that fit.")
+@click.option("--twin", help="The same model in another format, to decide between layouts that fit.")
 @model_input.model_options
 @printing.json_option
 def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_input.Reading, as_json: bool) -> None:

@@ -6,7 +6,9 @@ Imported for ``--help``, which waits for nothing that prints: see ``printing``.
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -49,6 +51,24 @@ def leaving() -> Iterator[None]:
                 )
         _drop_output()
         sys.exit(COULD_NOT_JUDGE)
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP as Ctrl-C: a time limit of a CI, or a terminal that is closed, leaves no program running."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # What is ignored (nohup) stays ignored.
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show_once() -> Callable[..., None]:

@@ -1,11 +1,10 @@
 """Where a command's model, its layouts and its tokens come from: options, and what opens them."""
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -15,8 +14,7 @@ from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
 from tritgold.formats.packings.kernel_ini import tile_options
 from tritgold.golden import DEFAULT, MODELS, embedded_model
 from tritgold.tokenizer import Tokenizer
-
-F = TypeVar("F", bound=Callable[..., Any])
+from tritgold_conformance.commands.options import F, collected, together
 
 
 @dataclass(frozen=True)
@@ -55,70 +53,58 @@ class Reading:
                     words += (option.replace("_", "-"), str(one))
         return tuple(words)
 
-    def open(self, path: Path, quantize: bool = False) -> Checkpoint:
-        """The checkpoint, read as the user says."""
-        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize)
+    def open(self, path: Path, quantize: bool = False, tokenizer: Path | None = None) -> Checkpoint:
+        """The checkpoint, read as the user says. tokenizer: a tokenizer.json in the place of its own."""
+        if tokenizer is not None:
+            given_tokenizer(tokenizer)
+        return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
 
 
-def model_options(function: F) -> F:
-    """The options of ``Reading``, handed to the command as ``reading``."""
-
-    @functools.wraps(function)
-    def with_reading(*args: Any, **given: Any) -> Any:
-        reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading)})
-        return function(*args, reading=reading, **given)
-
-    wrapped: Any = with_reading
-    for option in _READING_OPTIONS:
-        wrapped = option(wrapped)
-    return wrapped
-
-
-_READING_OPTIONS = (
-    click.option("--code3", type=click.Choice(["refuse", "zero"]), default="refuse", help="Codes that are not a trit."),
-    click.option("--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights a block of type 42."),
-    click.option(
-        "--tile-ini",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The kernel_config.ini with which a TL1 or TL2 file was made.",
+model_options = collected(
+    "reading",
+    Reading,
+    (
+        click.option(
+            "--linear-class",
+            type=click.Choice(["autobitlinear", "bitlinear"]),
+            help="Without a quantization_config: scales of packed weights multiply (autobitlinear) or divide.",
+        ),
+        click.option(
+            "--ignore-key", "ignore_keys", multiple=True, metavar="KEY",
+            help="Ignore this key of config.json or GGUF.",
+        ),
+        click.option(
+            "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 by default; ARM's is 64."
+        ),
+        click.option(
+            "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]",
+            help="Tile sizes of TL1 and TL2, for all shapes or for one.",
+        ),
+        click.option(
+            "--tile-ini", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="The kernel_config.ini that a TL1 or TL2 file was made with.",
+        ),
+        click.option(
+            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights in a block of type 42 (Q2_0)."
+        ),
+        click.option(
+            "--code3", type=click.Choice(["refuse", "zero"]), default="refuse",
+            help="Refuse codes that are not trits, or read them as 0.",
+        ),
     ),
-    click.option(
-        "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of TL1 and TL2, of all shapes or one."
-    ),
-    click.option(
-        "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 if not said; 64 is ARM's."
-    ),
-    click.option(
-        "--ignore-key",
-        "ignore_keys",
-        multiple=True,
-        metavar="KEY",
-        help="Pass over this key of config.json or GGUF.",
-    ),
-    click.option(
-        "--linear-class",
-        type=click.Choice(["autobitlinear", "bitlinear"]),
-        help="For packed weights without a quantization_config: scales multiply, or divide.",
-    ),
-)
+)  # fmt: skip
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:
-    """``--prompt`` or ``--ids``, and where the tokenizer is. multiple: they may be repeated, and are tuples."""
+    """``--prompt``, ``--ids`` and ``--tokenizer``. multiple: they may be repeated, and are tuples."""
     more = " May be repeated." if multiple else ""
-
-    def with_options(function: F) -> F:
-        for option in (
-            click.option(
-                "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
-            ),
-            click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
-            click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
-        ):
-            function = option(function)
-        return function
-
-    return with_options
+    return together(
+        click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
+        click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
+        click.option(
+            "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
+        ),
+    )
 
 
 class Ids(click.ParamType[list[int]]):
@@ -155,20 +141,34 @@ def model_name(model: str | None) -> str:
     return DEFAULT if model is None else model
 
 
+def given_tokenizer(path: Path) -> Tokenizer:
+    """The file of ``--tokenizer``."""
+    if not path.is_file():
+        raise click.UsageError(f"--tokenizer: no file {str(path)!r}")
+    return Tokenizer(path)
+
+
 def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
     """The tokenizer of a model, None where it has none.
 
     It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
     same folder.
     """
-    if given is not None and not given.is_file():
-        raise click.UsageError(f"--tokenizer: no file {str(given)!r}")
     if given is not None:
-        return Tokenizer(given)
+        return given_tokenizer(given)
     if (text := checkpoint.tokenizer_json()) is not None:
         return Tokenizer.from_text(text, checkpoint.path)
     beside = checkpoint.path.parent / "tokenizer.json"
     return Tokenizer(beside) if not checkpoint.path.is_dir() and beside.is_file() else None
+
+
+def require_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer:
+    """The same, or FormatError ``no-tokenizer``."""
+    opened = open_tokenizer(checkpoint, given)
+    if opened is None:
+        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
+        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    return opened
 
 
 def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None, tokenizer: Path | None) -> list[int]:
@@ -180,10 +180,7 @@ def token_ids(checkpoint: Checkpoint, prompt: str | None, ids: list[int] | None,
         raise click.UsageError("give exactly one of --prompt and --ids")
     if ids is not None:
         return ids
-    opened = open_tokenizer(checkpoint, tokenizer)
-    if opened is None:
-        hint = "pass token ids (--ids 1,2,3), or a tokenizer.json with --tokenizer"
-        raise FormatError("has no tokenizer", kind="no-tokenizer", file=checkpoint.path, hint=hint)
+    opened = require_tokenizer(checkpoint, tokenizer)
     tokens = opened.encode(prompt or "")
     bos = checkpoint.config.bos
     if bos is not None and tokens[:2] == [bos, bos]:

@@ -22,7 +22,7 @@ class Named(click.ParamType[Chosen]):
         for part in rest.split(",") if colon else ():
             option, equals, text = (piece.strip() for piece in part.partition("="))
             if not (option and equals and text):
-                self.fail(f"{part!r} in {value!r} is no OPTION=VALUE", param, ctx)
+                self.fail(f"{part!r} in {value!r} is not OPTION=VALUE", param, ctx)
             if option in options:
                 self.fail(f"{option!r} is given twice in {value!r}", param, ctx)
             options[option] = value_of(text)

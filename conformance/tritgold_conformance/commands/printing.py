@@ -38,19 +38,19 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody watches; a program may be started without the stream."""
+    """Whether a person reads this stream; a program may be started without one."""
     return stream is not None and stream.isatty()
 
 
 class _Console(Console):
-    """Text is text there, whoever wrote it: what a terminal would obey is shown as an escape. Styles are rich's own."""
+    """Prints all text as text: what a terminal would obey is shown as an escape. Styles are rich's own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """What everything that is printed goes through."""
         return map(_harmless, super().render(renderable, options))
 
     def on_broken_pipe(self) -> None:
-        """rich itself exits with 1 here, which is a verdict: ``leaving`` knows better."""
+        """rich itself would exit with 1, which is a verdict; ``leaving`` exits with 3."""
         raise  # the BrokenPipeError that rich has just caught
 
 
@@ -62,7 +62,7 @@ def _harmless(segment: Segment) -> Segment:
 
 
 def console(stderr: bool = False) -> Console:
-    """A rich console that obeys no text: as wide as the terminal, 120 columns where there is none."""
+    """A rich console that shows control characters as escapes. As wide as the terminal; 120 columns without one."""
     width = None if is_terminal(sys.stderr if stderr else sys.stdout) else 120
     return _Console(width=width, highlight=False, emoji=False, stderr=stderr)
 
@@ -84,7 +84,7 @@ Failed = Callable[[dict[str, Any]], None]
 def errors(as_json: bool, failed: Failed = lambda _: None) -> Iterator[None]:
     """Errors end the command with exit code 3, on stderr as text or on stdout as JSON. Never 1: that is a verdict.
 
-    failed: told the error first, as the fields of ``tritgold.error/1``.
+    failed: called first, with the fields of ``tritgold.error/1``.
     """
     try:
         yield
@@ -92,7 +92,7 @@ def errors(as_json: bool, failed: Failed = lambda _: None) -> Iterator[None]:
         raise  # click's own: usage
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT:
-            raise  # nothing of ours was unreadable: stdout cannot be written, and ``leaving`` says so
+            raise  # no input was unreadable: stdout cannot be written, and ``leaving`` says so
         text, fields = _described(error)
         failed(fields)
         _fail(text, fields, as_json)
@@ -103,7 +103,7 @@ def _described(error: Exception) -> tuple[str, dict[str, Any]]:
     name, message = type(error).__name__, str(error)
     match error:
         case TritgoldError():
-            if isinstance(error, EngineError) and error.__cause__ is not None:  # its developer wants to see where
+            if isinstance(error, EngineError) and error.__cause__ is not None:  # for its developer: where
                 _print_traceback(error.__cause__)
             return f"{name}: {error}", error.as_dict()
         case TritgoldWarning():  # made an error by Python's own -W or PYTHONWARNINGS
@@ -115,7 +115,7 @@ def _described(error: Exception) -> tuple[str, dict[str, Any]]:
         case MemoryError():
             fields = {"error": name, "kind": "memory", "message": "not enough memory"}
             return "MemoryError: not enough memory for this model and context", fields
-        case _:  # a bug of ours, or input that should have been refused by name
+        case _:  # a bug in tritgold, or input that should have been refused with a typed error
             _print_traceback(error)
             fields = {"error": name, "kind": "unexpected", "message": message}
             return "This is a bug in tritgold: please report the lines above.", fields
@@ -135,7 +135,7 @@ def echo(text: str) -> None:
 
 
 def say_error(text: str) -> None:
-    """The same on stderr."""
+    """One line on stderr, of text that may be untrusted."""
     click.echo(one_line(text), err=True)
 
 

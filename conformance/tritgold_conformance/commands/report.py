@@ -5,6 +5,9 @@ from pathlib import Path
 import click
 
 from tritgold_conformance.commands import common, printing
+from tritgold_conformance.rendering.terminal import render
+from tritgold_conformance.rendering.writers import write_reports
+from tritgold_conformance.results.report import read_report
 
 
 @click.command()
@@ -16,11 +19,8 @@ def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
 
     FILE is .html, .md, .xml (JUnit), .json or .svg (a badge). Without any the report is printed.
 
-    Exit code 0: written, whatever the verdict is. 3: REPORT.json is no report, or FILE cannot be written.
+    Exit code 0: written, whatever the verdict is. 3: REPORT.json is not a report, or FILE cannot be written.
     """
-    from tritgold_conformance.rendering.writers import write_reports
-    from tritgold_conformance.results.report import read_report
-
     common.require_report_files(files)
     with printing.errors(as_json):
         read = read_report(saved)
@@ -29,6 +29,4 @@ def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
         written = [str(path) for path in files]
         printing.print_json({"schema": "tritgold.reports/1", "verdict": read.verdict, "written": written})
     elif not files:
-        from tritgold_conformance.rendering.terminal import render
-
         render(read, printing.console())

@@ -1,21 +1,13 @@
-"""tritgold run: generate tokens."""
+"""tritgold run: generate tokens. The work is in ``running``, so that --help need not wait for all that decodes."""
 
-import os
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.backends import BACKENDS
-from tritgold_conformance.commands.decoding import Decoding
+from tritgold_conformance.commands.decoding_names import BACKENDS
 from tritgold_conformance.commands.decoding_options import decoding_options
-
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.tokenizer import Tokenizer
 
 
 def print_example(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -30,34 +22,26 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 @click.command()
 @click.argument("model", required=False)
 @model_input.input_options(multiple=True)
-@click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to generate at most.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=32, show_default=True, help="Most tokens to generate.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True, help="The engine.")
 @decoding_options
+@click.option("--chat", is_flag=True, help="A prompt is a user's message, put into the model's own chat template.")
+@click.option("--system", metavar="TEXT", help="With --chat: the system's message before it.")
+@click.option("--padding-ids", is_flag=True, help="Let ids come that the tokenizer has no text for.")
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A block-diffusion server's YAML; options given here count for more. Only with it, MODEL_PATH of the "
+    help="A block-diffusion server's YAML; options take precedence over it. Only with it, MODEL_PATH of the "
     "environment is the model where neither names one.",
 )
 @click.option(
     "--generate-config", is_flag=True, is_eager=True, expose_value=False, callback=print_example,
-    help="Print such a YAML file with that server's defaults, and end.",
+    help="Print such a YAML file with that server's defaults and stop.",
 )  # fmt: skip
 @model_input.model_options
 @printing.json_option
-def run(
-    model: str | None,
-    prompt: tuple[str, ...],
-    ids: tuple[list[int], ...],
-    tokenizer: Path | None,
-    max_tokens: int,
-    backend: str,
-    decoding: Decoding,
-    config_file: Path | None,
-    reading: model_input.Reading,
-    as_json: bool,
-) -> None:
+def run(**given: Any) -> None:
     """Generate text, greedily unless --temperature is given.
 
     MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm, seeded.
@@ -71,125 +55,11 @@ def run(
     was given. Ends at an end-of-sequence token, at --max-tokens, or when the context is full; the reason goes to
     stderr.
 
-    With --config, what is given here counts for more than the file, the file for more than the environment
-    (MODEL_PATH), and that for more than the server's defaults, which --generate-config prints.
+    With --chat each prompt is a user's message: the model's chat template makes the text of it, in a sandbox.
+
+    With --config, options take precedence over the file, the file over the environment (MODEL_PATH), and that over the
+    server's defaults, which --generate-config prints.
     """
-    from tritgold.tokenizer import TextStream
-    from tritgold_conformance.commands.generation import generation
-    from tritgold_conformance.commands.serving import is_batch, serve_prompts
+    from tritgold_conformance.commands.running import run_prompts
 
-    with printing.errors(as_json):
-        unused: tuple[str, ...] = ()
-        server = None
-        if config_file is not None:
-            from tritgold_conformance.commands.server_config import load
-
-            server = load(config_file)
-            model = model or server.model(os.environ)
-        with model_input.model_path(model) as path:
-            checkpoint = reading.open(path)
-            if server is not None:
-                decoding, unused = decoding.filled(server, checkpoint.config)
-            if bool(prompt) == bool(ids):
-                raise click.UsageError("give --prompt or --ids, and not both")
-            prompts = [model_input.token_ids(checkpoint, text, None, tokenizer) for text in prompt] or list(ids)
-            opened = tokenizer_for_output(checkpoint, tokenizer)
-            if is_batch(prompts, decoding):
-                report = serve_prompts(checkpoint, prompts, opened, max_tokens, backend, decoding)
-                show_batch(report | {"model": model_input.model_name(model), "config_unused": list(unused)}, as_json)
-                return
-            tokens = prompts[0]
-            stream = None if opened is None else TextStream(opened)
-            generated: list[int] = []
-            pieces: list[str] = []
-            reason = None
-
-            def show(piece: str) -> None:
-                pieces.append(piece)
-                if not as_json:
-                    click.echo(piece, nl=False)
-
-            started = time.perf_counter()
-            steps, facts = generation(checkpoint, tokens, max_tokens, backend, decoding)
-            for token, reason in steps:  # noqa: B007  the last reason is the text's
-                if token is None:
-                    continue
-                generated.append(token)
-                show(stream.push(token) if stream else f"{',' if generated[1:] else ''}{token}")
-            if stream:
-                show(stream.finish())
-            seconds = time.perf_counter() - started
-            if as_json:
-                printing.print_json(
-                    {
-                        "schema": "tritgold.run/1",
-                        "model": model_input.model_name(model),
-                        "backend": backend,
-                        "prompt_ids": tokens,
-                        "ids": generated,
-                        "text": "".join(pieces) if stream else None,
-                        "reason": reason,
-                        "seconds": round(seconds, 3),
-                        **facts,
-                        "config_unused": list(unused),
-                    }
-                )
-                return
-            click.echo()
-            forwards = f", {counted(facts['forwards'], 'pass', 'passes')}" if "forwards" in facts else ""
-            click.echo(
-                f"[{reason}: {counted(len(generated), 'token')} in {seconds:.1f} s{forwards}, {backend}]", err=True
-            )
-            for line in remarks(facts, unused):
-                click.echo(f"[{line}]", err=True)
-
-
-def counted(number: int, one: str, more: str = "") -> str:
-    """1 token, 2 tokens."""
-    return f"{number} {one if number == 1 else more or one + 's'}"
-
-
-def show_batch(report: dict[str, Any], as_json: bool) -> None:
-    """A text for each prompt, by its number. A prompt that failed alone makes the exit code 3, the others are shown."""
-    if as_json:
-        printing.print_json({"schema": "tritgold.run-batch/1", **report})
-    else:
-        for number, text in enumerate(report["texts"], 1):
-            said = ",".join(map(str, text["ids"])) if text["text"] is None else text["text"]
-            click.echo(f"[{number}] {said}")
-            reused = f", {text['reused']} of the prompt cached" if text["reused"] else ""
-            why = f": {text['error']}" if text["error"] else ""
-            click.echo(f"[{number}: {text['reason']}: {counted(len(text['ids']), 'token')}{reused}{why}]", err=True)
-        passes = counted(report["counters"]["forwards"], "pass", "passes") + ", " if report["counters"] else ""
-        click.echo(f"[{passes}{report['seconds']:.1f} s, {report['backend']}]", err=True)
-        for line in remarks(report, tuple(report["config_unused"])):
-            click.echo(f"[{line}]", err=True)
-    if any(text["error"] for text in report["texts"]):
-        sys.exit(printing.COULD_NOT_JUDGE)
-
-
-def tokenizer_for_output(checkpoint: "Checkpoint", given: Path | None) -> "Tokenizer | None":
-    """The tokenizer that makes text of ids; without one, or with a GGUF's that cannot be built, ids are printed."""
-    from tritgold.errors import FormatError
-
-    try:
-        return model_input.open_tokenizer(checkpoint, given)
-    except FormatError as error:
-        if not error.kind.startswith("tokenizer-"):
-            raise
-        click.echo(f"[ids only: {error}]", err=True)  # --ids makes do without it
-        return None
-
-
-def remarks(facts: dict[str, Any], unused: tuple[str, ...]) -> list[str]:
-    """What is worth a line on stderr: a cache that is not exact, a sparsity that was measured, keys without effect."""
-    lines = []
-    if (cache := facts.get("kv_cache")) and cache["scheme"] != "f32":
-        size = f"{cache['bits_per_value']:g} bits a value, {cache['bytes_per_token']:,} bytes a token"
-        lines.append(f"KV cache {cache['scheme']}: {size}")
-    if sparse := facts.get("sparsity"):
-        shares = ", ".join(f"{place} {share:.1%}" for place, share in sparse["measured"].items())
-        lines.append(f"measured sparsity: {shares}")
-    if unused:
-        lines.append(f"of the configuration, not used here: {', '.join(unused)}")
-    return lines
+    run_prompts(**given)

@@ -109,7 +109,7 @@ class ServerConfig:
     def model(self, environment: Mapping[str, str]) -> str:
         """Which model: the file's, or else that of the environment, or else the default.
 
-        Raises ConfigError (``model-path``) where there is none, saying who named it.
+        Raises ConfigError (``model-path``) where it does not exist, saying where it was named.
         """
         named: str | None = self.given.get("model_path", environment.get(MODEL_PATH))
         if not named:

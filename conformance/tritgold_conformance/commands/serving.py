@@ -1,25 +1,23 @@
-"""Several prompts at once, as a batch server reads them: right, by the scheduler; or wrong, with a server's defects."""
+"""Several prompts at once, as a batch server reads them: by the scheduler, or with a server's known defects."""
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from tritgold.checkpoint import Checkpoint
 from tritgold.decode.autoregressive import check_limits
 from tritgold.decode.sampling import GREEDY
 from tritgold.decode.scheduler import Scheduler
 from tritgold.decode.server_defects import ServerDefect, served
 from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
+from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.commands import backends
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
 from tritgold_conformance.commands.generation import of_scheme, xla_engine
 from tritgold_conformance.engines.xla_batch import decode_together
-
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.tokenizer import Tokenizer
 
 Report = dict[str, Any]
 
@@ -31,9 +29,9 @@ def is_batch(prompts: list[list[int]], decoding: Decoding) -> bool:
 
 
 def serve_prompts(
-    checkpoint: "Checkpoint",
+    checkpoint: Checkpoint,
     prompts: list[list[int]],
-    tokenizer: "Tokenizer | None",
+    tokenizer: Tokenizer | None,
     max_tokens: int,
     backend: str,
     decoding: Decoding,
@@ -80,27 +78,27 @@ def serve_prompts(
     }
 
 
-def _check(checkpoint: "Checkpoint", backend: str, decoding: Decoding) -> None:
-    """Refuse what a batch has not."""
+def _check(checkpoint: Checkpoint, backend: str, decoding: Decoding) -> None:
+    """Raises click.UsageError for options that a batch does not have."""
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
-        raise click.UsageError(f"several prompts, or a server's options: with --decode ar, a token a pass, not {way}")
+        raise click.UsageError(f"several prompts, or a server's options, need --decode ar; here it is {way}")
     backends.refuse(backend, way, decoding)
     if decoding.sparsity:
-        raise click.UsageError("--sparsity: for one prompt, without a server's options")
+        raise click.UsageError("--sparsity takes one prompt, and no options of a server")
     if not decoding.defect:
         return
     if decoding.kv_cache or decoding.temperature or decoding.repetition_penalty != 1:
-        raise click.UsageError("--defect of a server: with the exact KV cache and the likeliest token, nothing else")
+        raise click.UsageError("--defect of a server needs the exact KV cache (f32) and --temperature 0")
     if decoding.max_sequences:
-        raise click.UsageError("--max-sequences: nothing is read together with a server's --defect")
+        raise click.UsageError("--max-sequences: with a server's --defect prompts are read one after the other")
     needs = [name for name in decoding.defect if name in ("repeated-token", "missing-key")]
     if needs and decoding.radix_cache is False:
-        raise click.UsageError(f"--defect {', '.join(needs)}: a fault of the radix cache, which is switched off")
+        raise click.UsageError(f"--defect {', '.join(needs)}: of the radix cache, which --no-radix-cache switches off")
 
 
 def _rightly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> tuple[list[Outcome], Counters]:
     scheduler = Scheduler(checkpoint.weights, checkpoint.config, serving)
     numbers = [scheduler.submit(Request(prompt, max_tokens, decoding.sampling())) for prompt in prompts]
@@ -109,7 +107,7 @@ def _rightly(
 
 
 def _together(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> tuple[list[Outcome], Counters]:
     config, sampling = checkpoint.config, decoding.sampling()
     limits = [check_limits(prompt, config, max_tokens, sampling=sampling) for prompt in prompts]
@@ -119,7 +117,7 @@ def _together(
 
 
 def _wrongly(
-    checkpoint: "Checkpoint", prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> list[Outcome]:
     """One after the other: each finds cached what earlier prompts and their texts begin with.
 

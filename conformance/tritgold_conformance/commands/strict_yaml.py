@@ -55,7 +55,7 @@ def load_mapping(path: Path) -> dict[Any, Any]:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for; /dev/stdin is one, or a file like any
-            raise _unreadable(path, "no regular file")
+            raise _unreadable(path, "not a regular file")
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:

@@ -1,23 +1,23 @@
 """tritgold trace: write every activation of one forward pass to a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from tritgold.checkpoint import Checkpoint
+from tritgold.config import check_tokens
+from tritgold.model import forward
+from tritgold.trace import Trace
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.backends import BACKENDS
-
-if TYPE_CHECKING:
-    from tritgold.checkpoint import Checkpoint
-    from tritgold.trace import Trace
+from tritgold_conformance.commands.decoding_names import BACKENDS
+from tritgold_conformance.engines.xla import open_engine
 
 
 @click.command()
 @click.argument("model", required=False)
 @model_input.input_options()
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="File to write.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True, help="The engine.")
 @model_input.model_options
 @printing.json_option
 def trace(
@@ -58,19 +58,13 @@ def trace(
         click.echo(f"{output}: {len(made.arrays)} arrays over {len(tokens)} tokens, {made.mode}, {made.digest()}")
 
 
-def make_trace(checkpoint: "Checkpoint", tokens: list[int], backend: str) -> "Trace":
+def make_trace(checkpoint: Checkpoint, tokens: list[int], backend: str) -> Trace:
     """The trace of one prefill by one of our engines, with its model hash."""
-    from tritgold.config import check_tokens
-    from tritgold.model import forward
-    from tritgold.trace import Trace
-
     check_tokens(tokens, checkpoint.config)
     if backend == "reference":
         made = Trace()
         forward(tokens, checkpoint.weights, checkpoint.config, trace=made)
     else:
-        from tritgold_conformance.engines.xla import open_engine
-
         with printing.progress() as say:
             made = open_engine(checkpoint, len(tokens), say=say).trace(tokens)
     made.model_hash = checkpoint.model_hash()

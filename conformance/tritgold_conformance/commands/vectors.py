@@ -22,9 +22,11 @@ SUSPECTS = 5  # the same
 
 @click.command()
 @click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Hold DIR against its manifest, and write it again to compare.")
-@click.option("--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge these answers.")
-@click.option("--only", default="", metavar="CASE", help="With --judge: one case, or one group, alone.")
+@click.option("--check", is_flag=True, help="Compare DIR with its manifest, and with a folder written again.")
+@click.option(
+    "--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge the answers in this folder."
+)
+@click.option("--only", default="", metavar="CASE", help="With --judge: one case or one group alone.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
 @printing.json_option
 def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
@@ -126,9 +128,9 @@ def _show(found: Judgement, folder: Path, answers: Path, summaries: dict[str, st
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
         printing.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for group in found.unknown:
-        printing.echo(f"{answers / group}: there is no group of this name, and nothing in it was read")
+        printing.echo(f"{answers / group}: no group has this name; nothing in it was read")
     if found.without_overflow:
-        printing.echo("no case whose sums leave int16 was run: no pass, for that is how an overflow stays unseen")
+        printing.echo("not a pass: no case whose sums leave int16 was run, so an overflow would stay unseen")
     for series, rule in found.rules.items():
         printing.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:SUSPECTS]:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from tritgold.trace_names import token_axis
 from tritgold_conformance.comparing.classify import classify
 
 Outcome = Literal["equal", "within", "ties", "fails"]
@@ -171,7 +172,7 @@ def place(name: str, worst: list[int]) -> str:
     >>> place("layers.0.probs [scores of 200]", [3, 5, 2]), place("logits", [5, 2])
     ('head 3, position 5, key 2', '[5, 2]')
     """
-    if name.partition(" [")[0].endswith(".probs") and len(worst) == 3:
+    if token_axis(name) == 1 and len(worst) == 3:
         return ", ".join(f"{axis} {at}" for axis, at in zip(("head", "position", "key"), worst, strict=True))
     return str(worst)
 

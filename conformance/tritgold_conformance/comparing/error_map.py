@@ -9,6 +9,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from tritgold.trace_names import TraceName, by_token
+
 COLUMNS = 64  # at most; of a longer input each column is the worst of several positions
 _MOST = 1e30  # an error that is larger is told as this
 _CODES = 127.0  # the largest code: what an error of codes is relative to
@@ -43,15 +45,18 @@ def _columns(name: str, golden: np.ndarray, engine: object, starts: list[int]) -
     given = np.asarray(engine)
     if given.shape != golden.shape or (given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16"):
         return [None] * len(starts)
-    worst = np.maximum.reduceat(_by_token(name, golden, given), starts)
+    worst = np.maximum.reduceat(_errors(name, golden, given), starts)
     return [float(f"{error:.2e}") if math.isfinite(error) else None for error in worst.tolist()]
 
 
-def _by_token(name: str, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """float64 [tokens]; infinite where a value is not finite. probs lie [heads, tokens, keys]."""
-    axis = 1 if name.endswith(".probs") else 0
-    ours, theirs = (np.moveaxis(a.astype(np.float64), axis, 0).reshape(a.shape[axis], -1) for a in (golden, engine))
+def _errors(name: str, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
+    """float64 [tokens]; infinite where a value is not finite."""
+    ours, theirs = (by_token(name, a).astype(np.float64) for a in (golden, engine))
     bad = ~np.isfinite(theirs)
     difference = np.abs(np.where(bad, 0.0, theirs) - ours).max(axis=1)
-    size = _CODES if name.endswith(".codes") else np.maximum(np.abs(ours).max(axis=1), np.finfo(np.float32).tiny)
+    size = (
+        _CODES
+        if TraceName.of(name).role == "codes"
+        else np.maximum(np.abs(ours).max(axis=1), np.finfo(np.float32).tiny)
+    )
     return np.where(bad.any(axis=1), np.inf, np.minimum(difference, _MOST * size) / size)

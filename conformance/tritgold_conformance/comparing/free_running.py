@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold.graph import TracedShape, operations, trace_names
+from tritgold.trace_names import TraceName, by_token, token_axis
 from tritgold_conformance.comparing.classify import classify
 from tritgold_conformance.comparing.compare import Comparison, incomparable, refused
 from tritgold_conformance.comparing.ties import TIE, BrokenTie, distance_from_tie, other_codes
@@ -54,14 +55,14 @@ def compare_traces(
     """
     outcome = FreeRunning(blind=np.zeros(tokens, bool))
     for name in trace_names(TracedShape.of(golden)):
-        if name.endswith(".probs"):
+        if TraceName.of(name).what == "probs":
             # From here on a position holds something of every position it attends to, traced or not.
             outcome.blind = np.maximum.accumulate(outcome.blind) | _seeing(golden.get(name), outcome.blind)
         if name not in golden:
             continue
         if outcome.divergence is not None or name not in engine:
             outcome.missing.append(name)
-            if spread is not None and name.endswith(".codes"):
+            if spread is not None and TraceName.of(name).role == "codes":
                 outcome.blind |= _near_tie(name, golden)
             continue
         outcome.compared.append(name)
@@ -113,9 +114,9 @@ class _Step:
         if beyond.any():
             why = f"what broken ties do stays below {self.allowed:.1e} of the token's largest value"
             return self._diverged(array, engine, beyond, why)
-        if self.name.endswith(".codes"):
+        if TraceName.of(self.name).role == "codes":
             return self._codes(array, engine)
-        if self.name.endswith(".acc"):
+        if TraceName.of(self.name).role == "acc":
             return self._diverged(array, engine, (noise > 0) & self.seeing, "equal codes give equal accumulators")
         self.outcome.worst = max(self.outcome.worst, float((noise * self.seeing).max()))
         wrong = (noise > NOISE) & self.seeing
@@ -144,11 +145,11 @@ class _Step:
     def _diverged(self, array: np.ndarray, engine: np.ndarray, wrong: np.ndarray, why: str) -> Comparison | None:
         if not wrong.any():
             return None
-        golden, candidate = _by_token(self.name, array), _by_token(self.name, engine)
+        golden, candidate = by_token(self.name, array), by_token(self.name, engine)
         difference = np.where(wrong, np.abs(candidate.astype(np.float64) - golden), -1.0)
         worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
         at = [int(i) for i in worst]
-        if self.name.endswith(".probs"):
+        if token_axis(self.name) == 1:
             head, key = divmod(at[1], array.shape[2])
             at = [head, at[0], key]
         return Comparison(
@@ -167,11 +168,5 @@ class _Step:
 
 def noise_by_token(name: str, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
     """|difference| over the token's largest golden value, float64 [tokens, everything else]. name: of the array."""
-    ours, theirs = (_by_token(name, a).astype(np.float64) for a in (golden, engine))
+    ours, theirs = (by_token(name, a).astype(np.float64) for a in (golden, engine))
     return np.abs(theirs - ours) / np.maximum(np.abs(ours).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-def _by_token(name: str, array: np.ndarray) -> np.ndarray:
-    """[tokens, everything else]; probs lie [heads, tokens, keys]."""
-    tokens_first = array.transpose(1, 0, 2) if name.endswith(".probs") else array
-    return tokens_first.reshape(tokens_first.shape[0], -1)

@@ -109,19 +109,32 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
     return verdict
 
 
+def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int]) -> np.ndarray | None:
+    """The log-probabilities shown, float64 [tokens, vocab], NaN where none is; None where there are none at all.
+
+    What is not finite, or of no token, is left out: ``judge_text`` says so.
+    """
+    rows = np.full(shape, np.nan)
+    for row, completion in zip(rows, completions, strict=False):
+        for token, value in (completion or (0, {}))[1].items():
+            if 0 <= token < shape[1] and np.isfinite(value):
+                row[token] = max(value, FLOOR)
+    return None if np.isnan(rows).all() else rows
+
+
 def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
     """The same run, log-probabilities in the place of its logits, also where it is run again to follow ties."""
     head = golden.arithmetic.logits
 
     def log_probabilities(x: np.ndarray, weights: object) -> np.ndarray:
-        return _log_softmax(head(x, weights))
+        return log_softmax(head(x, weights))
 
-    arrays = {**golden.trace.arrays, "logits": _log_softmax(golden.logits)}
+    arrays = {**golden.trace.arrays, "logits": log_softmax(golden.logits)}
     arithmetic = replace(golden.arithmetic, logits=log_probabilities)
     return replace(golden, trace=replace(golden.trace, arrays=arrays), arithmetic=arithmetic)
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
+def log_softmax(logits: np.ndarray) -> np.ndarray:
     """float64 [tokens, vocab], not below FLOOR."""
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)), FLOOR)

@@ -14,6 +14,7 @@ from tritgold.errors import NonFiniteError
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.activation_statistics import (
     MOMENTS,
     Moments,
@@ -73,12 +74,14 @@ def counted(golden: GoldenRun) -> dict[str, float]:
     and of what the gate makes of two, with or without its norm, count for nothing.
     """
     arrays = golden.trace.arrays
-    zeros = {name: int(np.count_nonzero(array == 0)) for name, array in arrays.items() if name.endswith(".out")}
+    zeros = {
+        name: int(np.count_nonzero(array == 0)) for name, array in arrays.items() if TraceName.of(name).role == "out"
+    }
 
     def lost(name: str) -> int:
-        layer, _, last = name.rpartition(".")
-        if last in ("ffn_act", "ffn_sub_norm"):
-            return zeros.get(f"{layer}.gate.out", 0) + zeros.get(f"{layer}.up.out", 0)
+        at = TraceName.of(name)
+        if at.what in ("ffn_act", "ffn_sub_norm"):
+            return zeros.get(at.sibling("gate.out"), 0) + zeros.get(at.sibling("up.out"), 0)
         return zeros.get(name, 0)
 
     return {name: (COUNTED + lost(name)) / max(array.size, 1) for name, array in arrays.items()}

@@ -31,6 +31,8 @@ MAX_TRIALS = 256  # sets of ties tried at one position
 # Beyond so many codes near a tie at one position, which of them broke cannot be searched for.
 SEARCHABLE = 128
 BLOCK = 32  # positions that are run on at a time after a tie was found
+MAX_BOTH = 16  # ties of earlier positions tried with ties of this one, and sets of these
+MAX_READ = 4096  # positions run again, of all trials of ties whose own row does not show them
 
 
 @dataclass
@@ -82,6 +84,51 @@ class _Search:
         self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
 
     def explain(self, position: int, noise: float) -> bool:
+        """Find the broken ties that bring the row of this position within noise: its own, or one of an earlier one."""
+        if self._own(position, noise):
+            return True
+        return position > 0 and not self.resolved.many and self._quiet(position, noise)
+
+    def _quiet(self, position: int, noise: float) -> bool:
+        """Find a broken tie of an earlier position that its own row does not show, and the keys and values do.
+
+        One that moved its own row by 2e-6 moved the next one by 4e-3 (kjv-ar, codes of layer 4 of 6). Each is tried
+        alone, the nearest first, and then with ties of this position; rows between must stay within noise.
+        """
+        self._to(0)
+        trace = Trace()
+        self._run(0, position, [], trace)
+        before = [ties for ties in self._ties(trace, 0) if ties[0].from_tie <= TOGETHER]
+        left, possible = MAX_READ, []
+        for ties in sorted(before, key=lambda ties: ties[0].from_tie):
+            start = ties[0].position
+            left -= position + 1 - start
+            if left < 0:
+                break
+            self._to(start)
+            rows = self._run(start, position + 1, ties)
+            self.cache.truncate(start)
+            at = slice(start, position + 1)
+            off_at = first_off(rows, self.engine[at], noise, 0, self.shown[at])
+            if off_at is None:
+                self._accept(ties, start, rows)
+                return True
+            if off_at == position - start:
+                possible.append((ties, start, rows))
+        for ties, start, rows in possible[:MAX_BOTH]:
+            kept = self.resolved.ties, self.resolved.logits.copy()
+            self._accept(ties, start, rows)
+            if self._own(position, noise, MAX_BOTH):
+                return True
+            self.cache.truncate(start)
+            self.resolved.ties, self.resolved.logits = kept
+        return False
+
+    def _accept(self, ties: list[BrokenTie], start: int, rows: np.ndarray) -> None:
+        self.resolved.ties = [*self.resolved.ties, *ties]
+        self.resolved.logits[start : start + len(rows)] = rows
+
+    def _own(self, position: int, noise: float, trials: int = MAX_TRIALS) -> bool:
         """Find the broken ties of one position that bring its row within noise.
 
         Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
@@ -90,15 +137,14 @@ class _Search:
         self._to(position)
         number = itertools.count()  # of two equally likely sets the one that was found first
         waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
-        for _ in range(MAX_TRIALS):
+        for _ in range(trials):
             if not waiting:
                 break
             distance, _, ties = heapq.heappop(waiting)
             trace = Trace()
             row = self._run(position, position + 1, ties, trace)[0]
             if off(row, self.engine[position], self.shown[position]) <= noise:
-                self.resolved.ties += ties
-                self.resolved.logits[position] = row
+                self._accept(ties, position, row[None])
                 return True
             self.cache.truncate(position)
             near = self._near(position, trace, ties[-1] if ties else None)
@@ -140,17 +186,23 @@ class _Search:
         one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
         of a group.
         """
-        found: dict[tuple[str, float], list[BrokenTie]] = {}
+        found = self._ties(trace, position)
+        order = list(trace.arrays).index
+        place = (order(last.name), last.channel) if last else (-1, -1)
+        return [ties for ties in found if (order(ties[-1].name), ties[-1].channel) > place]
+
+    def _ties(self, trace: Trace, first: int) -> list[list[BrokenTie]]:
+        """All codes of a trace within TIE of a tie, those that break together; first: position of its first row."""
+        found: dict[tuple[str, int, float], list[BrokenTie]] = {}
         sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in quantizers(self.golden)}
         for name, near, others in near_ties(self.golden, trace, TIE):
             x, scale = (trace[source] for source in sources[name])
-            distance = distance_from_tie(x, scale, trace[name], others)[0]
-            for channel in near[:, 1].tolist():
-                tie = BrokenTie(name, position, channel, int(others[0, channel]), float(distance[channel]))
-                found.setdefault((name, float(x[0, channel])), []).append(tie)
-        order = list(trace.arrays).index
-        place = (order(last.name), last.channel) if last else (-1, -1)
-        return [ties for ties in found.values() if (order(ties[-1].name), ties[-1].channel) > place]
+            distance = distance_from_tie(x, scale, trace[name], others)
+            for row, channel in near.tolist():
+                from_tie = float(distance[row, channel])
+                tie = BrokenTie(name, first + row, channel, int(others[row, channel]), from_tie)
+                found.setdefault((name, row, float(x[row, channel])), []).append(tie)
+        return list(found.values())
 
     def _run(self, start: int, stop: int, ties: list[BrokenTie], trace: Trace | None = None) -> np.ndarray:
         c, quantizer = self.golden.checkpoint, TiedQuantizer(self.golden, start, {}, [*self.resolved.ties, *ties])

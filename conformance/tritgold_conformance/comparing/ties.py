@@ -17,6 +17,7 @@ from tritgold.graph import Operation, operations
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import incomparable
 from tritgold_conformance.golden.run import GoldenRun
 
@@ -107,7 +108,9 @@ def follow_ties(
     engine: its trace. known: ties found otherwise, for quantisers whose codes it does not show. Without a broken tie
     the golden trace itself is returned, and nothing is computed.
     """
-    shown = {name: codes for name, codes in engine.items() if name.endswith(".codes") and name in golden.trace}
+    shown = {
+        name: codes for name, codes in engine.items() if TraceName.of(name).role == "codes" and name in golden.trace
+    }
     known = [tie for tie in known if tie.name not in shown]
     if not known and all(np.array_equal(golden.trace[name], codes) for name, codes in shown.items()):
         return golden.trace, []

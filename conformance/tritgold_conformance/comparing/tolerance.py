@@ -59,7 +59,7 @@ def float_sum_tolerance(codes: np.ndarray, scale: np.ndarray, weight: LinearWeig
 
     codes int8 [tokens, in], scale float32 [tokens]. Where the integers sum to 0, such a sum is 1e-8 or so.
     """
-    tensor = weight.ternary().with_one_scale()
+    tensor = weight.ternary().with_scales_of_rows()
     sums = np.abs(codes.astype(np.float32)) @ np.abs(tensor.trits).astype(np.float32).T
     size = np.abs(apply_scales(sums.astype(np.int32), scale, tensor.scale, rule)).astype(np.float64)
     limit = sum_roundings(codes.shape[1]) * U * size

@@ -13,42 +13,17 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import printable
-from tritgold.graph import Operation, operations
+from tritgold.graph import Operation, Traced, operations, traced_arrays
 
 Shape = tuple[int, ...]
-INTEGERS = ("codes", "acc")  # roles whose numbers are integers
 LEAST_SECONDS = 1e-7  # of a call: no machine reads a token in less
 HINT = "docs/judging.md#what-is-exit-code-1-and-what-is-3"
 
 
-def output_shapes(operation: Operation, config: ModelConfig, tokens: int) -> dict[str, Shape]:
-    """The shape of each output of an operation over so many tokens from position 0, by role.
-
-    The table of docs/judging.md, as code.
-    """
-    what = operation.name.rpartition(".")[2]
-    narrow = {"attn_sub_norm": config.q_width, "o_in": config.q_width, "ffn_sub_norm": config.inter}
-    width = {**narrow, "down_in": config.inter, "ffn_act": config.inter, "attn_mix": config.q_width}
-    match operation.kind:
-        case "quantize":
-            return {"codes": (tokens, width.get(what, config.hidden)), "scale": (tokens,)}
-        case "bit_linear":
-            out = config.linear_shape(what)[0]
-            return {"acc": (tokens, out), "out": (tokens, out)}
-        case "rope":
-            heads = {"q": config.heads, "k": config.kv_heads}
-            return {role: (tokens, count, config.head_dim) for role, count in heads.items()}
-        case "softmax":
-            return {"x": (config.heads, tokens, tokens)}
-        case "lm_head":
-            return {"x": (tokens, config.vocab)}
-        case _:
-            return {"x": (tokens, width.get(what, config.hidden))}
-
-
 def tokens_of(operation: Operation, inputs: dict[str, np.ndarray]) -> int:
     """How many tokens an operation is given."""
-    return inputs["probs"].shape[1] if operation.kind == "mix" else len(next(iter(inputs.values())))
+    role, array = next(iter(inputs.items()))
+    return array.shape[operation.inputs[role].token_axis]
 
 
 def numbers(value: Any, what: str, shape: Shape | None = None, integers: bool = False) -> np.ndarray:
@@ -96,33 +71,28 @@ class Forms:
         operation = self._operations.get(name)
         if operation is None or self._config is None:
             return lambda value: {role: np.array(array) for role, array in _named(value).items()}
-        shapes = output_shapes(operation, self._config, tokens_of(operation, inputs))
+        config, tokens = self._config, tokens_of(operation, inputs)
 
         def convert(value: Any) -> dict[str, np.ndarray]:
             given = _named(value)
-            unknown = sorted(given.keys() - shapes.keys())
+            unknown, outputs = sorted(given.keys() - operation.outputs.keys()), operation.outputs
             if unknown or not given:
-                raise refused(f"{name} returns other roles", ", ".join(unknown) or "nothing", ", ".join(shapes))
-            what = {role: f"{name}, {role}" for role in given}
-            return {role: np.array(numbers(x, what[role], shapes[role], role in INTEGERS)) for role, x in given.items()}
+                raise refused(f"{name} returns other roles", ", ".join(unknown) or "nothing", ", ".join(outputs))
+            return {role: _traced(x, f"{name}, {role}", outputs[role], config, tokens) for role, x in given.items()}
 
         return convert
 
     def trace(self, tokens: int) -> Callable[[Any], dict[str, np.ndarray]]:
         """Activations by name, copies. Names that are not ours are kept without their arrays: they are told."""
-        shapes: dict[str, tuple[Shape, bool]] = {}
-        for operation in self._operations.values():
-            assert self._config is not None
-            for role, shape in output_shapes(operation, self._config, tokens).items():
-                shapes[operation.writes[role]] = (shape, role in INTEGERS)
+        config = self._config
 
         def convert(value: Any) -> dict[str, np.ndarray]:
             given = _named(getattr(value, "arrays", value))
-            if self._config is None:
+            if config is None:
                 return {name: np.array(array) for name, array in given.items()}
-            found = {name: np.zeros(0) for name in given}
-            for name in given.keys() & shapes.keys():
-                found[name] = np.array(numbers(given[name], name, *shapes[name]))
+            known, found = traced_arrays(config), {name: np.zeros(0) for name in given}
+            for name in given.keys() & known.keys():
+                found[name] = _traced(given[name], name, known[name], config, tokens)
             return found
 
         return convert
@@ -173,6 +143,11 @@ def _named(value: Any) -> dict[str, Any]:
         return {str(name): array for name, array in dict(value).items() if array is not None}
     except (TypeError, ValueError) as error:
         raise refused(f"is no {{name: array}} ({printable(error)})") from None
+
+
+def _traced(value: Any, what: str, traced: Traced, config: ModelConfig, tokens: int) -> np.ndarray:
+    """A copy, of the shape and kind of numbers that the graph says."""
+    return np.array(numbers(value, what, traced.shape(config, tokens), traced.dtype != "float32"))
 
 
 def _copied(array: np.ndarray) -> np.ndarray:

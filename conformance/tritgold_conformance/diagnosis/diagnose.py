@@ -116,6 +116,8 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
     could_not, no_place = [], []
     evidence = local.evidence
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
+    if not paths and evidence.next_tokens is not None:
+        paths = ["logits"]  # of which they are the likeliest tokens
     golden = {p: predictions.logits(local.base, p) for p in paths}
     right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
     names = [] if evidence.trace else list(evidence.statistics)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tritgold.layers.arithmetic import Array
+from tritgold.trace_names import TraceName, by_token
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, incomparable
 from tritgold_conformance.diagnosis.replay import operation_of
 from tritgold_conformance.faults.fault import Mutant
@@ -15,17 +16,15 @@ def divergence(
     """The divergence at one output. golden: what was right there. tolerance: None where only floats were compared."""
     plain = comparison.name.partition(" [")[0]
     known = operation_of(base).get(plain)
-    layer = int(plain.split(".")[1]) if plain.startswith("layers.") else None
     failed = failing_elements(golden, engine, tolerance)
     position = channel = None
     if failed is not None and failed.any():
-        by_token = _by_token(plain, failed)
-        position, channel = (int(i) for i in np.argwhere(by_token)[0])
+        position, channel = (int(i) for i in np.argwhere(by_token(plain, failed))[0])
     return Divergence(
         name=comparison.name,
         level=level,
         operation=known[0].name if known else plain,
-        layer=layer,
+        layer=TraceName.of(plain).layer,
         position=position,
         channel=channel,
         comparison=comparison,
@@ -56,7 +55,7 @@ def _class(comparison: Comparison, golden: Array, engine: Array, failed: np.ndar
         said.append("integers, with zero tolerance" if (whole == np.rint(whole)).all() else "integers that are none")
     if not np.isfinite(np.asarray(engine, np.float64)).all():
         said.append("non-finite")
-    if rule := row_rule(_by_token(plain, failed)):
+    if rule := row_rule(by_token(plain, failed)):
         said.append(rule)
     return "; ".join(said)
 
@@ -82,8 +81,3 @@ def row_rule(failed: np.ndarray) -> str:
     if rows.sum() == 1:
         return f"only position {first}"
     return f"positions {', '.join(map(str, np.flatnonzero(rows)[:8]))}{' ...' if rows.sum() > 8 else ''}"
-
-
-def _by_token(name: str, array: np.ndarray) -> np.ndarray:
-    tokens_first = np.moveaxis(array, 1, 0) if name.endswith(".probs") else array
-    return tokens_first.reshape(len(tokens_first), -1)

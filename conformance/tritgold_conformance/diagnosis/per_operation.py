@@ -10,6 +10,7 @@ import numpy as np
 
 from tritgold.graph import Operation
 from tritgold.layers.arithmetic import Array
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, compare, incomparable
 from tritgold_conformance.comparing.tolerance import float_sum_tolerance, tolerances
 from tritgold_conformance.diagnosis.distance import distance
@@ -78,8 +79,8 @@ class Local:
             theirs = self.theirs(label)
             self.golden_values[label] = value
             hidden = tolerance is None
-            codes = name.partition(" [")[0].endswith(".codes")
-            exact = source == "edge_cases" or name.partition(" [")[0].endswith(".acc")
+            role = TraceName.of(name).role
+            codes, exact = role == "codes", source == "edge_cases" or role == "acc"
             match = HIDDEN_MATCH if hidden else CODES_MATCH if codes and not exact else MATCH
             self.rules[label] = Rule(tolerance, match)
             self.comparisons[label] = (
@@ -129,8 +130,8 @@ class Local:
         if codes.dtype.kind != "i" or scale.shape != codes.shape[:1]:
             return None
         checkpoint = self.evidence.golden.checkpoint
-        _, layer, linear = operation.name.split(".")
-        weight = checkpoint.weights.layers[int(layer)].linear(linear)
+        assert operation.at.layer is not None
+        weight = checkpoint.weights.layers[operation.at.layer].linear(operation.at.what)
         return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
 
     def agrees(self, label: Label, value: Array, found: float) -> bool:

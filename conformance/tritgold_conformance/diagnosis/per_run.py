@@ -12,6 +12,7 @@ import numpy as np
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.comparing.activation_statistics import moments, moments_distance
+from tritgold_conformance.comparing.next_tokens import log_softmax
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
 from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
 from tritgold_conformance.diagnosis.distance import geometric, relative
@@ -114,7 +115,7 @@ class Predictions:
         return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
 
     def measure(self, evidence: View, level: str) -> Measure:
-        """How far a mutant is from the engine, at ``statistics`` by name, on one of PATHS by position: float64 [n].
+        """How far a mutant is from the engine, at ``statistics`` by name, at others by position: float64 [n].
 
         Infinite where one of the two gives nothing or something else.
         """
@@ -128,7 +129,23 @@ class Predictions:
                 return np.full(len(theirs), np.inf)
             return relative(ours, theirs)
 
-        return statistics if level == "statistics" else logits
+        def next_tokens(mutant: Mutant) -> np.ndarray:
+            ours, theirs = self.logits(mutant, "logits"), evidence.next_tokens
+            if ours is None or theirs is None or ours.shape != theirs.shape:
+                return np.full(len(evidence.golden.tokens), np.inf)
+            return shown_distance(ours, theirs)
+
+        return {"statistics": statistics, "next_tokens": next_tokens}.get(level, logits)
+
+
+def shown_distance(logits: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """How far the log-softmax of logits is from the log-probabilities shown (NaN: none), float64 [tokens].
+
+    >>> shown_distance(np.log([[1.0, 1.0, 2.0]]), np.array([[np.nan, np.nan, np.log(0.5)]])).round(9).tolist()
+    [0.0]
+    """
+    there = ~np.isnan(shown)
+    return relative(np.where(there, log_softmax(logits), 0.0), np.where(there, shown, 0.0))
 
 
 def _forget(remembered: dict[_Key, Any]) -> None:

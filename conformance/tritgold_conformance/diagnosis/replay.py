@@ -171,17 +171,17 @@ def same_operation(mutant: Mutant, base: Mutant, operation: Operation) -> bool:
 
 def _made_of(s: Mutant, operation: Operation) -> tuple[object, ...]:
     """Everything that an operation's outputs depend on beside its inputs."""
-    a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.name.split(".")
-    layer = w.layers[int(at[1])] if at[0] == "layers" else None
+    a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.at
+    layer = None if at.layer is None else w.layers[at.layer]
     match operation.kind:
         case "embedding":
             return a.embed, w.embedding
         case "rms_norm":
-            return a.rms_norm, c.norm_eps, w.final_norm if layer is None else getattr(layer, at[2])
+            return a.rms_norm, c.norm_eps, w.final_norm if layer is None else getattr(layer, at.what)
         case "quantize":
             return (a.quantize,)
         case "bit_linear":
-            return a.accumulate, a.apply_scales, c.scale_rule, getattr(layer, at[2])
+            return a.accumulate, a.apply_scales, c.scale_rule, getattr(layer, at.what)
         case "rope":
             return a.rotation_table, a.rotate, c.head_dim, c.rope_theta
         case "softmax":

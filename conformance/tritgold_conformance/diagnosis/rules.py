@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tritgold.layers.arithmetic import Array
+from tritgold.trace_names import token_axis
 from tritgold_conformance.comparing.compare import Comparison, Tolerance, incomparable, refused
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.diagnosis.distance import distance
@@ -59,7 +60,7 @@ def rounded(value: Array, theirs: Array) -> bool:
 
 def axis_of(label: Label) -> int:
     """The axis of tokens."""
-    return 1 if label[1].partition(" [")[0].endswith(".probs") else 0
+    return token_axis(label[1])
 
 
 def hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
@@ -67,7 +68,7 @@ def hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
     problem = incomparable(golden, engine)
     if problem:
         return refused(name, golden, problem)
-    found = distance(golden, engine, 1 if name.endswith(".probs") else 0)
+    found = distance(golden, engine, token_axis(name))
     off = np.abs(np.asarray(engine, np.float64) - golden)
     worst = np.unravel_index(int(np.argmax(off)), off.shape)
     return Comparison(

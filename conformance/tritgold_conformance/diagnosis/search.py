@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.per_operation import Local
 from tritgold_conformance.diagnosis.rules import Label, Match, Scan
@@ -163,8 +164,7 @@ def _divergence(local: Local, label: Label) -> Divergence:
 
 def _kind(label: Label) -> str:
     """``layers.3.q.acc [extreme sums]`` -> ``q``: what the outputs of one operation share in all layers."""
-    parts = label[1].partition(" [")[0].split(".")
-    return parts[2] if parts[0] == "layers" else parts[0]
+    return TraceName.of(label[1]).what
 
 
 def _finite(x: float) -> float:

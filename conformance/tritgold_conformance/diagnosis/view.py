@@ -7,6 +7,7 @@ import numpy as np
 
 from tritgold.graph import Operation
 from tritgold_conformance.comparing.activation_statistics import MOMENTS, moments
+from tritgold_conformance.comparing.next_tokens import Completion, shown_rows
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.behaviours import fair
 from tritgold_conformance.questions.edge_inputs import edge_inputs
@@ -23,7 +24,8 @@ class View:
 
     operations: trace name -> output, of each operation on golden inputs. edge_cases: ``name [label]`` -> output, on
     edge cases. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
-    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. answers: to questions of bytes and text.
+    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. next_tokens: log-probabilities, the same,
+    NaN where none is shown; completions: they with the tokens written. answers: to questions of bytes and text.
     raised: trace name, with its edge case's label -> what the engine's operation raised there.
     """
 
@@ -35,13 +37,25 @@ class View:
     logits: np.ndarray | None = None
     continued: np.ndarray | None = None
     steps: np.ndarray | None = None
+    next_tokens: np.ndarray | None = None
+    completions: list[Completion | None] = field(default_factory=list)
     answers: list[tuple[Question, Answer]] = field(default_factory=list)
     raised: dict[str, str] = field(default_factory=dict)
 
     @property
     def levels(self) -> list[str]:
         """Those with something in them."""
-        names = ("operations", "edge_cases", "trace", "statistics", "logits", "continued", "steps", "answers")
+        names = (
+            "operations",
+            "edge_cases",
+            "trace",
+            "statistics",
+            "logits",
+            "continued",
+            "steps",
+            "next_tokens",
+            "answers",
+        )
         return [name for name in names if getattr(self, name) is not None and len(getattr(self, name))]
 
     def whole_trace(self) -> bool:
@@ -51,11 +65,11 @@ class View:
     def limited(self, level: str) -> "View":
         """As if the engine gave nothing surer than ``level``, one of SOURCES."""
         at = SOURCES.index(level)
-        keep = set(SOURCES[at:]) | {"continued", "steps"} | ({"edge_cases"} if at == 0 else set())
+        keep = set(SOURCES[at:]) | {"continued", "steps", "next_tokens"} | ({"edge_cases"} if at == 0 else set())
         if level == "statistics":
             keep = {"statistics"}
         fields = {name: getattr(self, name) for name in self.levels if name in keep}
-        return View(self.golden, **fields, raised=self.raised if at == 0 else {})
+        return View(self.golden, **fields, completions=self.completions, raised=self.raised if at == 0 else {})
 
 
 def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
@@ -76,6 +90,8 @@ def view(golden: GoldenRun, evidence: Evidence) -> View:
         seen.statistics = _given(golden, evidence.statistics)
     paths = {path: rows for path, rows in evidence.logits.items() if rows.shape != (0, 0)}
     seen.logits, seen.continued, seen.steps = (paths.get(path) for path in PATHS)
+    seen.next_tokens = shown_rows(evidence.next_tokens, golden.logits.shape)
+    seen.completions = [*evidence.next_tokens]
     seen.answers = _unpacked(evidence)
     for method in BEHAVIOURS:
         seen.answers += [(question, theirs) for question, _, theirs in fair(golden, evidence.answers, method)]

@@ -8,11 +8,12 @@ from tritgold.errors import TritgoldError
 from tritgold_conformance.comparing.activation_statistics import moments_distance
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
+from tritgold_conformance.comparing.next_tokens import judge_text, log_softmax
 from tritgold_conformance.comparing.statistics_bounds import FACTOR, FLOOR
 from tritgold_conformance.comparing.ties import first_off
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.divergence import divergence
-from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, summary
+from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, shown_distance, summary
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found
 from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Mutant
@@ -31,7 +32,10 @@ PAIRED = 4  # the nearest candidates, each tried with every other fault behind i
 def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
     """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
-    for level in [*levels, *(p for p in PATHS if getattr(evidence, p) is not None)]:
+    paths = [p for p in PATHS if getattr(evidence, p) is not None]
+    if not paths and not evidence.trace and evidence.next_tokens is not None:
+        paths = ["next_tokens"]
+    for level in [*levels, *paths]:
         if _is_traced(evidence, level):
             continue
         say(f"whole runs: {level}")
@@ -66,6 +70,8 @@ class _Level:
         """Whether the golden model with the faults found so far says what the engine says."""
         if found.mutant is self._followed:
             return True
+        if self.level == "next_tokens" and not found.faults:
+            return not judge_text(self.evidence.golden, self.evidence.completions).failing
         if self.level != "statistics" and not found.faults:
             golden, theirs = self.evidence.golden, getattr(self.evidence, self.level)
             verdict = judge_logits(self.level, golden, theirs)
@@ -143,9 +149,12 @@ class _Level:
             names, second = self.evidence.statistics, self.predictions.statistics(b)
             found = moments_distance(self.predictions.statistics(a), {n: second[n] for n in names if n in second})
             return np.append(found, np.full(len(names) - len(found), np.inf))
-        ours, theirs = (self.predictions.logits(s, self.level) for s in (a, b))
+        path = "logits" if self.level == "next_tokens" else self.level
+        ours, theirs = (self.predictions.logits(s, path) for s in (a, b))
         if ours is None or theirs is None:
             return np.zeros(len(self.evidence.golden.tokens))
+        if self.level == "next_tokens" and self.evidence.next_tokens is not None:
+            return shown_distance(ours, np.where(np.isnan(self.evidence.next_tokens), np.nan, log_softmax(theirs)))
         return relative(ours, theirs)
 
     def explain(self, found: Found, library: list[Fault]) -> bool:
@@ -209,7 +218,7 @@ class _Level:
     ) -> Named:
         same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
         others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
-        at = "logits" if self.level in PATHS else next(iter(self.evidence.statistics), "")
+        at = "logits" if self.level in (*PATHS, "next_tokens") else next(iter(self.evidence.statistics), "")
         return Named(
             fault=fault.name, summary=fault.summary, level=self.level, at=at, distance=_number(summary(r)) or 0.0,
             golden=_number(summary(base)) or -1.0, same=same,
@@ -220,11 +229,15 @@ class _Level:
         """Where the level first leaves the mutant: a name, or a position of the logits."""
         r = self.measure(mutant)
         if self.level != "statistics":
-            verdict = judge_logits(self.level, self.evidence.golden, getattr(self.evidence, self.level), search=False)
+            if self.level == "next_tokens":
+                problem = judge_text(self.evidence.golden, self.evidence.completions).note
+            else:
+                theirs = getattr(self.evidence, self.level)
+                problem = judge_logits(self.level, self.evidence.golden, theirs, search=False).problem
             failing = np.flatnonzero(~(r <= LOGIT_NOISE))
-            comparison = Comparison("logits", "fails", compared=len(r), differing=len(failing), what=verdict.problem)
+            comparison = Comparison("logits", "fails", compared=len(r), differing=len(failing), what=problem)
             position = int(failing[0]) if failing.size else None
-            what = verdict.problem or "logits differ"
+            what = problem or "logits differ"
             return Divergence(
                 name="logits", level=self.level, operation="logits", layer=None, position=position, channel=None,
                 comparison=comparison, what=what,

@@ -102,7 +102,8 @@ def _linear(name: str, weight: LinearWeight) -> Iterator[PlannedTensor]:
     yield PlannedTensor(
         f"{name}.trits", "I8", (rows, columns), rows * columns, lambda: [weight.ternary().trits.tobytes()]
     )
-    yield PlannedTensor(f"{name}.scale", "F32", (), 4, lambda: [weight.ternary().scale.astype("<f4").tobytes()])
+    scale = weight.ternary().scale  # [], or [out, 1] where rows have their own
+    yield PlannedTensor(f"{name}.scale", "F32", scale.shape, 4 * scale.size, lambda: [scale.astype("<f4").tobytes()])
 
 
 def write_requests(folder: Path, asked: RequestBatch) -> None:

@@ -18,6 +18,7 @@ from tritgold.convert import Options, convert
 from tritgold.errors import EngineError, MissingDependencyError
 from tritgold.formats.container import PlannedTensor, StoredTensor
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.modes import LLAMA_CPP_Q8_K
@@ -71,7 +72,7 @@ def open_llama_cpp(checkpoint: Checkpoint, path: Path, seconds: float) -> LlamaC
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, GgufFile):
-            return path
+            return shard_paths(path)[0]  # llama.cpp opens a split model by its first shard alone
         made = scratch / "model.gguf"
         architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
         convert(checkpoint, made, "tq2_0", Options(architecture=architecture, embedding="F32"))
@@ -88,8 +89,8 @@ PEERS: dict[str, Callable[[Checkpoint, Path, float], CommandEngine]] = {
 
 def with_plain_vocabulary(path: Path, checkpoint: Checkpoint) -> Path:
     """A GGUF file, written anew with words for tokens: llama.cpp shows nothing where one is a part of a character."""
-    file = GgufFile(path)
-    kept = {key: value for key, value in file.metadata.items() if not key.startswith("tokenizer.")}
+    file = open_gguf(path)
+    kept = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     write_gguf(path, kept | plain_vocabulary(checkpoint), [_planned(tensor) for tensor in file.tensors.values()])
     return path
 

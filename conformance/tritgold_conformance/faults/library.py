@@ -25,17 +25,21 @@ _SECTION = re.compile(r"^(Looks like|Seen in): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def known_fault(
-    shown_by: Witness, *, invisible_on: tuple[str, ...] = (), harmless: bool = False
-) -> Callable[[Mutation], Fault]:
-    """Decorates a change of the golden model, or what a decorator of ``mutate`` made of a wrong function.
+    shown_by: Witness,
+    made_with: Callable[[Callable[..., Any]], Mutation] | None = None,
+    *,
+    invisible_on: tuple[str, ...] = (),
+    harmless: bool = False,
+) -> Callable[[Callable[..., Any]], Fault]:
+    """Decorates a change of the golden model; or what ``made_with``, of ``mutate`` for example, makes a change of.
 
     The function's name, with hyphens, is the fault's; its area is its module's ``AREA``, or the module's name. Raises
     EngineError: ``bad-fault`` for an unknown area or key of INVISIBLE, or a docstring that lacks a section;
     ``duplicate-fault`` where the module has a fault of this name already.
     """
 
-    def declared(change: Mutation) -> Fault:
-        function: Callable[..., Any] = inspect.unwrap(change)
+    def declared(function: Callable[..., Any]) -> Fault:
+        change: Mutation = function if made_with is None else made_with(function)
         name, module = function.__name__.replace("_", "-"), function.__globals__
         if isinstance(module.get(function.__name__), Fault):
             raise _wrong(function, "duplicate-fault", "two faults have this name", hint="rename one of the functions")

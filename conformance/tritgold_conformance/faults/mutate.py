@@ -1,12 +1,12 @@
-"""What faults are made with: small changes of a Mutant, and decorators that make a change of one wrong function.
+"""What faults are made with: small changes of a Mutant, and makers of a change of one wrong function.
 
 A function here takes a mutant first and gives back the changed one, or None where it has no place for the change. The
-decorators (``replaces``, ``gate``, ``appends``; ``packing.reads``) stand below ``library.known_fault``.
+makers (``replaces``, ``wraps``, ``gate``, ``appends``; ``packing.reads``) are given to ``library.known_fault``.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from tritgold.kv_cache.base import KvShape
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.ternary import DenseMatrix, LinearWeight, TernaryTensor
+from tritgold.trace_names import TraceName
 from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.faults.fault import Mutant, Mutation
 from tritgold_conformance.faults.quick import Rows
@@ -22,32 +23,37 @@ from tritgold_conformance.faults.quick import Rows
 Altering = Callable[[str, np.ndarray, Mapping[str, np.ndarray]], np.ndarray | None]
 TensorMutation = Callable[[str, TernaryTensor], TernaryTensor]
 Shape = tuple[int, int]
+Function = Callable[..., Any]  # of ``Arithmetic``, as it was
 KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; beyond, memory is dearer than time
 
 
-def written_as(function: Callable[..., Any], change: Mutation) -> Mutation:
-    """The change, with name, docstring and source of the function that it was made of."""
-    return functools.update_wrapper(change, function)
-
-
 def replaces(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
-    """Decorates a function that takes the place of one of ``Arithmetic``, whose signature it has."""
-    return lambda function: written_as(function, lambda s: with_arithmetic(s, **{operation: function}))
+    """Of a function that takes the place of one of ``Arithmetic``, whose signature it has."""
+    return lambda function: lambda s: with_arithmetic(s, **{operation: function})
+
+
+def wraps(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
+    """Of ``function(right, *arguments)``, which takes the place of ``right``, a function of ``Arithmetic``."""
+
+    def made(function: Callable[..., Any]) -> Mutation:
+        return lambda s: with_arithmetic(s, **{operation: partial(function, getattr(s.arithmetic, operation))})
+
+    return made
 
 
 def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutation]:
-    """Decorates another activation of the gate, float64 [tokens, inter]. unless: no place where it is right."""
+    """Of another activation of the gate, float64 [tokens, inter]. unless: no place where it is right."""
 
-    def decorated(function: Callable[[np.ndarray], np.ndarray]) -> Mutation:
+    def made(function: Callable[[np.ndarray], np.ndarray]) -> Mutation:
         def gated_activation(gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
             return (function(gate.astype(np.float64)) * up).astype(np.float32)
 
         def change(s: Mutant) -> Mutant | None:
             return None if s.config.activation == unless else with_arithmetic(s, gated_activation=gated_activation)
 
-        return written_as(function, change)
+        return change
 
-    return decorated
+    return made
 
 
 class FaultyCache(Float32Cache):
@@ -66,7 +72,7 @@ class FaultyCache(Float32Cache):
 
 
 def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Mutation:
-    """Decorates ``function(cache, layer, keys, values, new)``: all keys and values of a layer as a pass reads them.
+    """Of ``function(cache, layer, keys, values, new)``: all keys and values of a layer as a pass reads them.
 
     It is given what the exact cache has, and how many rows of it are this pass's own. keys and values are the cache's
     memory, float32 [length + new, kv_heads, head_dim]: what is written to them stays.
@@ -77,7 +83,7 @@ def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Mutation:
             keys, values = super().append(layer, k, v)
             return function(self, layer, keys, values, len(k))
 
-    return written_as(function, lambda s: replace(s, new_cache=Cache))
+    return lambda s: replace(s, new_cache=Cache)
 
 
 def with_arithmetic(s: Mutant, **functions: Any) -> Mutant:
@@ -100,23 +106,14 @@ def altered(s: Mutant, alter: Altering) -> Mutant:
 
 def from_layer(seen: Mapping[str, np.ndarray], name: str, other: str) -> np.ndarray | None:
     """Another output of the layer: ``layers.3.o.out`` and ``attn_mix`` -> that of ``layers.3.attn_mix``."""
-    return seen.get(".".join([*name.split(".")[:2], other]))
+    return seen.get(TraceName.of(name).sibling(other))
 
 
-def output_from(s: Mutant, ending: str, source: str) -> Mutant:
+def output_from(s: Mutant, output: str, source: str) -> Mutant:
     """An output of each layer replaced by one that came before it there."""
-    return altered(s, lambda name, _, seen: from_layer(seen, name, source) if name.endswith("." + ending) else None)
-
-
-def with_gains(s: Mutant, change: Callable[[np.ndarray], np.ndarray]) -> Mutant:
-    """Every norm with other gains."""
-    return with_arithmetic(s, rms_norm=lambda x, gain, eps: s.arithmetic.rms_norm(x, change(gain), eps))
-
-
-def with_positions(s: Mutant, change: Callable[[np.ndarray], np.ndarray]) -> Mutant:
-    """RoPE at other positions, int64 [tokens]."""
-    before = s.arithmetic.rotation_table
-    return with_arithmetic(s, rotation_table=lambda at, head_dim, theta: before(change(at), head_dim, theta))
+    return altered(
+        s, lambda name, _, seen: from_layer(seen, name, source) if TraceName.of(name).inner == output else None
+    )
 
 
 def with_config(s: Mutant, **fields: Any) -> Mutant | None:

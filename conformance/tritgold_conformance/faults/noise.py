@@ -12,12 +12,14 @@ import numpy as np
 
 from tritgold.config import ScaleRule
 from tritgold.counter_random import random_bits
+from tritgold.graph import Kind, operations
 from tritgold.ternary import DenseMatrix
+from tritgold.trace_names import TraceName
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.mutate import altered, with_arithmetic
 
 ONE_ROUNDING, SUMS = 6e-8, 3e-7  # relative: of single operations; of norms, softmax, the mix and the head
-_SUMMED = ("_norm", ".probs", ".attn_mix", "logits")
+_SUMMED: tuple[Kind, ...] = ("rms_norm", "softmax", "mix", "lm_head")
 
 
 def noisy(mutant: Mutant, seed: int, times: float = 1.0) -> Mutant:
@@ -25,16 +27,17 @@ def noisy(mutant: Mutant, seed: int, times: float = 1.0) -> Mutant:
 
     times: of the size of that noise. Integers stay as they are; codes follow from their noisy inputs.
     """
-    calls = [0]
+    calls, kinds = [0], {name: o.kind for o in operations(mutant.config) for name in o.writes.values()}
 
     def alter(name: str, value: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        if value.dtype != np.float32 or name.endswith((".codes", ".acc")) or name == "embedding":
+        kind, integers = kinds.get(name), TraceName.of(name).role in ("codes", "acc")
+        if value.dtype != np.float32 or integers or kind == "embedding":
             return None
         calls[0] += 1
         index = np.arange(1, value.size + 1, dtype=np.uint64) + np.uint64(calls[0] << 32)
         bits = random_bits(seed, index) >> np.uint64(40)
         uniform = bits.astype(np.float64) * 2.0**-23 - 1.0
-        size = times * (SUMS if name.endswith(_SUMMED) else ONE_ROUNDING)
+        size = times * (SUMS if kind in _SUMMED else ONE_ROUNDING)
         with np.errstate(invalid="ignore", over="ignore"):
             return (value * (1 + size * uniform.reshape(value.shape))).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Packed bytes read wrongly: the formats, and a decorator that makes a fault of a wrong reading of one of them."""
+"""Packed bytes read wrongly: the formats, and what makes a fault of a wrong reading of one of them."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.ternary import TernaryTensor
 from tritgold_conformance.faults.fault import Mutant, Mutation, Unpack
-from tritgold_conformance.faults.mutate import KEPT, Shape, linears, written_as
+from tritgold_conformance.faults.mutate import KEPT, Shape, linears
 
 # The formats whose reading can be wrong, by the names that ``unpack`` has for them.
 FORMATS: dict[str, Packing] = {
@@ -27,14 +27,14 @@ REMEMBERED = 1 << 23  # trits that a fault remembers having misread: the embedde
 
 
 def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], Mutation]:
-    """Decorates ``function(data, (out, in))`` -> codes, uint8 [out, in]: what becomes of the bytes of a format.
+    """Of ``function(data, (out, in))`` -> codes, uint8 [out, in]: what becomes of the bytes of a format.
 
     It raises PackingError or ValueError for shapes that it cannot read: such tensors keep their trits. The model's
     weights are written in the format first: what is wrong is the reading alone.
     """
     layout = FORMATS[format_name]
 
-    def decorated(codes: Callable[[bytes, Shape], np.ndarray]) -> Mutation:
+    def made(codes: Callable[[bytes, Shape], np.ndarray]) -> Mutation:
         misread = _Newest(lambda trits: np.clip(values(codes(layout.pack(trits), trits.shape)), -1, 1))
 
         @functools.cache
@@ -52,9 +52,9 @@ def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], 
             changed = linears(s, lambda _, t: TernaryTensor(misread(t.trits), t.scale), fits)
             return with_unpack(changed or s, (format_name,), lambda _, data, shape: unpack(data, shape))
 
-        return written_as(codes, change)
+        return change
 
-    return decorated
+    return made
 
 
 def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
@@ -67,10 +67,25 @@ def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
     return replace(s, unpack=either)
 
 
-def payload_as(layout: Packing, written: str, data: bytes, shape: Shape) -> np.ndarray:
-    """Codes of a format's payload read as another layout; a trailer that only the other has is zeros."""
-    payload = FORMATS[written].payload(data, shape).tobytes()
-    return layout.codes(payload + bytes(layout.packed_size(shape) - len(payload)), shape)
+def reads_as(written: str, layout: Packing) -> Callable[[Callable[[], None]], Mutation]:
+    """Of a docstring: a format's payload read as another layout; a trailer that only the other has is zeros."""
+
+    @reads(written)
+    def codes(data: bytes, shape: Shape) -> np.ndarray:
+        payload = FORMATS[written].payload(data, shape).tobytes()
+        return layout.codes(payload + bytes(layout.packed_size(shape) - len(payload)), shape)
+
+    return lambda page: codes
+
+
+def reads_codes(written: str, *meant: int) -> Callable[[Callable[[], None]], Mutation]:
+    """Of a docstring: codes 0, 1, 2 and 3 of a format taken for others."""
+
+    @reads(written)
+    def codes(data: bytes, shape: Shape) -> np.ndarray:
+        return np.array(meant, np.uint8)[FORMATS[written].codes(data, shape)]
+
+    return lambda page: codes
 
 
 def values(codes: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ class ReferenceEngine:
         """One operation of the graph; role names as in ``tritgold.graph``. ``alter`` sees its inputs and outputs."""
         operation = self._operations[name]
         seen = {operation.reads[role]: array for role, array in inputs.items()}
-        outputs = self._outputs(name, inputs, seen)
+        outputs = self._outputs(operation, inputs, seen)
         for role in [role for role in outputs if role != "acc"]:  # which the scales are applied to, altered
             outputs[role] = self._altered(operation.writes[role], outputs[role], seen)
         return outputs
@@ -60,22 +60,24 @@ class ReferenceEngine:
             value = seen[name] = self._op.alter(name, value, seen)
         return value
 
-    def _outputs(self, name: str, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        c, w, op, at = self._config, self._weights, self._op, name.split(".")
-        layer = w.layers[int(at[1])] if at[0] == "layers" else None
-        match self._operations[name].kind:
+    def _outputs(
+        self, operation: graph.Operation, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        c, w, op, at = self._config, self._weights, self._op, operation.at
+        layer = None if at.layer is None else w.layers[at.layer]
+        match operation.kind:
             case "embedding":
                 return {"x": op.embed(inputs["tokens"], w.embedding)}
             case "rms_norm":
-                gain = w.final_norm if layer is None else getattr(layer, at[2])
+                gain = w.final_norm if layer is None else getattr(layer, at.what)
                 return {"x": op.rms_norm(inputs["x"], gain, c.norm_eps)}
             case "quantize":
                 codes, scale = op.quantize(inputs["x"])
                 return {"codes": codes, "scale": scale}
             case "bit_linear":
                 assert layer is not None
-                tensor = layer.linear(at[2]).ternary()
-                acc = self._altered(f"{name}.acc", op.accumulate(inputs["codes"], tensor.trits), seen)
+                tensor = layer.linear(at.what).ternary()
+                acc = self._altered(operation.writes["acc"], op.accumulate(inputs["codes"], tensor.trits), seen)
                 return {"acc": acc, "out": op.apply_scales(acc, inputs["scale"], tensor.scale, c.scale_rule)}
             case "rope":
                 table = op.rotation_table(np.arange(len(inputs["q"])), c.head_dim, c.rope_theta)

@@ -12,12 +12,12 @@ import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
-from tritgold.formats.container import StoredTensor, holes
+from tritgold.formats.container import FLOAT_BYTES, StoredTensor, holes
 from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
-from tritgold.formats.layouts import Layouts
+from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.rope_rows import interleaved_rows
@@ -56,7 +56,7 @@ class Linear:
     """A linear weight as it lies in a file.
 
     name: ours, ``layers.3.q``; the file's own where it is not a name of ours. shape: (out, in) as the configuration has
-    it, None where none is known. beside: the scale stored outside the bytes, None where there is none. beside_bytes:
+    it, None where it is not known. beside: the scale stored outside the bytes, None without one. beside_bytes:
     what that scale costs. rows: where each row of the model lies, for files that permute q and k.
     """
 
@@ -194,7 +194,7 @@ def _our_names(table: Mapping[str, tuple[str, ...]]) -> Callable[[str], str | No
 def _looks_packed(tensor: StoredTensor, file: Opened) -> bool:
     """Whether a tensor of an unknown name may hold trits; in GGUF any type but floats and integers."""
     if isinstance(file, GgufFile):
-        return tensor.dtype in ("I2_S", "TL1", "TL2", "TQ1_0", "TQ2_0", "Q2_0", "Q1_0")
+        return tensor.dtype in GGUF_TERNARY and tensor.dtype not in FLOAT_BYTES
     return tensor.dtype in ("U8", "I8")
 
 

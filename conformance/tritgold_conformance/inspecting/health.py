@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.packing_base import Packing, odd_rows
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspecting.files import Linear
 
@@ -28,7 +28,7 @@ class Finding:
 @dataclass
 class Look:
     """A linear weight as looked at. trits: how many are -1, 0, +1; None where the bytes could not be read as trits.
-    scales: the least and the greatest, finite or not; None where there is none.
+    scales: the least and the greatest, finite or not; None without a scale.
     """
 
     linear: Linear
@@ -78,8 +78,8 @@ def _counts(values: np.ndarray, of: tuple[int, int, int]) -> tuple[int, int, int
 def look_at_opened(linear: Linear, weight: LinearWeight) -> Look:
     """The same for a float weight, of which only an opened model says what its trits are."""
     tensor = weight.ternary()
-    trits, scale = _counts(tensor.trits, (-1, 0, 1)), float(tensor.scale)
-    return Look(linear, tensor.shape, trits, (scale, scale), _density(trits))
+    trits, scale = _counts(tensor.trits, (-1, 0, 1)), tensor.scale
+    return Look(linear, tensor.shape, trits, (float(scale.min()), float(scale.max())), _density(trits))
 
 
 def summary(seen: Iterable[Look], files: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -149,6 +149,8 @@ def _scales(seen: Look, layout: Packing, codes: np.ndarray, shape: tuple[int, in
         findings.append(Finding("scale-zero", "a scale of 0 silences weights that are not 0"))
     if scales.ndim and scales.min() != scales.max():
         try:
-            TernaryTensor((codes - np.uint8(1)).view(np.int8), scales).with_one_scale()
+            tensor = TernaryTensor((codes - np.uint8(1)).view(np.int8), scales).with_scales_of_rows()
+            if (odd := odd_rows(tensor)) is not None:
+                findings.append(Finding("scale-differs", odd))
         except PackingError as error:
             findings.append(Finding("scale-differs", f"{error.message}: {error.got}"))

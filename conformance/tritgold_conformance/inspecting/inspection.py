@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.errors import TritgoldError, TritgoldWarning
+from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import Container, StoredTensor
 from tritgold.formats.fingerprint import is_float
 from tritgold.formats.ggml_types import BITNET_FORK
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import Layouts
 from tritgold.formats.untrusted_text import printable
+from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.inspecting.files import (
     Configuration,
     Linear,
@@ -37,9 +38,17 @@ from tritgold_conformance.inspecting.twin import TwinComparison, require_certain
 
 SCHEMA = "tritgold.inspection/2"
 NO_MODEL, AMBIGUOUS = 1, 4
-# What llama.cpp and the bitnet.cpp fork call a whole file, by general.file_type; forks reuse 38 to 40.
-_FILE_TYPES = {36: "TQ1_0", 37: "TQ2_0"}
-_FORK_FILE_TYPES = {38: "TL1", 39: "TL2", 40: "I2_S"}
+# The type of most weights, by general.file_type, as llama.cpp, ik_llama.cpp and the bitnet.cpp fork count; forks reuse
+# 38 to 40.
+_FILE_TYPES: dict[int, tuple[str, ...]] = {
+    **{0: ("F32",), 1: ("F16",), 2: ("Q4_0",), 3: ("Q4_1",), 7: ("Q8_0",), 8: ("Q5_0",), 9: ("Q5_1",), 10: ("Q2_K",)},
+    **dict.fromkeys((11, 12, 13), ("Q3_K",)),
+    **{14: ("Q4_K",), 15: ("Q4_K",), 16: ("Q5_K",), 17: ("Q5_K",), 18: ("Q6_K",), 25: ("IQ4_NL",), 32: ("BF16",)},
+    **{36: ("TQ1_0",), 37: ("TQ2_0",), 38: ("TL1", "MXFP4"), 39: ("TL2", "NVFP4"), 40: ("I2_S", "Q1_0"), 41: ("Q2_0",)},
+    **{136: ("IQ1_BN",), 137: ("IQ2_BN",), 337: ("IQ2_BN_R4",)},
+}
+_GUESSED = 1024  # added by llama.cpp where it names the type by looking at the tensors
+_MOST_FILE_TYPES = 400  # nobody's numbers are higher
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ def inspect_model(
     config = checkpoint.config if checkpoint else model
     facts |= {
         "config": config and config.as_dict(),
+        "tokenizer": checkpoint and _tokenizer(checkpoint),
         "weights": _weights(seen, with_tensors),
         "health": summary(seen, [*_of_the_file(examined, checkpoint), *_of_the_refusal(problem, seen)]),
         "fingerprint": [group.as_dict() for group in examined.groups],
@@ -129,6 +139,16 @@ def _open(path: Path, asked: ReadOptions, layouts: Layouts) -> tuple[Checkpoint 
             return None, error.as_dict()
 
 
+def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """How many ids have a text, beside those that the model has; None without a tokenizer that can be built."""
+    try:
+        text = checkpoint.tokenizer_json()
+        tokens = None if text is None else Tokenizer.from_text(text, checkpoint.path).ids
+    except FormatError:
+        return None
+    return None if tokens is None else {"ids": tokens, "vocab": checkpoint.config.vocab}
+
+
 def _looks(examined: Examined, checkpoint: Checkpoint | None, comparison: TwinComparison | None) -> Iterator[Look]:
     """Every linear, in the order of the file; float weights where the model could be opened."""
     of_group = {linear.name: group for group in examined.groups for linear in group.linears}
@@ -152,13 +172,15 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
         yield Finding("configuration", text)
     file = examined.file
     if isinstance(file, GgufFile):
-        fork = _FORK_FILE_TYPES if file.architecture.startswith("bitnet") else {}
         number = file.metadata.get("general.file_type")
-        label = {**_FILE_TYPES, **fork}.get(number) if isinstance(number, int) else None
+        number = number & ~_GUESSED if isinstance(number, int) and number >= 0 else None
+        labels = _FILE_TYPES.get(number, ()) if number is not None else ()
         types = sorted({linear.stored.dtype for linear in examined.linears})
-        if label is not None and label not in types:
-            there = ", ".join(types) or "not there"
-            yield Finding("file-type", f"general.file_type calls the file {label}, yet its linear weights are {there}")
+        if labels and not set(labels) & set(types):
+            there, called = ", ".join(types) or "not there", " or ".join(labels)
+            yield Finding("file-type", f"general.file_type calls the file {called}, yet its linear weights are {there}")
+        elif number is not None and number > _MOST_FILE_TYPES:
+            yield Finding("file-type", f"general.file_type is {number}, which nobody has defined")
     for head, embedding in (("output.weight", "token_embd.weight"), ("lm_head.weight", "model.embed_tokens.weight")):
         first, second = file.tensors.get(head), file.tensors.get(embedding)
         if checkpoint and first and second and first.dtype == second.dtype and np.array_equal(first.data, second.data):

@@ -58,7 +58,7 @@ class TwinComparison:
         """A float weight of an opened model, whose trits are those that the model computes with."""
         if linear.name in self.truth:
             tensor = weight.ternary()
-            self._compare(linear, tensor.trits, float(tensor.scale))
+            self._compare(linear, tensor.trits, tensor.scale)
 
     def as_dict(self, here: set[str]) -> dict[str, Any]:
         """For the JSON report. here: names of all linears of the file. Raises WeightsError where the two share none."""
@@ -81,14 +81,16 @@ class TwinComparison:
             "missing": missing,
         }
 
-    def _reading(self, group: Group, linear: Linear, label: str | None) -> tuple[np.ndarray | None, float | None]:
+    def _reading(self, group: Group, linear: Linear, label: str | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Trits and stored scale under a hypothesis; None where the tensor cannot be read so."""
         shape = self.truth[linear.name].shape
         readings = iter(()) if label is None else _readings(group, linear, shape, label)
         trits = next((trits for _, trits in readings), None)
-        return trits, None if trits is None else _one_scale(group.packing(label), linear, trits.shape)
+        return trits, None if trits is None else _scales(group.packing(label), linear, trits.shape)
 
-    def _compare(self, linear: Linear, trits: np.ndarray | None, scale: float | None, label: str | None = None) -> None:
+    def _compare(
+        self, linear: Linear, trits: np.ndarray | None, scale: np.ndarray | None, label: str | None = None
+    ) -> None:
         self.compared.append(linear.name)
         truth, difference = self.truth[linear.name].ternary(), dict[str, Any]()
         if trits is None:
@@ -107,8 +109,11 @@ class TwinComparison:
         if scale is not None:
             self._compare_scale(linear, scale, truth)
 
-    def _compare_scale(self, linear: Linear, scale: float, truth: TernaryTensor) -> None:
-        found, expected = _multiplying(scale, self.rule), _multiplying(float(truth.scale), self.twin.config.scale_rule)
+    def _compare_scale(self, linear: Linear, scale: np.ndarray, truth: TernaryTensor) -> None:
+        pairs = np.broadcast_arrays(scale, truth.scale)
+        apart = np.flatnonzero(pairs[0] != pairs[1])
+        here, there = (float(each.reshape(-1)[apart[0] if apart.size else 0]) for each in pairs)
+        found, expected = _multiplying(here, self.rule), _multiplying(there, self.twin.config.scale_rule)
         if found is None or expected is None or not truth.trits.any():
             return
         if (fault := name_scale_fault(found, expected)) is not None:
@@ -148,17 +153,19 @@ def _readings(
         yield hypothesis.label, trits if linear.rows is None else trits[linear.rows]
 
 
-def _one_scale(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> float | None:
-    """The scale as stored; None where there is none, or no single one."""
+def _scales(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The scale as stored, [] or [out, 1]; None where there is none, or rows have several."""
     if layout is None or (linear.beside is None and not layout.stores_scale):
         return None
     try:
         tensor = layout.unpack(linear.stored.data, (shape[0], shape[1]), warn=False)
-        inside = float(tensor.with_one_scale().scale)
+        inside = tensor.with_scales_of_rows().scale
     except PackingError:
         return None  # health says what is wrong with it
-    scale = inside if linear.beside is None else inside * float(linear.beside)
-    return scale if np.isfinite(scale) else None
+    if linear.rows is not None and inside.ndim:
+        inside = inside[linear.rows]
+    scale = inside if linear.beside is None else inside * np.float64(linear.beside)
+    return scale if np.isfinite(scale).all() else None
 
 
 def _multiplying(scale: float, rule: ScaleRule | None) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold.modes import GOLDEN
 from tritgold.trace import Trace
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.error_map import error_map
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
 from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits
@@ -148,7 +149,7 @@ def _free_run(
 
 
 def _codes(trace: Trace) -> set[str]:
-    return {name for name in trace.arrays if name.endswith(".codes")}
+    return {name for name in trace.arrays if TraceName.of(name).role == "codes"}
 
 
 def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explained]) -> Explained:

@@ -22,14 +22,17 @@ def edge_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, n
 
 
 def _inputs(operation: Operation, golden: GoldenRun) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    if operation.name == "layers.0.attn_in":
+    at = operation.at
+    if at.layer != 0:
+        return
+    if at.what == "attn_in":
         yield "ties, zeros, tiny", {"x": ties_zeros_tiny(golden.checkpoint.config.hidden)}
-    if operation.kind == "bit_linear" and operation.name.startswith("layers.0."):
-        trits = golden.checkpoint.weights.layers[0].linear(operation.name.rpartition(".")[2]).ternary().trits
+    if operation.kind == "bit_linear":
+        trits = golden.checkpoint.weights.layers[0].linear(at.what).ternary().trits
         yield "extreme sums", extreme_sums(trits)
-    if operation.name == "layers.0.probs":
+    if at.what == "probs":
         yield "scores of 200", large_scores(golden.checkpoint.config)
-    if operation.name == "layers.0.ffn_act":
+    if at.what == "ffn_act":
         yield "signs and 300", gates(golden.checkpoint.config.inter)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tritgold.config import ModelConfig
-from tritgold.graph import Operation, operations
+from tritgold.graph import Operation, trace_names, traced_arrays
 from tritgold_conformance.comparing.activation_statistics import MOMENTS
-from tritgold_conformance.contract.answer_shapes import Shape, output_shapes, tokens_of
+from tritgold_conformance.contract.answer_shapes import Shape, tokens_of
 from tritgold_conformance.contract.clock import RUNS
 from tritgold_conformance.contract.session import Session as Session
 from tritgold_conformance.faults.witnesses import FileCase
@@ -57,21 +57,19 @@ class RequestBatch:
         """Names and shapes of all that may be answered; None for what the program itself decides the width of."""
         for number, asked in enumerate(self.operations):
             count = tokens_of(asked.operation, asked.inputs)
-            for role, shape in output_shapes(asked.operation, config, count).items():
-                yield f"operation/{number}/{role}", shape
+            for role, array in asked.operation.outputs.items():
+                yield f"operation/{number}/{role}", array.shape(config, count)
         if self.trace:
-            for operation in operations(config):
-                for role, shape in output_shapes(operation, config, len(self.trace)).items():
-                    yield f"trace/{operation.writes[role]}", shape
+            for name, array in traced_arrays(config).items():
+                yield f"trace/{name}", array.shape(config, len(self.trace))
         for session in self.sessions:
             yield f"logits/{session.id}", (len(session.tokens), config.vocab)
         for number, case in enumerate(self.files):
             yield f"files/{number}", case.shape
         if self.statistics:
-            for operation in operations(config):
-                for name in operation.writes.values():
-                    yield f"statistics/{name}", (len(MOMENTS),)
-                    yield from ((f"statistics/{name}/{moment}", ()) for moment in MOMENTS)
+            for name in trace_names(config):
+                yield f"statistics/{name}", (len(MOMENTS),)
+                yield from ((f"statistics/{name}/{moment}", ()) for moment in MOMENTS)
         if self.text:
             yield "text/token", (len(self.text),)
             yield "text/ids", None

@@ -18,6 +18,8 @@ _HEIGHT, _WIDE, _PAD = 20, 6.1, 8.0  # pixels: height, an average character at 1
 def badge(report: Report) -> str:
     """The SVG, self-contained; its title names every level and what became of it."""
     says, colour = _says(report)
+    if report.in_process:  # not the green of an engine that could not reach the judge
+        says, colour = f"{says} · in process", BLUE if colour == GREEN else colour
     title = f"{_LABEL}: {says}. " + "; ".join(f"{level} {v.status}" for level, v in report.levels.items())
     title += f". {name(report.engine.name)} on {name(report.model)}"
     title += "" if report.coverage is None else f". Covered: {coverage_line(report.coverage)}"

@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Series:
-    """A line. values: one an x, None where there is none. shape: ``circle``, ``cross``, ``square`` or ``triangle``."""
+    """A line. values: one for each x, None for a gap. shape: ``circle``, ``cross``, ``square`` or ``triangle``."""
 
     label: str
     values: Sequence[float | None]

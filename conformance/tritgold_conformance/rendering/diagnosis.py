@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritgold_conformance.rendering.escaping import table, terminal
-from tritgold_conformance.rendering.wording import distance, where
+from tritgold_conformance.rendering.wording import IN_PROCESS, distance, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
 _LISTED = 12  # names on a line of what could not be seen
@@ -13,7 +13,8 @@ _LISTED = 12  # names on a line of what could not be seen
 def render(found: Diagnosis, console: Console) -> None:
     """Print the verdict, the faults with their distances, the first divergence, and what could not be seen."""
     levels = terminal(", ".join(found.levels)) or "none"
-    console.print(f"[bold]{terminal(found.engine)}[/] on {terminal(found.model)}; levels: {levels}")
+    how = f"; {IN_PROCESS}" if found.in_process else ""
+    console.print(f"[bold]{terminal(found.engine)}[/] on {terminal(found.model)}; levels: {levels}{how}")
     if found.first_divergence is not None:
         _divergence(found.first_divergence, "First divergence", console)
     for number, fault in enumerate(found.faults, start=1):

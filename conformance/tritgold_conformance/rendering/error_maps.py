@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.free_running import NOISE
 from tritgold_conformance.rendering.charts import Cell, Figure, Row, heat_map
@@ -131,8 +132,8 @@ def _of_column(errors: dict[str, list[float | None]], names: list[str], column: 
 
 def layer_of(name: str) -> str:
     """The layer in a trace name; empty where it has none."""
-    parts = name.split(".", 2)
-    return parts[1] if parts[0] == "layers" and len(parts) == 3 else ""
+    layer = TraceName.of(name).layer
+    return "" if layer is None else str(layer)
 
 
 def _by_layer(names: list[str], cell: Callable[[str], Cell | None]) -> tuple[list[Row], list[str]]:
@@ -141,7 +142,7 @@ def _by_layer(names: list[str], cell: Callable[[str], Cell | None]) -> tuple[lis
     layers.sort(key=lambda layer: (len(layer), layer))
     rows: dict[str, Row] = {}
     for name in names:
-        what = name.split(".", 2)[2] if layer_of(name) else name
+        what = TraceName.of(name).in_every_layer
         if what not in rows:
             across = [cell(name)] if what == name else [cell(f"layers.{layer}.{what}") for layer in layers]
             rows[what] = Row(what, across)

@@ -2,6 +2,7 @@
 
 import math
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
 from tritgold_conformance.rendering.charts import Figure, Series, bars, legend_mark, lines
 from tritgold_conformance.rendering.error_maps import layer_of
@@ -25,7 +26,7 @@ def statistics_charts(report: Report) -> list[Figure]:
     """Root mean squares and zeros, layer by layer, of both sides: _STATISTICS, or what else the engine gives."""
     numbered = {name: layer for name in report.statistics if (layer := layer_of(name)).isdecimal() and len(layer) < 7}
     layers = sorted({int(layer) for layer in numbered.values()})
-    kinds = list(dict.fromkeys(name.split(".", 2)[2] for name in numbered))
+    kinds = list(dict.fromkeys(TraceName.of(name).inner for name in numbered))
     shown = [what for what in _STATISTICS if what in kinds] or kinds[: len(_STATISTICS)]
     charts = [next((c for m in _MOMENTS if (c := _pair(report, layers, what, m))), None) for what in shown]
     return [chart for chart in [*charts, _pair(report, layers, "ffn_act", "zeros")] if chart]

@@ -14,7 +14,15 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.rendering.error_maps import layer_map, operations_map, position_map
 from tritgold_conformance.rendering.escaping import COMMAND, clean, escaped, name, number
 from tritgold_conformance.rendering.figures import SIDES, logits_charts, speed_chart, statistics_charts
-from tritgold_conformance.rendering.wording import MARKS, counted, details, diagnosis_lines, other_mode, versions
+from tritgold_conformance.rendering.wording import (
+    IN_PROCESS,
+    MARKS,
+    counted,
+    details,
+    diagnosis_lines,
+    other_mode,
+    versions,
+)
 from tritgold_conformance.results.cases import by_rule, cases, command, failures
 from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
@@ -59,6 +67,7 @@ def _template() -> Template:
         "details": details,
         "diagnosis_lines": diagnosis_lines,
         "other_mode": other_mode,
+        "in_process": IN_PROCESS,
         "why_absent": _why_absent,
     }
     return environment.from_string(folder.joinpath("page.html.jinja").read_text("utf-8"))

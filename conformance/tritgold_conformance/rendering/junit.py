@@ -7,7 +7,7 @@ an error, since a run in which everything is skipped looks like one that passed.
 import xml.etree.ElementTree as ET
 
 from tritgold_conformance.rendering.escaping import clean, command_text, name
-from tritgold_conformance.rendering.wording import details
+from tritgold_conformance.rendering.wording import IN_PROCESS, details
 from tritgold_conformance.results.cases import Case, cases, command
 from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Report
@@ -47,6 +47,7 @@ def _suite(root: ET.Element, level: str, report: Report) -> ET.Element:
         "verdict": report.verdict,
         **({} if report.coverage is None else {"coverage": coverage_line(report.coverage)}),
         **({"matches": report.matches} if report.matches else {}),
+        **({"process": IN_PROCESS} if report.in_process else {}),
     }
     for key, value in said.items():
         ET.SubElement(

@@ -43,7 +43,7 @@ def _not_judged(report: Report, problem: Problem) -> list[str]:
     return [
         f"## tritgold: {markdown(report.engine.name)} {report.verdict}",
         f"Model {markdown(report.model)}. {markdown(problem.message)} ({markdown(problem.kind)})",
-        "This is no verdict. The same again:",
+        "There is no verdict. To run it again:",
         fenced(report.repeat),
     ]
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison, place
 from tritgold_conformance.comparing.free_running import FreeRunning
 from tritgold_conformance.contract.clock import RUNS
@@ -16,8 +17,8 @@ from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
-_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 _VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+_STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
 _SHOWN_STATISTICS = ("attn_mix", "attn_residual", "ffn_act", "ffn_residual")
@@ -53,7 +54,7 @@ def render(report: Report, console: Console) -> None:
         _xfail(report.xfail, console)
     style = {"conforms": "bold green", "known failures only": "bold magenta"}.get(report.verdict, "bold red")
     said = f"{terminal(report.engine.name)}{': ' if report.verdict == 'nothing was checked' else ' '}"
-    said += _VERDICTS.get(report.verdict, verdict_words(report))
+    said += verdict_words(report, _VERDICTS)
     console.print(f"\n[{style}]{said}.[/]", soft_wrap=True)
     if report.coverage is not None:
         console.print(f"Covered: {coverage_line(report.coverage)}.", soft_wrap=True, highlight=False)
@@ -69,7 +70,7 @@ def render(report: Report, console: Console) -> None:
 def _not_judged(report: Report, problem: Problem, console: Console) -> None:
     said = f"{report.engine.name} {report.verdict}: {problem.message}"
     console.print(f"[bold red]{terminal(said, COMMAND)}[/]", soft_wrap=True)
-    console.print(f"The same again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
+    console.print(f"To run it again: [bold]{terminal(report.repeat, COMMAND)}[/]", soft_wrap=True)
 
 
 def _xfail(xfail: Xfail, console: Console) -> None:
@@ -164,6 +165,6 @@ def failing_groups(names: list[str]) -> list[str]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        _, layer, what = name.split(".", 2) if re.match(r"layers\.\d{1,9}\.", name) else ("", "", name)
-        groups.setdefault(what, []).append(layer)
+        at = TraceName.of(name)
+        groups.setdefault(at.in_every_layer, []).append("" if at.layer is None else str(at.layer))
     return [what + (f" (layers {', '.join(layers)})" if layers[0] else "") for what, layers in groups.items()]

@@ -1,7 +1,7 @@
-"""What several reports say: words, and what is left out."""
+"""Wording that several reports share, and which levels they leave out."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tritgold_conformance.comparing.compare import place
 from tritgold_conformance.contract.clock import Speed
@@ -13,7 +13,8 @@ from tritgold_conformance.results.report import Level, Report, Side, Status
 
 # Levels of which another one says more.
 WEAKER = {"next_tokens": "logits", "statistics": "trace"}
-# A sign beside each word: a report is read in grey, too.
+IN_PROCESS = "judged in the judge's own process"  # said of every verdict on such an engine: it could have changed it
+# A sign beside each word: a report is printed in grey, too.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
 
 
@@ -31,14 +32,18 @@ def counted(report: Report) -> dict[str, Level]:
     return {key: level for key, level in report.levels.items() if key not in left_out}
 
 
-def verdict_words(report: Report) -> str:
-    """The verdict, and of how much it is one where levels that a full judgement has were not assessed."""
+def verdict_words(report: Report, others: Mapping[str, str] = {}) -> str:
+    """The verdict; where levels of a full judgement were not assessed, which ones; and IN_PROCESS where that is so.
+
+    others: verdict -> other words for it.
+    """
     levels = counted(report)
     absent = [key for key, level in levels.items() if level.status == "not assessed"]
-    if report.verdict != "conforms" or not absent:
-        return report.verdict
-    passed = len(levels) - len(absent)
-    return f"conforms at {passed} level{'s' if passed > 1 else ''}; not assessed: {', '.join(absent)}"
+    said = others.get(report.verdict, report.verdict)
+    if report.verdict == "conforms" and absent:
+        passed = len(levels) - len(absent)
+        said = f"conforms at {passed} level{'s' if passed > 1 else ''}; not assessed: {', '.join(absent)}"
+    return said + (f"; {IN_PROCESS}" if report.in_process else "")
 
 
 def other_mode(report: Report) -> str:

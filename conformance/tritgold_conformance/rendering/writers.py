@@ -23,7 +23,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def require_formats(paths: Sequence[Path]) -> None:
-    """Before anything is computed: raises OutputError for a suffix that is none of FORMATS, a folder that is not
+    """Before anything is computed: raises OutputError for a suffix that is not in FORMATS, a folder that is not
     there or in which nothing can be made, and a file that is named twice.
     """
     for n, path in enumerate(paths):
@@ -33,7 +33,7 @@ def require_formats(paths: Sequence[Path]) -> None:
         if not path.parent.is_dir():
             raise OutputError("its folder does not exist", kind="no-folder", file=path, hint="make it first")
         if path.exists() and not path.is_file():
-            raise OutputError("is no regular file", kind="exists", file=path, expected="the name of a file")
+            raise OutputError("is not a regular file", kind="exists", file=path, expected="the name of a file")
         if path in paths[:n]:
             raise OutputError("is named twice", kind="report-twice", file=path)
         try:

@@ -1,10 +1,10 @@
 """A report as a list of cases: what JUnit counts, xfail files name, and a failure's command shows alone."""
 
-import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.results.coverage import ranges
 from tritgold_conformance.results.levels import BY_OUTPUT
@@ -63,11 +63,11 @@ def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
     """Cases by level and what stands behind the layer: ("operations: q.out (layers 0-1)", cases)."""
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in failing:
-        what = re.sub(r"^layers\.\d{1,9}\.", "", case.name)
-        groups.setdefault((case.level, what), []).append(case)
+        groups.setdefault((case.level, TraceName.of(case.name).in_every_layer), []).append(case)
     named = []
     for (level, what), same in groups.items():
-        layers = ranges([int(case.name.split(".")[1]) for case in same if case.name != what])
+        numbers = (TraceName.of(case.name).layer for case in same)
+        layers = ranges([number for number in numbers if number is not None])
         rule = f"{level}: {what}" if what else level
         named.append((f"{rule} (layer{'s' if len(same) > 1 else ''} {layers})" if layers else rule, same))
     return named

@@ -64,7 +64,8 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     unexplained: divergences that no known fault explains. ranking: the nearest candidates for the first divergence.
     could_not_see: faults that this run would not have shown; no_place: faults that this model has no place for. None
     where it was not asked. within: what was passed over because broken ties could have made it: a diagnosis is told of
-    fewer ties than the judge. fails: the judge says that the engine does not conform.
+    fewer ties than the judge. fails: the judge says that the engine does not conform. in_process: the engine's class
+    ran in the judge's own process.
     """
 
     schema: str = SCHEMA
@@ -82,6 +83,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
     no_place: list[str] | None = None
     within: list[str] = []
     fails: bool = False
+    in_process: bool = False
 
     @property
     def exit_code(self) -> int:

@@ -47,6 +47,7 @@ class Report(msgspec.Struct, kw_only=True):
     the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
     repeat: the command that makes this report again; reproduce: the one that shows the first divergence.
     matches: another mode by which all its logits and its text pass, where they fail by ``mode``; else empty.
+    in_process: the engine's class ran in the judge's own process (--in-process), where it can change the judge.
     problem: where it could not be judged, and there alone: then no level is assessed, and what nobody knows is empty.
     """
 
@@ -76,6 +77,7 @@ class Report(msgspec.Struct, kw_only=True):
     xfail: Xfail | None = None
     problem: Problem | None = None
     matches: str = ""
+    in_process: bool = False
     coverage: Coverage | None = None
 
     @property

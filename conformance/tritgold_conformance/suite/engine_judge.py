@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tritgold.checkpoint import Checkpoint, open_checkpoint
+from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.commands import model_input
+from tritgold_conformance.commands.judge_request import JudgeRequest
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
@@ -22,24 +23,6 @@ from tritgold_conformance.results.report import Report
 LADDER_AT = 40  # the length of the input with which an engine is asked more than one text
 
 
-@dataclass(frozen=True)
-class JudgeRequest:
-    """What is judged, by which options of ``tritgold check``. capacity: the longest input, tokens."""
-
-    engine: str
-    model: str | None
-    mode: str | None
-    linear_class: str | None
-    timeout: int | None
-    depth: str
-    capacity: int
-
-    def options(self) -> tuple[str, ...]:
-        """The options, for a command to paste."""
-        given = {"--linear-class": self.linear_class, "--timeout": self.timeout, "--mode": self.mode}
-        return tuple(word for name, value in given.items() if value is not None for word in (name, str(value)))
-
-
 @dataclass
 class EngineJudge:
     """checkpoint, engine: None, and ``problem`` why, where one of them could not be opened."""
@@ -50,9 +33,9 @@ class EngineJudge:
     problem: str = ""
 
     def report(self, count: int) -> Report | str:
-        """The judgement over ``count`` tokens, or why the model has no such input.
+        """The judgement over ``count`` tokens, or why the model cannot read so many.
 
-        Raises EngineError, kind ``not-judged``, where there is none.
+        Raises EngineError, kind ``not-judged``, where the engine could not be judged.
         """
         if self.checkpoint is None or self.engine is None:
             raise EngineError(self.problem, kind="not-judged")
@@ -60,26 +43,27 @@ class EngineJudge:
         if count > context:
             return f"the model has {context} positions"
         tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
-        name, options = model_input.model_name(self.request.model), self.request.options()
+        request = self.request
         try:
-            depth = self.request.depth if count == LADDER_AT else ONE_TEXT
+            depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
             ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
-            golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(self.request.mode or self.engine.mode))
-            return check(golden, self.engine, name, timed=False, options=options, ladder=ladder)[0]
+            golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(request.mode or self.engine.mode))
+            options = request.options()
+            return check(golden, self.engine, request.model_name, timed=False, options=options, ladder=ladder)[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
 
 @contextmanager
 def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
-    """The engine opened on its model, which is there as long as the block."""
+    """The engine opened on its model for inputs of at most ``request.tokens``; closed after the block."""
     judge = EngineJudge(request)
     with model_input.model_path(request.model) as path:
         try:
-            judge.checkpoint = open_checkpoint(path, request.linear_class)
+            judge.checkpoint = request.reading.open(path)
             seconds = request.timeout or DEFAULT_TIMEOUT
-            ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth, 1)
-            room = max(request.capacity, 0 if ladder is None else ladder.longest)
+            ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth or "default", 1)
+            room = max(request.tokens, 0 if ladder is None else ladder.longest)
             judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds)
         except TritgoldError as error:
             judge.problem = clean(str(error))

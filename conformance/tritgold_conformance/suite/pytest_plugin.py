@@ -28,8 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
     group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
     group.addoption("--tritgold-timeout", type=int, default=None, help="seconds, as for tritgold check")
-    depths = ("quick", "default", "thorough", "one-text")
-    group.addoption("--tritgold-depth", default="default", choices=depths, help="as the options of tritgold check")
+    depths = ("quick", "thorough", "one-text")
+    group.addoption("--tritgold-depth", default=None, choices=depths, help="as the options of tritgold check")
     group.addoption("--tritgold-linear-class", default=None, help="autobitlinear or bitlinear, as for tritgold check")
 
 
@@ -41,12 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
     """The engine, loaded once, and its judge."""
-    from tritgold_conformance.suite.engine_judge import JudgeRequest, engine_judge
+    from tritgold_conformance.commands.judge_request import JudgeRequest
+    from tritgold_conformance.commands.model_input import Reading
+    from tritgold_conformance.suite.engine_judge import engine_judge
 
     option = request.config.getoption
-    names = ("engine", "model", "mode", "linear-class", "timeout", "depth")
-    options = {name.replace("-", "_"): option(f"--tritgold-{name}") for name in names}
-    with engine_judge(JudgeRequest(**options, capacity=max(INPUT_LENGTHS))) as judge:
+    options = {name: option(f"--tritgold-{name}") for name in ("engine", "model", "mode", "timeout", "depth")}
+    reading = Reading(option("--tritgold-linear-class"))
+    with engine_judge(JudgeRequest(**options, tokens=max(INPUT_LENGTHS), reading=reading)) as judge:
         yield judge
 
 
@@ -54,7 +56,7 @@ def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
 def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "EngineJudge") -> "Report":
     """The judgement over an input of each length; speed is not measured in tests.
 
-    Where there is none each test of that length is an error.
+    Where the engine could not be judged, each test of that length is an error.
     """
     from tritgold.errors import EngineError
     from tritgold_conformance.results.xfail import read_xfail, with_xfail

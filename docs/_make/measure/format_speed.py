@@ -47,6 +47,9 @@ LAYOUTS: dict[str, dict[str, int | str]] = {
     "q2_0": {},
     "q2_0 128": {"block": 128},
     "q1_0": {},
+    "iq1_bn": {},
+    "iq2_bn": {},
+    "iq2_bn_r4": {},
     "f32": {},
     "f16": {},
     "bf16": {},
@@ -54,7 +57,7 @@ LAYOUTS: dict[str, dict[str, int | str]] = {
 # What gguf-py calls the types that it has a quantiser for. It takes and gives float32, not trits.
 IN_GGUF = {"tq1_0": "TQ1_0", "tq2_0": "TQ2_0", "f16": "F16", "bf16": "BF16"}
 
-EVERY_BYTE = ("tq1_0", "q1_0")  # stands for trits: there is nothing to check
+EVERY_BYTE = ("tq1_0", "q1_0", "iq1_bn")  # stands for trits: there is nothing to check
 
 
 @dataclass(frozen=True)

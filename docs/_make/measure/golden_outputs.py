@@ -1,6 +1,6 @@
 """Golden outputs of the trained models: ``golden.json`` beside each, made by the golden model and by nothing else.
 
-``python -m measure.golden_outputs`` writes them anew; the tests regenerate them and compare.
+``python -m measure.golden_outputs`` writes them again; the tests regenerate them and compare.
 """
 
 import json

@@ -100,7 +100,7 @@ def model(tokens: int) -> Iterator[dict[str, Any]]:
 
 
 def _steps(scheme: KvScheme, read: list[int]) -> np.ndarray:
-    """ln p of every token behind every prefix, float64 [tokens, vocab]; each token is a pass of its own."""
+    """ln p of every token after every prefix, float64 [tokens, vocab]; each token is a pass of its own."""
     opened = text.opened("kjv-ar")
     cache = scheme.cache(opened.config, len(read))
     logits = [forward([token], opened.weights, opened.config, cache)[0] for token in read]

@@ -1,6 +1,6 @@
 """The model cards of the trained models: README.md beside each, rendered from what training and golden model recorded.
 
-``python -m measure.model_card`` writes them anew; no figure in them is typed by hand.
+``python -m measure.model_card`` writes them again; no figure in them is typed by hand.
 """
 
 import hashlib

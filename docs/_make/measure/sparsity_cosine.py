@@ -4,7 +4,7 @@
 
 ``activations``: standard normal rows, before and after a rule; ``expected`` is the closed form of dropping what is
 smallest, where the rule does that. ``attention``: the outputs of full attention over 512 keys of Gaussian scores.
-``model``: the logits of kjv-ar behind each token of a text, beside those of the golden model.
+``model``: the logits of kjv-ar after each token of a text, beside those of the golden model.
 """
 
 import math

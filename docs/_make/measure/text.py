@@ -24,7 +24,7 @@ def openings() -> list[list[int]]:
 
 
 def golden_text(tokens: int) -> list[int]:
-    """The first tokens of kjv-ar's own greedy continuations, one behind the other, each with its opening."""
+    """The first tokens of kjv-ar's own greedy continuations, one after the other, each with its opening."""
     golden = json.loads((trained_model("kjv-ar") / FILE).read_text(encoding="utf-8"))
     text = [token for c in golden["continuations"] for token in c["ids"] + c["generated"]]
     assert len(text) >= tokens, "the golden outputs are shorter than that"
@@ -42,7 +42,7 @@ def log_shares(logits: np.ndarray) -> np.ndarray:
 
 
 def nats_a_token(judge: Checkpoint, prompt: list[int], tokens: list[int]) -> float:
-    """How unlikely the judge finds ``tokens`` behind the prompt: the mean of -ln p. Smaller is more like its own."""
+    """How unlikely the judge finds ``tokens`` after the prompt: the mean of -ln p. Smaller is more like its own."""
     logits = forward(prompt + tokens[:-1], judge.weights, judge.config)[len(prompt) - 1 :]
     shares = log_shares(logits)[np.arange(len(tokens)), tokens]
     return float(pairwise_sum(-shares)) / len(tokens)

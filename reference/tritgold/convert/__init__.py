@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ScaleRule
 from tritgold.convert.floats import row_slices, same_bits
@@ -29,10 +31,11 @@ from tritgold.formats.gguf_metadata import default_architecture
 from tritgold.formats.layouts import Layouts
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.texts.side_texts import BESIDE, TOKENIZER, other_files, side_files
-from tritgold.formats.whole_file import written_folder, written_whole
+from tritgold.formats.whole_file import written_beside, written_folder, written_whole
 
 __all__ = ["TARGETS", "Conversion", "Options", "convert"]
 
+HF_SHARD_BYTES = 5_000_000_000
 Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
 
 
@@ -42,7 +45,8 @@ class Options:
 
     architecture: of a GGUF file; None for the one that fits. embedding: dtype of embedding and head, F32, F16 or
     BF16; None keeps the source's. fallback: type of linears that the target's type cannot hold. round_scales: see
-    GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: of a safetensors file.
+    GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: of a safetensors
+    file, 5e9 where it is None, or of the tensors in a GGUF shard, which is one file where it is None.
     ignore_keys: unknown keys of the source's config.json that its reader passed over.
     """
 
@@ -53,19 +57,21 @@ class Options:
     fallback: str | None = None
     round_scales: bool = False
     scale_rule: ScaleRule | None = None
-    shard_bytes: int = 5_000_000_000
+    shard_bytes: int | None = None
     ignore_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was done. types: tensors and bytes by type. bits_per_weight: of the linears. other_type: linears kept in
-    another type, by name. rounded_scales: linears whose scale float16 holds only nearly. read_as_zero: codes of the
-    source that are no trit. quantised: linears made ternary by absmean. rounded_matrices: embedding or head whose
-    values the asked dtype does not hold.
+    """What was done. path: what to open, the first of several shards. files: how many hold tensors. types: tensors and
+    bytes by type. bits_per_weight: of the linears. other_type: linears kept in another type, by name. rounded_scales:
+    linears whose scale float16 holds only nearly. read_as_zero: codes of the source that are no trit. quantised:
+    linears made ternary by absmean. rounded_matrices: embedding or head whose values the asked dtype does not hold.
     """
 
     target: Target
+    path: Path
+    files: int
     architecture: str | None
     types: dict[str, tuple[int, int]]
     linears: int
@@ -106,8 +112,10 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
     if progress:
         plan.tensors = list(_counted(plan.tensors, progress))
     beside = side_files(texts) if kind.container == "sglbitnt" else {}
+    split = kind.container == "gguf" and options.shard_bytes is not None
+    place = written_folder if kind.container == "hf" else written_beside if split else written_whole
     with (
-        (written_folder if kind.container == "hf" else written_whole)(path) as scratch,
+        place(path) as scratch,
         _written_beside(path, scratch, beside) if kind.container == "sglbitnt" else nullcontext(),
     ):
         plan.write(scratch)
@@ -116,11 +124,11 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TritgoldWarning)  # what is odd was said of the source
-                written = open_checkpoint(scratch, ignore_keys=options.ignore_keys)
+                written = open_checkpoint(plan.opened_by(scratch), ignore_keys=options.ignore_keys)
                 prove(want, plan, written)
         except TritgoldError as error:
             raise error.located(file=path) if error.file is None else error.moved(scratch, path) from None
-        return _summary(kind, architecture, want, plan, written)
+        return _summary(kind, architecture, want, plan, written, plan.opened_by(path))
 
 
 def _check_whole(source: Checkpoint) -> None:
@@ -140,12 +148,14 @@ def _check_whole(source: Checkpoint) -> None:
 def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -> tuple[str | None, Plan]:
     """(architecture of a GGUF file, plan)."""
     if kind.container == "hf":
-        return None, plan_hf(want, texts, options.embedding, options.shard_bytes)
+        return None, plan_hf(want, texts, options.embedding, options.shard_bytes or HF_SHARD_BYTES)
     if kind.container == "sglbitnt":
         return None, plan_sglbitnt(want, texts)
     architecture = options.architecture or default_architecture(want.config)
     gguf = GgufTarget(kind, architecture, options.layouts, options.embedding, options.fallback, options.round_scales)
-    return architecture, gguf.plan(want, texts)
+    plan = gguf.plan(want, texts)
+    plan.shard_bytes = options.shard_bytes
+    return architecture, plan
 
 
 def _check_options(kind: Target, options: Options) -> None:
@@ -160,7 +170,7 @@ def _check_options(kind: Target, options: Options) -> None:
 
 _USED = {
     "hf": {"embedding", "scale_rule", "shard_bytes"},
-    "gguf": {"layouts", "architecture", "embedding", "fallback", "round_scales"},
+    "gguf": {"layouts", "architecture", "embedding", "fallback", "round_scales", "shard_bytes"},
     "sglbitnt": set[str](),
 }
 
@@ -206,7 +216,9 @@ def _counted(tensors: list[PlannedTensor], progress: Progress) -> Iterator[Plann
     return (replace(tensor, chunks=counting(tensor)) for tensor in tensors)
 
 
-def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan, written: Checkpoint) -> Conversion:
+def _summary(
+    kind: Target, architecture: str | None, want: Wanted, plan: Plan, written: Checkpoint, path: Path
+) -> Conversion:
     """Counted in what was opened again."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -216,12 +228,14 @@ def _summary(kind: Target, architecture: str | None, want: Wanted, plan: Plan, w
     weights = [prod(shape) for shape in want.shapes().values()]
     return Conversion(
         target=kind,
+        path=path,
+        files=len({tensor.file for tensor in written.container.tensors.values()}),
         architecture=architecture,
         types={dtype: (counts[dtype], sizes[dtype]) for dtype in sorted(counts)},
         linears=len(weights),
         bits_per_weight=8 * plan.linear_bytes / sum(weights),
         other_type=plan.other_type,
-        rounded_scales=sum(bool(want.scale(name) != scale) for name, scale in plan.scales.items()),
+        rounded_scales=sum(bool(np.any(want.scales(name) != scale)) for name, scale in plan.scales.items()),
         read_as_zero=sum(w.read_as_zero() for _, w in want.source.weights.linears() if isinstance(w, PackedWeight)),
         quantised=sum(isinstance(w, MasterWeight) for _, w in want.source.weights.linears()),
         rounded_matrices=tuple(name for name in ("embedding", "head") if _rounds(want, written, name)),

@@ -21,7 +21,7 @@ def config_json(wanted: Wanted, texts: dict[str, str], floats: str, generation: 
     generation_config.json that will lie beside the result.
 
     Where the source's configuration is of another scale rule, mode or dtype, the keys that change no arithmetic are
-    kept (``pad_token_id`` ...) and the others are written anew.
+    kept (``pad_token_id`` ...) and the others are written again.
     """
     original, text = _original(wanted, texts), texts.get(CONFIG)
     if text is not None and _says(wanted, original, floats, generation):
@@ -38,7 +38,7 @@ def _original(wanted: Wanted, texts: dict[str, str]) -> dict[str, Any]:
     if CONFIG in texts:
         try:
             found = parse_json(texts[CONFIG])
-        except ValueError:  # a text in a GGUF file, which nobody has read yet
+        except ValueError:  # a text in a GGUF file, which was not read before
             found = None
         if isinstance(found, dict):
             return found

@@ -18,11 +18,15 @@ from tritgold.formats.container import FLOAT_BYTES, PlannedTensor
 from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
+from tritgold.formats.gguf_split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
+from tritgold.formats.gguf_split_writer import in_shards, shard_path, write_split
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tile_keys
 from tritgold.formats.names import GGUF, written_name
+from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
+from tritgold.formats.texts.gguf_tokenizer import TEXT_KEY
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import NORMS
@@ -31,23 +35,33 @@ from tritgold.weights import NORMS
 _CARRIED = ("general.", "tokenizer.", KEPT_KEY)
 _OF_THE_FILE = ("general.architecture", "general.file_type", "general.alignment", "general.quantization_version")
 # Types whose scale lies in float16 numbers inside the payload.
-_F16_SCALE = ("TQ1_0", "TQ2_0", "F16")
+_F16_SCALE = ("TQ1_0", "TQ2_0", "IQ1_BN", "F16")
+# Types that hold a scale for each row.
+_ROW_SCALES = ("TQ1_0", "TQ2_0", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4", "F16", "F32")
 
 
 @dataclass
 class GgufPlan(Plan):
-    """metadata: all keys of the file."""
+    """metadata: all keys of the file. shard_bytes: of tensors in a shard; None for one file."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
+    shard_bytes: int | None = None
 
     def write(self, path: Path) -> None:
-        """One file."""
-        write_gguf(path, self.metadata, self.tensors)
+        """One file, or shards beside each other."""
+        if self.shard_bytes is None:
+            write_gguf(path, self.metadata, self.tensors)
+        else:
+            write_split(path, self.metadata, self.tensors, self.shard_bytes)
+
+    def opened_by(self, path: Path) -> Path:
+        """The file, or its first shard."""
+        return path if self.shard_bytes is None else shard_path(path, 1, len(in_shards(self.tensors, self.shard_bytes)))
 
     def differs(self, written: Checkpoint) -> str | None:
         """The first key that reads otherwise than it was to be written."""
         assert isinstance(written.container, GgufFile)
-        found = written.container.metadata
+        found = {k: v for k, v in written.container.metadata.items() if k not in (NUMBER_KEY, COUNT_KEY, TENSORS_KEY)}
         keys = [key for key in {**self.metadata, **found} if not _same(self.metadata.get(key), found.get(key))]
         return f"key {keys[0]!r}" if keys else None
 
@@ -66,7 +80,7 @@ class GgufTarget:
 
     architecture: its ``general.architecture``. layouts: as the reader will be told; its tiles go into the file.
     embedding: F32, F16, BF16, or None to keep the source's. fallback: the type of linears that the target's type
-    cannot hold (rows that are no whole blocks), or None to refuse them. round_scales: store a scale rounded to
+    cannot hold (rows that are not whole blocks), or None to refuse them. round_scales: store a scale rounded to
     float16 where no other place is left.
     """
 
@@ -110,8 +124,10 @@ class GgufTarget:
         own = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
         if not isinstance(source.container, GgufFile):
             return own | texts_as_metadata(texts, wanted.config)
-        stated = source.container.metadata.items()
-        return own | {k: v for k, v in stated if k.startswith(_CARRIED) and k not in _OF_THE_FILE}
+        stated = dict(source.container.metadata)
+        if source.tokenizer is not None:
+            stated[TEXT_KEY] = source.tokenizer
+        return own | {k: v for k, v in stated.items() if k.startswith(_CARRIED) and k not in _OF_THE_FILE}
 
     def _tensors(self, wanted: Wanted, plan: GgufPlan) -> Iterator[PlannedTensor]:
         weights = wanted.source.weights
@@ -133,14 +149,24 @@ class GgufTarget:
         dtype, layout = self._layout(name, shape)
         if dtype != self.target.dtype:
             plan.other_type[stored_as] = dtype
-        inside, beside = self._scale(wanted, name, dtype, wanted.scale(name))
+        scales = wanted.scales(name)
+        inside: np.ndarray | np.float32
+        beside: np.float32 | None
+        if scales.ndim and dtype in _ROW_SCALES:
+            inside, beside = self._scales_of_rows(name, dtype, scales), None
+            layout = packing(dtype.lower(), scales_of="rows") if dtype in FLOAT_BYTES else layout
+        else:
+            inside, beside = self._scale(wanted, name, dtype, wanted.scale(name))
         plan.scales[name] = inside if beside is None else beside
         order = self._row_order(wanted, name, shape[0])
 
         def chunks() -> Iterator[bytes]:
             tensor: TernaryTensor = wanted.linear(name)
-            trits = tensor.trits if order is None else tensor.trits[order]
-            yield layout.pack(trits, inside)
+            if order is None:
+                yield layout.pack(tensor.trits, inside)
+            else:
+                scale = np.asarray(inside)
+                yield layout.pack(tensor.trits[order], scale[order] if scale.ndim else scale)
 
         size = layout.packed_size(shape)
         plan.linear_bytes += size
@@ -184,6 +210,23 @@ class GgufTarget:
             got=scale,
             expected="a positive float16" if dtype in FLOAT_BYTES else "a float16",
             hint="--round-scales stores the nearest positive one it can; i2_s keeps every float32",
+        )
+
+    def _scales_of_rows(self, name: str, dtype: str, scales: np.ndarray) -> np.ndarray:
+        """The scales [out, 1] as the payload holds them."""
+        if dtype not in _F16_SCALE:
+            return scales
+        with np.errstate(over="ignore"):
+            half = scales.astype(np.float16).astype(np.float32)
+        if np.array_equal(half, scales) or (self.round_scales and np.isfinite(half).all() and (half != 0).all()):
+            return half
+        raise ConversionError(
+            f"{dtype} cannot hold these scales",
+            kind="scale-rounded",
+            thing=f"{name} ({written_name(GGUF, name)})",
+            got=scales[half != scales][0],
+            expected="a float16",
+            hint="--round-scales stores the nearest it can; --to iq2_bn keeps every float32",
         )
 
     def _row_order(self, wanted: Wanted, name: str, rows: int) -> np.ndarray | None:

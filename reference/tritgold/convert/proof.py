@@ -35,8 +35,10 @@ def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
         if not np.array_equal(expected.trits, found.trits):
             row, column = np.argwhere(expected.trits != found.trits)[0].tolist()
             _differs(f"{name}: trit [{row}, {column}]", expected.trits[row, column], found.trits[row, column])
-        scale, stored = np.float32(plan.scales[name]), np.float32(found.scale[()])
-        if scale.tobytes() != stored.tobytes() and expected.trits.any():  # blocks of zeros keep no scale
+        scale, stored = np.asarray(plan.scales[name], np.float32), found.scale
+        heard = expected.trits.any(axis=1)  # rows of zeros keep no scale
+        both = (np.broadcast_to(each.reshape(-1), heard.shape)[heard] for each in (scale, stored))
+        if not same_bits(*map(np.ascontiguousarray, both)):
             _differs(f"{name}: scale", scale, stored)
     _gains(wanted, written)
     for name in ("embedding", "head"):

@@ -36,7 +36,7 @@ class SglbitntPlan(Plan):
 
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
-    """texts: of the source. Raises PackingError for rows that are no whole blocks of 128."""
+    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
     plan = SglbitntPlan(
         config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
     )
@@ -65,6 +65,7 @@ def _linear(wanted: Wanted, plan: SglbitntPlan, name: str, shape: tuple[int, int
     except PackingError as error:
         raise error.located(thing=f"{name} ({stored_as})") from None
     plan.linear_bytes += size
-    plan.headers[stored_as] = plan.scales[name] = wanted.scale(name)
+    scale = wanted.scale(name)
+    plan.headers[stored_as] = plan.scales[name] = scale
     rows, columns = shape
     return PlannedTensor(stored_as, "U8", (rows, columns // 4), size, lambda: (layout.pack(wanted.linear(name).trits),))

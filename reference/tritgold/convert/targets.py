@@ -10,7 +10,7 @@ from tritgold.errors import ConversionError
 class Target:
     """container: what kind of file. dtype: the type of its linear weights, in the container's word.
 
-    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently and nobody may trust.
+    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently; it cannot be trusted.
     """
 
     name: str
@@ -28,6 +28,9 @@ TARGETS = {
         Target("tl2", "gguf", "TL2", 39),
         Target("tq1_0", "gguf", "TQ1_0", 36),
         Target("tq2_0", "gguf", "TQ2_0", 37),
+        Target("iq1_bn", "gguf", "IQ1_BN", 136),
+        Target("iq2_bn", "gguf", "IQ2_BN", 137),
+        Target("iq2_bn_r4", "gguf", "IQ2_BN_R4", 337),
         Target("sglbitnt", "sglbitnt", "U8"),
         Target("gguf-f16", "gguf", "F16", 1),
         Target("gguf-f32", "gguf", "F32", 0),

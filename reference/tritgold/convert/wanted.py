@@ -36,12 +36,34 @@ class Wanted:
 
     def linear(self, name: str) -> TernaryTensor:
         """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
-        return TernaryTensor(self._weight(name).ternary().trits, np.asarray(self.scale(name)))
+        return TernaryTensor(self._weight(name).ternary().trits, self.scales(name))
 
-    def scale(self, name: str) -> np.float32:
-        """Its scale alone, as the target applies it; the trits stay packed where one number is all there is."""
+    def scales(self, name: str) -> np.ndarray:
+        """Its scale alone, as the target applies it: float32 [], or [out, 1] where rows have their own; the trits stay
+        packed where one number is all there is.
+        """
         weight = self._weight(name)
         stored = weight.one_scale() if isinstance(weight, PackedWeight) else None
+        if stored is None and (scales := weight.ternary().scale).ndim:
+            rules = self.source.config.scale_rule, self.config.scale_rule
+            carried = [carried_scale(scale, *rules, name) for scale in scales[:, 0]]
+            return np.array(carried, np.float32)[:, None]
+        return np.asarray(self._one(name, weight, stored))
+
+    def scale(self, name: str) -> np.float32:
+        """The same where the target has room for one number: raises ConversionError ``several-scales`` for more."""
+        scales = self.scales(name)
+        if scales.ndim:
+            raise ConversionError(
+                "has several scales, one for each block of rows, and the target has room for one",
+                kind="several-scales",
+                thing=name,
+                got=f"{np.unique(scales).size} scales",
+                hint="--to iq2_bn, tq2_0, tq1_0 and gguf-f32 keep them",
+            )
+        return np.float32(scales)
+
+    def _one(self, name: str, weight: LinearWeight, stored: np.float32 | None) -> np.float32:
         stored = np.float32(weight.ternary().scale) if stored is None else stored
         try:
             return carried_scale(stored, self.source.config.scale_rule, self.config.scale_rule, name)

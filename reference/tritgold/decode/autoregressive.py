@@ -37,7 +37,7 @@ class Limits:
     context: int
 
     def reason(self, token: int, count: int, before: int) -> StopReason | None:
-        """Why the text ends with ``token``, the ``count``-th generated, behind ``before`` tokens; None if it does not.
+        """Why the text ends with ``token``, the ``count``-th generated, after ``before`` tokens; None if it does not.
 
         >>> limits = Limits(stop=frozenset([9]), max_tokens=3, context=8)
         >>> [limits.reason(*which) for which in [(9, 3, 8), (1, 3, 8), (1, 2, 8), (1, 2, 7)]]
@@ -85,7 +85,7 @@ def possible(logits: np.ndarray, config: ModelConfig) -> np.ndarray:
 
 
 def check_budget(max_tokens: int) -> None:
-    """Raises ContextError (``max-tokens``) for what is no integer from 1 on: NaN would never be reached."""
+    """Raises ContextError (``max-tokens``) for what is not an integer from 1 on: NaN would never be reached."""
     if type(max_tokens) is not int or max_tokens < 1:
         raise ContextError(
             "is not usable",

@@ -16,26 +16,34 @@ from tritgold.kv_cache.paged import PagedCache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
 from tritgold.model import forward
 from tritgold.trace import Trace
+from tritgold.trace_names import token_axis
 from tritgold.weights import ModelWeights
 
 
 @dataclass(frozen=True)
 class Part:
-    """The share of one sequence. tokens: at least one, to be read behind what its cache holds.
+    """The share of one sequence. tokens: at least one, to be read after what its cache holds.
 
-    wanted: whether the logits of the last of them are. trace: gets what it would get if the sequence were alone.
+    wanted: whether the logits of the last of them are; every: those of all. trace: gets what it would get if the
+    sequence were alone.
     """
 
     tokens: list[int]
     cache: PagedCache
     wanted: bool = True
     trace: Trace | None = None
+    every: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Its tokens, the last ones, whose logits are wanted."""
+        return len(self.tokens) if self.every else int(self.wanted)
 
 
 def forward_parts(
     parts: Sequence[Part], weights: ModelWeights, config: ModelConfig, arithmetic: Arithmetic = GOLDEN_ARITHMETIC
 ) -> list[np.ndarray]:
-    """Read the tokens of all parts; caches of one pool. Returns logits float32 [1, vocab] a part, [0, vocab] unwanted.
+    """Read the tokens of all parts; caches of one pool. Returns logits float32 [rows, vocab] a part.
 
     Raises what ``forward`` does, and before any compute where the pool cannot hold the tokens of all parts together
     (ContextError ``no-free-page``). Then no part has been read, and no trace written.
@@ -47,7 +55,7 @@ def forward_parts(
     together = _Together(parts)
     placed = together.in_place_of(arithmetic)
     ends = np.cumsum([len(part.tokens) for part in parts])
-    rows = [int(end) - 1 for part, end in zip(parts, ends, strict=True) if part.wanted]
+    rows = [row for part, end in zip(parts, ends.tolist(), strict=True) for row in range(end - part.rows, end)]
     scratch = Trace() if any(part.trace is not None for part in parts) else None
     logits = forward(
         [token for part in parts for token in part.tokens],
@@ -58,8 +66,8 @@ def forward_parts(
         arithmetic=placed,
         rows=rows,
     )
-    wanted = np.cumsum([part.wanted for part in parts])
-    shares = [logits[end - part.wanted : end] for part, end in zip(parts, wanted, strict=True)]
+    wanted = np.cumsum([part.rows for part in parts])
+    shares = [logits[end - part.rows : end] for part, end in zip(parts, wanted, strict=True)]
     if scratch is not None:
         # What is replaced changes no bit: the mode is that of the arithmetic itself.
         scratch.mode = scratch.mode.removesuffix(mode_id(placed)) + mode_id(arithmetic)
@@ -70,7 +78,7 @@ def forward_parts(
 
 
 class _Together(KvCache):
-    """The caches of all parts as one: keys and values one part behind the other. The positions are the parts' own."""
+    """The caches of all parts as one: keys and values one part after the other. The positions are the parts' own."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         tokens = [len(part.tokens) for part in parts]
@@ -123,10 +131,8 @@ class _Together(KvCache):
         for name, array in scratch.arrays.items():
             if name == "logits":
                 trace.record(name, logits.copy())
-            elif name.endswith(".probs"):
-                trace.record(name, array[:, rows, keys].copy(), token_axis=1)
             else:
-                trace.record(name, array[rows].copy())
+                trace.record(name, (array[:, rows, keys] if token_axis(name) else array[rows]).copy())
         trace.tokens += self.parts[n].tokens
         trace.mode, trace.engine = scratch.mode, trace.engine or scratch.engine
 

@@ -2,15 +2,15 @@
 
 For each block, as ``diffusion_options`` and a name in ``diffusion_presets`` say:
 
-    open      masks behind what is known
+    open      masks after what is known
     decide    sub-block by sub-block, pass by pass: ``block_reads`` says what is read, ``predictions`` what the model
               takes each masked token for, ``unmasking`` which of these are decided
     close     the finished block gets into the cache
 
 What is kept is exact, whatever the preset: a key or value of a mask, or of a token that was still among masks, is never
 left where a later block reads it. Not so with the two approximations that are asked for by name (cache ``dual`` of the
-block attention, and any cache with full attention). The mask is never predicted, so none is ever put out. Output ends
-behind the first end-of-sequence token and at max_tokens, and no pass is made for what nobody reads.
+block attention, and any cache with full attention). The mask is never predicted, so none is ever emitted. Output ends
+after the first end-of-sequence token and at max_tokens, and no pass is made for what is not read.
 
 Sources: arXiv 2509.26328 and the released model's ``generate`` (block attention); arXiv 2505.22618 (full attention).
 There a prompt of exactly one block is lost, and the mask may be predicted, without end: see ``Defect``.
@@ -22,10 +22,11 @@ from tritgold.config import ModelConfig, check_tokens
 from tritgold.decode.autoregressive import check_budget
 from tritgold.decode.block_model import BlockModel
 from tritgold.decode.block_sequence import BlockSequence
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes, resolve
+from tritgold.decode.diffusion_options import Defect, Diffusion, resolve
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.diffusion_record import Diffused, DiffusedBatch
 from tritgold.errors import ContextError
+from tritgold.options import Sizes
 
 
 def block_diffusion(

@@ -22,7 +22,7 @@ BlockModel = Callable[[list[int], int, int, list[int]], np.ndarray]
 
 
 class RowCache(KvCache):
-    """A cache whose passes may lie inside what is stored, and see what is stored behind them, up to ``end``."""
+    """A cache whose passes may lie inside what is stored, and see what is stored after them, up to ``end``."""
 
     def __init__(self, rows: KvCache) -> None:
         if not isinstance(rows, TokenCache | Float32Cache):
@@ -38,7 +38,7 @@ class RowCache(KvCache):
         found = self._rows.append(layer, k, v)
         if self.end == self.length + k.shape[0]:
             return found
-        self._rows.length = self.end  # rows behind the pass are still there: read them by appending nothing
+        self._rows.length = self.end  # rows after the pass are still there: read them by appending nothing
         return self._rows.append(layer, k[:0], v[:0])
 
 

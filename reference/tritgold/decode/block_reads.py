@@ -1,14 +1,15 @@
 """What a pass of block diffusion reads: the least that gives its logits, by attention and cache policy.
 
 With causal attention the exact rule is: a pass begins no later than the first token that was masked when the pass
-before it read it. What is before that token was read as it is now, and keys and values depend on nothing behind.
+before it read it. What is before that token was read as it is now, and keys and values depend on nothing after.
 """
 
 from collections.abc import Collection
 from itertools import pairwise
 from typing import NamedTuple
 
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
+from tritgold.decode.diffusion_options import Defect, Diffusion
+from tritgold.options import Sizes
 
 
 class Span(NamedTuple):
@@ -22,7 +23,7 @@ class Span(NamedTuple):
 class BlockReads:
     """What the cache holds of one sequence's current block.
 
-    start, stop: of the block, as far as it can be read. canvas: index behind everything that can be. committed_until:
+    start, stop: of the block, as far as it can be read. canvas: index after everything that can be. committed_until:
     below it, keys and values are those of the final tokens, or taken for it (causal). opened: a pass over the whole
     block was made. steps: passes by sub-block.
     """

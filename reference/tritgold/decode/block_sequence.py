@@ -10,17 +10,18 @@ from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import StopReason
 from tritgold.decode.block_model import BlockModel
 from tritgold.decode.block_reads import BlockReads, Span
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes
+from tritgold.decode.diffusion_options import Defect, Diffusion
 from tritgold.decode.diffusion_record import Diffused, Ending, Pass
 from tritgold.decode.predictions import likeliest, predict
 from tritgold.decode.sampling import choose, usable_logits
+from tritgold.options import Sizes
 
 
 class BlockSequence:
     """State of one sequence; ``block_diffusion`` says what happens when.
 
     ids: the tokens, the mask where one is not decided. masked: the indices of those. start: of the current block, of
-    which it is number ``block``. limit: index behind the last token that is wanted. best: the surest prediction so far
+    which it is number ``block``. limit: index after the last token that is wanted. best: the surest prediction so far
     for a token: how sure, which, in which pass. reason: why it has ended, None before.
     """
 
@@ -48,7 +49,7 @@ class BlockSequence:
         return self.start // self.sizes.block if self.options.attention == "block" else self.block
 
     def prefill(self) -> None:
-        """Read the prompt, or of it what makes whole blocks; if that is all of it, decide the token behind it."""
+        """Read the prompt, or of it what makes whole blocks; if that is all of it, decide the token after it."""
         n, block = self.prompt, self.sizes.block
         self.start = n // block * block if self.options.attention == "block" else n
         if self.options.attention == "full":
@@ -72,10 +73,10 @@ class BlockSequence:
     def open(self) -> bool:
         """Begin the next block; False where the sequence ends instead because its context is full."""
         if self.options.commit == "merged":
-            self.start = len(self.ids)  # behind what the prefill said
+            self.start = len(self.ids)  # after what the prefill said
         room, stop = self.config.context + self.low, self.start + self.sizes.block
         causal = self.options.attention == "causal"
-        if causal:  # the last block is cut; the token behind all that can be read needs no position of its own
+        if causal:  # the last block is cut; the token after all that can be read needs no position of its own
             stop = min(stop, room + (self.options.shift and self.options.commit == "merged"))
         if stop <= self.start or (stop > room and not causal):
             self.reason = "context_full"
@@ -166,7 +167,7 @@ class BlockSequence:
         self.masked.discard(at)
 
     def _append(self, logits: np.ndarray) -> None:
-        """The token behind all others, by the row before it; from the prefill (the first token) it may be drawn."""
+        """The token after all others, by the row before it; from the prefill (the first token) it may be drawn."""
         drawn = self.options.noise == "first" and self.options.sampling.temperature > 0
         if drawn and len(self.ids) == self.prompt:
             token = choose(logits[-1], self.options.sampling, self.ids)
@@ -188,7 +189,7 @@ class BlockSequence:
         return logits
 
     def _end(self) -> tuple[int, StopReason]:
-        """Where the output ends and why: behind the first end-of-sequence token, or at the limit."""
+        """Where the output ends and why: after the first end-of-sequence token, or at the limit."""
         limit = max(self.limit, len(self.ids)) if self._has(Defect.WHOLE_BLOCKS) else self.limit
         generated = range(self.prompt, min(len(self.ids), limit))
         at = next((at for at in generated if self.ids[at] in self.config.eos), None)

@@ -13,9 +13,7 @@ from tritgold.config import ModelConfig
 from tritgold.decode.predictions import Confidence
 from tritgold.decode.sampling import GREEDY, Sampling
 from tritgold.decode.unmasking import CAREFUL, Rule
-from tritgold.errors import ConfigError
-from tritgold.option_values import is_count
-from tritgold.options import Attention, CachePolicy, Commit, Noise
+from tritgold.options import Attention, CachePolicy, Commit, Noise, Sizes, not_usable
 
 Ties = Literal["first", "last"]
 
@@ -27,7 +25,7 @@ class Defect(StrEnum):
     STALE_PREFIX = "stale-prefix"  # D2: keys are kept that were computed while the token was still a mask
     OVERWRITTEN_PROMPT = "overwritten-prompt"  # D3: the first token is read at the prompt's last position
     WHOLE_BLOCKS = "whole-blocks"  # D4: max_tokens is looked at between blocks only
-    PAST_STOP = "past-stop"  # D5: what stands in the block behind an end of sequence is put out
+    PAST_STOP = "past-stop"  # D5: what stands in the block after an end of sequence is emitted
     SHORT_PROMPT = "short-prompt"  # D6: of a prompt only two blocks are read, and then nothing ever comes
     MASK_PREDICTED = "mask-predicted"  # D7: the mask is a prediction like any other
     COMPACT_FEED = "compact-feed"  # the small-block mode: decided tokens of a sub-block are not read again, ever
@@ -45,9 +43,9 @@ class Diffusion:
         None: the model's own; sub_block None: the whole block.
     rule: which tokens a pass decides.
     cache: ``none``: each pass reads the whole text; ``prefix``: keys and values of what is before the block are kept;
-        ``dual``: also of the rest of the block (v2), or of what is behind it (v1). The first two are exact except with
+        ``dual``: also of the rest of the block (v2), or of what is after it (v1). The first two are exact except with
         full attention, where what is kept is as old as the block's first pass. Dual is approximate except with causal
-        attention, where it leaves out what nobody sees.
+        attention, where it leaves out what is not seen.
     commit: how a finished block gets into the cache: ``pass``: by a pass of its own, which predicts the next block's
         first token; ``merged``: by the next block's first pass (causal attention); ``none``: it needs not (full).
     shift: a token is predicted by the position before it; else by its own.
@@ -75,22 +73,11 @@ class Diffusion:
     defects: frozenset[Defect] = frozenset()
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What a model and the options together say: ids and sizes that are certain."""
-
-    mask: int
-    block: int
-    sub_block: int
-
-
 def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
     """The sizes, after every check that needs no prompt.
 
-    Raises ConfigError: ``no-diffusion`` where nobody names a mask or a block; ``mask-id`` for one outside the
-    vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
-    ``diffusion-option`` for an unknown value, options that contradict each other, and a defect that these options have
-    no place for.
+    Raises ConfigError as ``Sizes.of`` does, and ``diffusion-option`` for an unknown value, options that contradict
+    each other, and a defect that these options have no place for.
     """
     for name, known in (
         ("attention", Attention), ("cache", CachePolicy), ("commit", Commit), ("token_ties", Ties),
@@ -99,35 +86,14 @@ def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
         _check(getattr(options, name) in get_args(known), name, getattr(options, name), ", ".join(get_args(known)))
     for name, kind in (("shift", bool), ("rule", Rule), ("sampling", Sampling), ("defects", frozenset)):
         _check(isinstance(getattr(options, name), kind), name, getattr(options, name), f"a {kind.__name__}")
-    mask = config.mask if options.mask is None else options.mask
-    block = config.block if options.block is None else options.block
-    if mask is None or block is None:
-        hint = "bd_size and mask_token_id in config.json make a model one of block diffusion; or name both yourself: "
-        raise ConfigError(
-            "is no block-diffusion model",
-            kind="no-diffusion",
-            got=f"block {block}, mask {mask}",
-            expected="both",
-            hint=hint + "Diffusion(block=8, mask=5), --block-size 8 --mask-token-id 5",
-        )
-    if not is_count(mask, 0, config.vocab - 1) or mask in config.eos:
-        raise _bad("mask-id", "mask", mask, f"an id below {config.vocab} that ends no sequence")
-    if not is_count(block, 1, config.context):
-        raise _bad("block", "block", block, f"1 to {config.context}, the positions of the model")
-    sub_block = block if options.sub_block is None else options.sub_block
-    if not is_count(sub_block, 1) or block % sub_block:
-        raise _bad("sub-block", "sub_block", sub_block, f"a divisor of {block}")
-    if options.max_passes is not None and not is_count(options.max_passes, 1):
-        raise _bad("max-passes", "max_passes", options.max_passes, "1 or more")
-    _check_together(replace(options, sub_block=sub_block, block=block))
-    return Sizes(mask, block, sub_block)
+    sizes = Sizes.of(config, options.block, options.sub_block, options.mask, options.max_passes)
+    _check_together(replace(options, sub_block=sizes.sub_block, block=sizes.block))
+    return sizes
 
 
 def _check_together(options: Diffusion) -> None:
     commits = {"block": ("pass",), "causal": ("pass", "merged"), "full": ("none",)}[options.attention]
     _check(options.commit in commits, "commit", options.commit, f"{' or '.join(commits)} with this attention")
-    whole = options.sub_block == options.block
-    _check(options.max_passes is None or whole, "max_passes", options.max_passes, "sub-blocks as large as the block")
     # Its first pass over a block is needed for all of the text, and predicts the block's first token alone.
     first_only = options.attention == "full" and options.shift and options.cache != "none"
     _check(
@@ -173,9 +139,4 @@ _PLACES: dict[Defect, tuple[str, Callable[[Diffusion], bool]]] = {
 
 def _check(usable: bool, name: str, got: object, expected: str) -> None:
     if not usable:
-        raise _bad("diffusion-option", name, got, expected)
-
-
-def _bad(kind: str, thing: str, got: object, expected: str) -> ConfigError:
-    shown = got if isinstance(got, int | float | str) else repr(got)
-    return ConfigError("is not usable", kind=kind, thing=thing, got=shown, expected=expected)
+        raise not_usable("diffusion-option", name, got, expected)

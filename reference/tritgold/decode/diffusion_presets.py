@@ -18,9 +18,8 @@ from typing import Any
 
 from tritgold import options as shared
 from tritgold.decode.diffusion_options import Diffusion
-from tritgold.decode.unmasking import bad_threshold, progressive
+from tritgold.decode.unmasking import Thresholds
 from tritgold.errors import ConfigError
-from tritgold.option_values import real_number
 from tritgold.options import THRESHOLD
 
 PRESETS = tuple(shared.PRESETS)
@@ -36,18 +35,16 @@ def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion
     """
     if not isinstance(name, str) or name not in PRESETS:
         raise ConfigError("no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
-    if not 0 <= real_number(threshold) <= 1:
-        raise bad_threshold(threshold)
+    p = shared.PRESETS[name]
+    thresholds = p.thresholds(threshold)
     for field in changes:
         if field not in Diffusion.__dataclass_fields__:
             expected = ", ".join(Diffusion.__dataclass_fields__)
             raise ConfigError("no such option", kind="diffusion-option", got=field, expected=expected)
-    p = shared.PRESETS[name]
-    rule = progressive(threshold if p.threshold is None else p.threshold, p.bold)
     made = Diffusion(
         attention=p.attention,
         sub_block=p.sub_block,
-        rule=replace(rule, inclusive=p.inclusive),
+        rule=Thresholds(thresholds, p.inclusive),
         cache=p.cache,
         commit=p.commit,
         shift=p.shift,

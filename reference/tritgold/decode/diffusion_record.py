@@ -13,7 +13,7 @@ class Pass:
     """One forward pass over a block.
 
     block: number of the block, from 0. fed: tokens that were read. rows: logits that were asked for. decided: masked
-    tokens that became others, those behind the end of the text among them. commit: it read the finished block only, to
+    tokens that became others, those after the end of the text among them. commit: it read the finished block only, to
     keep its keys and values.
     """
 
@@ -61,7 +61,7 @@ class Diffused:
 
 @dataclass(frozen=True)
 class DiffusedBatch:
-    """Several sequences decoded together. forwards: passes in which whoever had something to do took part."""
+    """Several sequences decoded together. forwards: passes in which every sequence with something to do took part."""
 
     results: list[Diffused]
     forwards: int

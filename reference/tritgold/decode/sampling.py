@@ -34,6 +34,7 @@ class Sampling:
 
     temperature: 0 or more, finite. top_k: 0 or more. top_p: 0 to 1; at 0 the likeliest token alone is kept.
     repetition_penalty: above 0, finite; 1 changes nothing, less than 1 invites repetition. seed: 0 to 2**64 - 1.
+    text_ids: ids from this on have no text and never come, however likely; 0 where all may.
 
     Raises ConfigError (``sampling-option``) for anything else, NaN among it.
     """
@@ -43,6 +44,7 @@ class Sampling:
     top_p: float = 1.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    text_ids: int = 0
 
     def __post_init__(self) -> None:
         self._check("temperature", 0 <= real_number(self.temperature) < math.inf, "a number, 0 or more, finite")
@@ -51,6 +53,7 @@ class Sampling:
         self._check(
             "repetition_penalty", 0 < real_number(self.repetition_penalty) < math.inf, "a number above 0, finite"
         )
+        self._check("text_ids", is_count(self.text_ids), f"an integer, 0 to {MOST}")
         self._check("seed", is_count(self.seed, 0, MAX_SEED), f"an integer, 0 to {MAX_SEED}")
 
     def _check(self, name: str, usable: bool, expected: str) -> None:
@@ -63,7 +66,7 @@ GREEDY = Sampling()
 
 
 def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> int:
-    """The token that follows ``history``, prompt and generated tokens alike, by the logits [vocab] behind it.
+    """The token that follows ``history``, prompt and generated tokens alike, by the logits [vocab] after it.
 
     Its number in the sequence, len(history), is the index of the random number. Raises what ``candidates`` raises.
 
@@ -75,7 +78,7 @@ def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> in
         return int(tokens[0])
     shares = np.cumsum(probabilities)
     u = uniform(sampling.seed, np.array([len(history)], np.uint64))
-    # u < 1, so u * sum is below the sum: some share ends behind it. A token of probability 0 has no share to hit.
+    # u < 1, so u * sum is below the sum: some share ends after it. A token of probability 0 has no share to hit.
     return int(tokens[np.searchsorted(shares, u * shares[-1], side="right")[0]])
 
 
@@ -86,7 +89,7 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     the logits are passed over. At temperature 0 there is one candidate.
 
     Raises NonFiniteError for NaN or +inf (``logits-non-finite``) and where no token can come (``logits-impossible``),
-    EngineError for logits that are no vector (``logits-shape``).
+    EngineError for logits that are not a vector (``logits-shape``).
 
     Weights 4, 2, 1, 1: the first two make up 6/8.
 
@@ -96,6 +99,9 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
     ([3, 1], [0.6667, 0.3333])
     """
     scores = _possible(_penalised(usable_logits(logits), sampling.repetition_penalty, history))
+    if sampling.text_ids:
+        scores[sampling.text_ids :] = -np.inf
+        _possible(scores)
     if sampling.temperature == 0:
         return np.array([np.argmax(scores)]), np.ones(1)
     order = np.argsort(-scores, kind="stable")  # stable: ties stay in the order of their ids
@@ -113,7 +119,7 @@ def usable_logits(logits: np.ndarray, vocab: int = 0, rows: int | None = None) -
     """What an engine gave as float64 of its own, [vocab], or with ``rows`` [rows, vocab].
 
     vocab: the model's, beyond which an engine's padding is cut off; 0: as many as there are. Raises EngineError
-    (``logits-shape``) for other dimensions, too few tokens, and what are no real numbers.
+    (``logits-shape``) for other dimensions, too few tokens, and what are not real numbers.
     """
     logits = np.asarray(logits)
     leading = () if rows is None else (rows,)

@@ -3,18 +3,18 @@
 A step is
 
     admit     requests in the order of their arrival, while there is a slot of ``max_sequences`` and the pages that the
-              text may fill until it ends; nobody overtakes. What the radix cache holds of the prompt is not read again.
-    evict     what nobody reads, where the pass needs more pages than are free
+              text may fill until it ends; none overtakes. What the radix cache holds of the prompt is not read again.
+    evict     what no sequence reads, where the pass needs more pages than are free
     read      one pass: of each prompt the next ``chunk`` tokens, of each text that is already under way one
     choose    a token wherever the text is read to its end; who has all its tokens leaves, and its pages are kept for
               others or are free
 
-Pages are promised at admission, so nobody is ever put out for lack of them. A token depends on its own text alone: who
+Pages are promised at admission, so none is ever stopped for lack of them. A token depends on its own text alone: who
 else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
 fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
 
 Engines get this wrong in ways that ``server_defects.ServerDefect`` names: a token for every chunk of a prompt,
-positions that advance twice a token, a prompt found whole whose last token is read once more behind it, a last token
+positions that advance twice a token, a prompt found whole whose last token is read once more after it, a last token
 that is cached though it was never read.
 """
 
@@ -31,6 +31,7 @@ from tritgold.decode.serving_options import Counters, Ending, Outcome, Request, 
 from tritgold.errors import NonFiniteError
 from tritgold.kv_cache.paged import PagePool
 from tritgold.kv_cache.radix import RadixCache
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.trace import Trace
 from tritgold.weights import ModelWeights
 
@@ -38,17 +39,24 @@ from tritgold.weights import ModelWeights
 class Scheduler:
     """A batch server without the server.
 
-    outcomes: of the requests that have ended, by their numbers. waiting, running: the others, oldest first.
+    outcomes: of the requests that have ended, by their numbers; a server takes out what it has read. waiting, running:
+    the others, oldest first.
     """
 
-    def __init__(self, weights: ModelWeights, config: ModelConfig, serving: Serving | None = None) -> None:
+    def __init__(
+        self,
+        weights: ModelWeights,
+        config: ModelConfig,
+        serving: Serving | None = None,
+        arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
+    ) -> None:
         """Raises ConfigError for a scheme that cannot be paged (``kv-paged``) or, for reuse, shared (``kv-shared``)."""
         self.serving = serving or Serving()
         self.pool = PagePool(self.serving.scheme, config, self.serving.pool_pages(config), self.serving.page_size)
         self.radix = RadixCache(self.pool) if self.serving.radix_cache else None
         self.counters, self.outcomes = Counters(), dict[int, Outcome]()
         self.waiting, self.running = deque[ServedSequence](), list[ServedSequence]()
-        self._weights, self._config = weights, config
+        self._weights, self._config, self._arithmetic = weights, config, arithmetic
 
     def submit(self, request: Request, trace: Trace | None = None) -> int:
         """Queue a request; returns its number, from 0. trace: gets the activations of what is read for it.
@@ -82,6 +90,8 @@ class Scheduler:
             try:
                 if isinstance(found, NonFiniteError):
                     raise found
+                if part.every and sequence.hear is not None:
+                    sequence.hear(sequence.cache.length - len(part.tokens), found)
                 if part.wanted:
                     said.append((sequence.number, self._choose(sequence, found[-1])))
             except NonFiniteError as error:
@@ -116,7 +126,7 @@ class Scheduler:
         """The logits of each part, or why there are none. A pass that fails is made again, each part by itself."""
         self.counters.forwards += 1
         try:
-            return list(forward_parts(parts, self._weights, self._config))
+            return list(forward_parts(parts, self._weights, self._config, self._arithmetic))
         except NonFiniteError as error:
             return [error] if len(parts) == 1 else [found for part in parts for found in self._read([part])]
 

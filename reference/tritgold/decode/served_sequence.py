@@ -26,6 +26,7 @@ class ServedSequence:
         self.limits = check_limits(request.prompt, config, request.max_tokens, request.stop, request.sampling)
         self.text = [int(token) for token in request.prompt]
         self.prompt, self.reused = len(self.text), 0
+        self._choose, self.hear = request.choose, request.hear
         self.cache = PagedCache(pool, self.limits.positions(self.prompt))
         self._node: Node | None = None
         if self.pages_to_come > pool.pages:
@@ -57,7 +58,7 @@ class ServedSequence:
 
         The last token is read in any case, whatever is cached: its logits are not.
         """
-        found = radix.match(self.text[:-1])
+        found = radix.match([] if self.hear else self.text[:-1])
         radix.lock(found.node)
         self._node = found.node
         self.cache.share(found.pages)
@@ -81,11 +82,15 @@ class ServedSequence:
         """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted behind all of the text."""
         start = self.cache.length
         tokens = self.text[start : start + chunk]
-        return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace)
+        every = self.hear is not None and start < self.prompt
+        return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace, every)
 
     def take(self, logits: np.ndarray) -> Step:
         """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
-        token = choose(possible(logits, self.config), self.sampling, self.text)
+        if self._choose is not None:
+            token = self._choose(logits, self.text)
+        else:
+            token = choose(possible(logits, self.config), self.sampling, self.text)
         reason = self.limits.reason(token, len(self.text) - self.prompt + 1, len(self.text))
         self.text.append(token)
         return Step(token, reason)

@@ -1,7 +1,7 @@
 """Greedy decoding as a batch server with known defects has it: D8 to D10, of its scheduler and its prefix cache.
 
 The server reads a prompt in chunks and may find the beginning of it in the cache, left there by an earlier request.
-Done right, neither changes a token. Everything is computed anew for every token here: slow, and plain to see.
+Done right, neither changes a token. Everything is computed again for every token here: slow, and plain to see.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ class ServerDefect(StrEnum):
 
     CHUNK_TOKENS = "chunk-tokens"  # D8: each chunk of the prompt gives a token, not only the last
     POSITION_JUMPS = "position-jumps"  # D8: positions advance twice a generated token, once a token of a chunk
-    REPEATED_TOKEN = "repeated-token"  # D9: all of the prompt is cached: its last token is read once more, behind it
+    REPEATED_TOKEN = "repeated-token"  # D9: all of the prompt is cached: its last token is read once more, after it
     MISSING_KEY = "missing-key"  # D10: the last token cached was generated and never read: it has no key
 
 

@@ -1,8 +1,10 @@
 """What a batch server is given: its own sizes, and the requests. And what it answers, and counts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import StopReason
@@ -14,6 +16,10 @@ from tritgold.option_values import is_count
 
 Ending = StopReason | Literal["cancelled", "failed"]
 _EXACT = F32()
+# (logits [vocab] after the text, the text) -> the next token.
+Chooser = Callable[[np.ndarray, Sequence[int]], int]
+# (position of the first, logits [tokens, vocab] at tokens of the prompt).
+PromptReader = Callable[[int, np.ndarray], None]
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,18 @@ class Serving:
 
 @dataclass(frozen=True)
 class Request:
-    """A text to be continued; the parameters are those of ``generate``."""
+    """A text to be continued; the first parameters are those of ``generate``.
+
+    choose: the next token by the logits as they come, instead of ``sampling``; what it raises of NonFiniteError fails
+    the request alone. hear: gets the logits at every token of the prompt, of which then nothing is found cached.
+    """
 
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling = GREEDY
     stop: Collection[int] | None = None
+    choose: Chooser | None = None
+    hear: PromptReader | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ class Counters:
     """What a scheduler has done.
 
     requests: accepted. forwards: passes. prefilled, reused: tokens of prompts that were read, and that were found
-    cached. generated: tokens put out.
+    cached. generated: tokens emitted.
     """
 
     requests: int = 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from tritgold.errors import ConfigError
 from tritgold.option_values import real_number
-from tritgold.options import ADAPTIVE
+from tritgold.options import bad_threshold
 
 
 class Rule(ABC):
@@ -65,22 +65,7 @@ class Thresholds(Rule):
         return int(np.sum(surest >= threshold if self.inclusive else surest > threshold))
 
 
-def bad_threshold(got: object) -> ConfigError:
-    """The error for what is no threshold, or holds one that is none."""
-    shown = repr(got) if got != () else "none"
-    return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
-
-
 CAREFUL = Thresholds()  # the default
-
-
-def progressive(threshold: float, bold: tuple[tuple[float, float], ...] = ADAPTIVE) -> Thresholds:
-    """Bold passes first (``tritgold.options``), then ``threshold``. Below 0.7 the adaptive way's do not only rise.
-
-    >>> progressive(0.9).values, progressive(0.6).values
-    ((0.5, 0.7, 0.9), (0.5, 0.7, 0.6))
-    """
-    return Thresholds((*(max(least, threshold - less) for least, less in bold), threshold))
 
 
 @dataclass(frozen=True)

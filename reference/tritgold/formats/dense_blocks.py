@@ -41,32 +41,88 @@ def _groups(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _q8_0(block: np.ndarray) -> np.ndarray:
+    """32 weights in 34 bytes: w = d * q.
+
+    ::
+
+        bytes 0, 1    d, float16
+        byte 2 + i    q of weight i, int8
+    """
     return _half(block, 0) * block[:, 2:].view(np.int8).astype(np.float32)
 
 
 def _q4_0(block: np.ndarray) -> np.ndarray:
+    """32 weights in 18 bytes: w = d * (q - 8).
+
+    ::
+
+        bytes 0, 1    d, float16
+        byte 2 + i    low nibble q of weight i, high nibble that of weight 16 + i
+    """
     return _half(block, 0) * (_nibbles(block[:, 2:]).astype(np.float32) - 8)
 
 
 def _q4_1(block: np.ndarray) -> np.ndarray:
+    """32 weights in 20 bytes: w = d * q + m.
+
+    ::
+
+        bytes 0, 1    d, float16
+        bytes 2, 3    m, float16
+        byte 4 + i    low nibble q of weight i, high nibble that of weight 16 + i
+    """
     return _half(block, 0) * _nibbles(block[:, 4:]).astype(np.float32) + _half(block, 2)
 
 
 def _q5_0(block: np.ndarray) -> np.ndarray:
+    """32 weights in 22 bytes: w = d * (q - 16), with the fifth bit of each q elsewhere.
+
+    ::
+
+        bytes 0, 1    d, float16
+        bytes 2 .. 5  uint32, bit i is bit 4 of weight i
+        byte 6 + i    low nibble bits 0 to 3 of weight i, high nibble those of weight 16 + i
+    """
     codes = _nibbles(block[:, 6:]) | _fifth_bits(block[:, 2:6])
     return _half(block, 0) * (codes.astype(np.float32) - 16)
 
 
 def _q5_1(block: np.ndarray) -> np.ndarray:
+    """32 weights in 24 bytes: w = d * q + m.
+
+    ::
+
+        bytes 0, 1    d, float16
+        bytes 2, 3    m, float16
+        bytes 4 .. 7  uint32, bit i is bit 4 of weight i
+        byte 8 + i    low nibble bits 0 to 3 of weight i, high nibble those of weight 16 + i
+    """
     codes = _nibbles(block[:, 8:]) | _fifth_bits(block[:, 4:8])
     return _half(block, 0) * codes.astype(np.float32) + _half(block, 2)
 
 
 def _iq4_nl(block: np.ndarray) -> np.ndarray:
+    """32 weights in 18 bytes: w = d * table[q], a table of 16 uneven steps from -127 to 113.
+
+    ::
+
+        bytes 0, 1    d, float16
+        byte 2 + i    low nibble q of weight i, high nibble that of weight 16 + i
+    """
     return _half(block, 0) * _IQ4_NL[_nibbles(block[:, 2:])]
 
 
 def _q2_k(block: np.ndarray) -> np.ndarray:
+    """256 weights in 84 bytes, in 16 groups of 16: w = d * scale * q - dmin * offset.
+
+    ::
+
+        byte g < 16     low nibble scale of group g, high nibble its offset
+        byte 16 + 32 h + m, m < 32: bits 1 0, 3 2, 5 4, 7 6
+                        q of weights 128 h + m, 32 + 128 h + m, 64 + 128 h + m, 96 + 128 h + m
+        bytes 80, 81    d, float16
+        bytes 82, 83    dmin, float16
+    """
     scales, codes = block[:, :16], _groups(_fields(block[:, 16:80], 32, 2), 16)
     factor = _half(block, 80) * (scales & 15).astype(np.float32)
     offset = _half(block, 82) * (scales >> 4).astype(np.float32)
@@ -74,6 +130,17 @@ def _q2_k(block: np.ndarray) -> np.ndarray:
 
 
 def _q3_k(block: np.ndarray) -> np.ndarray:
+    """256 weights in 110 bytes, in 16 groups of 16: w = d * (scale - 32) * (q - 4), q of three bits.
+
+    ::
+
+        byte m < 32, bit b  bit 2 of weight 32 b + m
+        byte 32 + 32 h + m: bits 1 0, 3 2, 5 4, 7 6
+                            bits 1 0 of weights 128 h + m, 32 + 128 h + m, 64 + 128 h + m, 96 + 128 h + m
+        bytes 96 .. 107     16 scales of six bits: low four bits in the nibbles of the first eight bytes,
+                            high two in the last four, scale 4 p + m in bits 2 p + 1, 2 p of byte 104 + m
+        bytes 108, 109      d, float16
+    """
     low, high = _nibbles(block[:, 96:104]), _fields(block[:, 104:108], 4, 2)
     scales = (low | high << 4).astype(np.float32) - 32
     third = _fields(block[:, :32], 32, 1)  # a bit that is not set takes 4 away
@@ -97,14 +164,43 @@ def _scaled_and_shifted(block: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _q4_k(block: np.ndarray) -> np.ndarray:
+    """256 weights in 144 bytes, in 8 groups of 32: w = d * scale * q - dmin * offset.
+
+    ::
+
+        bytes 0, 1          d, float16
+        bytes 2, 3          dmin, float16
+        bytes 4 .. 15       eight scales and eight offsets of six bits: those of groups 0 to 3 in the low bits of
+                            the first and second four bytes; of groups 4 to 7 the low four bits in the nibbles of
+                            the last four, the high two in bits 7 6 of the first eight
+        byte 16 + 32 g + m  low nibble q of weight 64 g + m, high nibble that of weight 64 g + 32 + m
+    """
     return _scaled_and_shifted(block, _fields(block[:, 16:], 32, 4))
 
 
 def _q5_k(block: np.ndarray) -> np.ndarray:
+    """256 weights in 176 bytes: as Q4_K, with a fifth bit.
+
+    ::
+
+        bytes 0 .. 15        d, dmin, scales and offsets as in Q4_K
+        byte 16 + m, bit g   bit 4 of weight 32 g + m
+        byte 48 + 32 g + m   low nibble bits 0 to 3 of weight 64 g + m, high nibble those of weight 64 g + 32 + m
+    """
     return _scaled_and_shifted(block, _fields(block[:, 48:], 32, 4) | _fields(block[:, 16:48], 32, 1) << 4)
 
 
 def _q6_k(block: np.ndarray) -> np.ndarray:
+    """256 weights in 210 bytes, in 16 groups of 16: w = d * scale * (q - 32), q of six bits.
+
+    ::
+
+        byte 64 h + m, m < 64    low nibble bits 0 to 3 of weight 128 h + m, high nibble those of weight 128 h + 64 + m
+        byte 128 + 32 h + m: bits 1 0, 3 2, 5 4, 7 6
+                                 bits 5 4 of weights 128 h + m, 32 + 128 h + m, 64 + 128 h + m, 96 + 128 h + m
+        byte 192 + g             scale of group g, int8
+        bytes 208, 209           d, float16
+    """
     codes = _fields(block[:, :128], 64, 4) | _fields(block[:, 128:192], 32, 2) << 4
     factor = _half(block, 208) * block[:, 192:208].view(np.int8).astype(np.float32)
     return (factor[..., None] * (_groups(codes, 16) - 32)).reshape(len(block), -1)

@@ -69,7 +69,10 @@ def label_of(layout: Packing) -> str:
 
 def options_of(layout: Packing) -> dict[str, Any]:
     """The packing's options, such that ``packing(layout.name, **options)`` is the packing again."""
-    return {field.name: getattr(layout, field.name) for field in fields(layout)} if is_dataclass(layout) else {}
+    if not is_dataclass(layout):
+        return {}
+    found = {field.name: getattr(layout, field.name) for field in fields(layout)}
+    return {name: value for name, value in found.items() if (name, value) != ("scales_of", "tensor")}
 
 
 @dataclass(frozen=True)

@@ -94,21 +94,9 @@ def read_gguf_config(
     look like the graph's own.
     Raises ConfigError naming the key.
     """
-    name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        near = difflib.get_close_matches(str(name), ARCHITECTURES, n=1)
-        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(ARCHITECTURES), near)
+    name = _architecture(path, metadata)
     kind = ARCHITECTURES[name]
-    prefix = f"{name}."
-    left = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
-    left = {k: v for k, v in left.items() if f"{prefix}{k}" not in ignore_keys or k in _NEUTRAL}
-    outside = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE)) and k not in (*_OURS, *ignore_keys)]
-    unknown = [k for k in outside if _is_of_a_graph(k)]
-    if foreign := [k for k in outside if k not in unknown]:
-        more = f" and {len(foreign) - 4} more" if len(foreign) > 4 else ""
-        shown = ", ".join(key[:80] for key in foreign[:4])
-        what = f"{path}: keys outside the namespace of {name!r} are passed over: {shown}{more}"
-        warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
+    left, unknown = _own_keys(path, metadata, name, ignore_keys)
 
     def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
         value = left.pop(key, default)
@@ -144,18 +132,42 @@ def read_gguf_config(
         "sub_norms": kind.sub_norms,
         "tied_head": tied_head,
         "scale_rule": "multiply",
+        **_tokens(path, metadata, embedding_rows),
     }
-    fields |= _tokens(path, metadata, embedding_rows)
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
     if unknown := sorted(unknown + [f"{name}.{key}" for key in left]):
-        what = "a key tritgold understands"
-        _refuse(path, ", ".join(unknown), "is unknown", None, what, kind="config-unknown-key")
+        _refuse(path, ", ".join(unknown), "is unknown", None, "a key tritgold understands", kind="config-unknown-key")
     try:
         return ModelConfig(**fields)
     except ConfigError as error:
         raise error.located(file=path) from None
+
+
+def _architecture(path: Path, metadata: dict[str, Any]) -> str:
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        near = difflib.get_close_matches(str(name), ARCHITECTURES, n=1)
+        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(ARCHITECTURES), near)
+    return name
+
+
+def _own_keys(
+    path: Path, metadata: dict[str, Any], name: str, ignore_keys: tuple[str, ...]
+) -> tuple[dict[str, Any], list[str]]:
+    """The architecture's own keys without its name, and those outside of it that are of a graph; warns of others."""
+    prefix = f"{name}."
+    left = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
+    left = {k: v for k, v in left.items() if f"{prefix}{k}" not in ignore_keys or k in _NEUTRAL}
+    outside = [k for k in metadata if not k.startswith((prefix, *_DESCRIPTIVE)) and k not in (*_OURS, *ignore_keys)]
+    unknown = [k for k in outside if _is_of_a_graph(k)]
+    if foreign := [k for k in outside if k not in unknown]:
+        more = f" and {len(foreign) - 4} more" if len(foreign) > 4 else ""
+        shown = ", ".join(key[:80] for key in foreign[:4])
+        what = f"{path}: keys outside the namespace of {name!r} are passed over: {shown}{more}"
+        warnings.warn(printable(what), TritgoldWarning, stacklevel=3)
+    return left, unknown
 
 
 def _is_of_a_graph(key: str) -> bool:

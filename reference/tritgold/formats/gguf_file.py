@@ -6,6 +6,7 @@ Source: ggml's docs/gguf.md and ggml/src/gguf.cpp.
 """
 
 import struct
+import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -14,16 +15,25 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tritgold.errors import FormatError
+from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.container import StoredTensor, map_file
-from tritgold.formats.ggml_types import PRISM, Q2_0, Q2_0_BYTES, RETIRED, block_weights, tensor_bytes, type_names
+from tritgold.formats.ggml_types import (
+    IK_LLAMA,
+    PRISM,
+    Q2_0,
+    Q2_0_BYTES,
+    RETIRED,
+    block_weights,
+    tensor_bytes,
+    type_names,
+)
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 # Value type number -> its letter, which struct and NumPy share.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_BOOL, STRING, ARRAY = 7, 8, 9
+_UINT32, _BOOL, STRING, ARRAY = 4, 7, 8, 9
 MAX_DIMS = 4
-DEFAULT_ALIGNMENT = 32
+ALIGNMENT, DEFAULT_ALIGNMENT = "general.alignment", 32
 
 
 @dataclass(frozen=True)
@@ -60,11 +70,13 @@ class GgufFile:
         self._at = 0
         self.version, tensor_count, pair_count = self._preamble()
         self.metadata: dict[str, Any] = {}
+        types: dict[str, int] = {}
         for _ in range(pair_count):
             key = self._string("metadata key")
             if key in self.metadata:
                 self._refuse("occurs twice", "duplicate-name", f"key {key!r}")
-            self.metadata[key] = self._value(self._scalar("I", f"type of {key!r}"), key)
+            types[key] = self._scalar("I", f"type of {key!r}")
+            self.metadata[key] = self._value(types[key], key)
         self.architecture = str(self.metadata.get("general.architecture", architecture))
         self.alignment = self._alignment()
         infos = [self._info() for _ in range(tensor_count)]
@@ -73,6 +85,7 @@ class GgufFile:
         self.type_ids = {info.name: info.type_id for info in infos}
         self.spans = self._spans(infos)
         self.tensors = self._place(infos)
+        self._say_of_alignment(types.get(ALIGNMENT, _UINT32))
 
     def _preamble(self) -> tuple[int, int, int]:
         magic = bytes(self._bytes[self._take(4, "magic") : 4])
@@ -120,11 +133,20 @@ class GgufFile:
         return raw.view(dtype)
 
     def _alignment(self) -> int:
-        value = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        value = self.metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
         if type(value) is not int or value < 1 or (value % 8 and value & (value - 1)):
             expected = "a multiple of 8, as 32"
-            self._refuse("is not a multiple of 8", "alignment", "key 'general.alignment'", repr(value), expected)
+            self._refuse("is not a multiple of 8", "alignment", f"key {ALIGNMENT!r}", repr(value), expected)
         return value
+
+    def _say_of_alignment(self, kind: int) -> None:
+        """It is read wherever it makes sense; ggml's own readers ask for a UINT32 and a power of two."""
+        odd = [] if kind == _UINT32 else [f"is of value type {kind} where ggml asks for {_UINT32} (UINT32)"]
+        if self.alignment & (self.alignment - 1):
+            odd.append(f"is {self.alignment}, and llama.cpp refuses what is no power of two")
+        if odd:
+            what = f"{self.path}: key {ALIGNMENT!r} {' and '.join(odd)}"
+            warnings.warn(printable(what), TritgoldWarning, stacklevel=3)
 
     def _info(self) -> _Info:
         name = self._string("tensor name")
@@ -177,10 +199,11 @@ class GgufFile:
         thing = f"tensor {info.name!r}"
         names = type_names(info.type_id, self.architecture)
         if not names:
-            prism = PRISM.get(info.type_id)
-            self._refuse_type(
-                info, prism and f"it is PrismML's {prism}, which also needs a transform of the activations"
-            )
+            prism, ik = PRISM.get(info.type_id), IK_LLAMA.get(info.type_id)
+            hint = prism and f"it is PrismML's {prism}, which also needs a transform of the activations"
+            if ik is not None:
+                hint = f"it is {ik} of ik_llama.cpp and holds no trits: requantise to IQ2_BN, or Q6_K for the embedding"
+            self._refuse_type(info, hint)
         # Two types that share a number differ in size. The architecture's own gives way only where it does not fill
         # the span and the other one does.
         fitting = [name for name in names if self._fills(tensor_bytes(name, info.shape, self.q2_0_block), span)]

@@ -2,6 +2,7 @@
 
 Each shard is a GGUF file with ``split.no`` (from 0), ``split.count`` and ``split.tensors.count`` (of all shards
 together); the first has the model's metadata. The others are found by name: ``NAME-00002-of-00003.gguf``.
+``gguf_split_writer`` is the inverse.
 """
 
 import re
@@ -43,10 +44,8 @@ def open_gguf(path: str | Path, q2_0_block: int = 64) -> GgufFile:
         what = f"is shard {number + 1} of {count}, {of}; the others are not all there"
         hint = "put all shards in one folder under the names that gguf-split gave them"
         _refuse(opened, what, COUNT_KEY, f"no {printable(', '.join(missing[:4]))}", f"{count} files", hint)
-    first = opened if number == 0 else GgufFile(paths[0], q2_0_block)
-    shards = [first]
-    for index, other in enumerate(paths[1:], 1):
-        shards.append(opened if index == number else GgufFile(other, q2_0_block, first.architecture))
+    shards = _opened(paths, opened, number, q2_0_block)
+    first = shards[0]
     for index, shard in enumerate(shards):
         _check_shard(shard, index, count)
     _check_total(first, shards)
@@ -67,6 +66,28 @@ def shard_paths(path: Path) -> list[Path]:
     siblings = path.parent.glob("*-of-*.gguf") if path.parent.is_dir() else []
     whole = [p for p in siblings if (n := _NAME.fullmatch(p.name)) and (n[1], n[3]) == (found[1], found[3])]
     return sorted(whole) or [path]
+
+
+def _opened(paths: list[Path], opened: GgufFile, number: int, q2_0_block: int) -> list[GgufFile]:
+    """All shards in order; one error for all that are broken."""
+    shards: list[GgufFile] = []
+    broken: list[FormatError] = []
+    architecture = ""
+    for index, path in enumerate(paths):
+        try:
+            shard = opened if index == number else GgufFile(path, q2_0_block, architecture)
+        except FormatError as error:
+            broken.append(error)
+            continue
+        architecture = architecture or shard.architecture
+        shards.append(shard)
+    if len(broken) == 1:
+        raise broken[0]
+    if broken:
+        lines = "".join(f"\n  {error}" for error in broken)
+        what = f"{len(broken)} of {len(paths)} shards cannot be read:{lines}\n"
+        raise FormatError(what, kind=broken[0].kind, file=opened.path, hint="download these again")
+    return shards
 
 
 def _siblings(opened: GgufFile, count: int) -> list[Path]:

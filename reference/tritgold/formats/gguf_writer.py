@@ -7,20 +7,19 @@ import struct
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tritgold.errors import OutputError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.ggml_types import tensor_bytes, type_number
-from tritgold.formats.gguf_file import ARRAY, DEFAULT_ALIGNMENT, MAX_DIMS, SCALARS, STRING, align
+from tritgold.formats.gguf_file import ALIGNMENT, ARRAY, DEFAULT_ALIGNMENT, MAX_DIMS, SCALARS, STRING, align
 from tritgold.formats.untrusted_text import printable
 from tritgold.formats.whole_file import listed, write_chunks, written_whole
 
-Value = bool | int | float | str | list[str] | np.ndarray
+Value = bool | int | float | str | list[str] | np.ndarray | np.integer[Any]
 
-ALIGNMENT = "general.alignment"
 MAX_KEY, MAX_NAME = 65_535, 63  # bytes: docs/gguf.md; GGML_MAX_NAME less its final zero
 _BOOL, _UINT32, _INT32, _FLOAT32, _UINT64, _INT64 = 7, 4, 5, 6, 10, 11
 # The type of an integer by its limits, the first that holds it.
@@ -29,14 +28,19 @@ _ITEM_TYPES = {np.dtype(f"<{letter}"): number for number, letter in SCALARS.item
 
 
 def write_gguf(
-    path: Path, metadata: Mapping[str, Value], tensors: Iterable[PlannedTensor], alignment: int = DEFAULT_ALIGNMENT
+    path: Path,
+    metadata: Mapping[str, Value],
+    tensors: Iterable[PlannedTensor],
+    alignment: int = DEFAULT_ALIGNMENT,
+    architecture: str | None = None,
 ) -> None:
     """Write one file, keys and tensors in the order given; it appears whole or not at all.
 
     metadata: bool -> BOOL; int -> UINT32, INT32 where it is negative, 64 bits where it does not fit; float -> FLOAT32;
-    str -> STRING; list of str -> array of strings; one-dimensional NumPy array -> array of its dtype. The key
-    ``general.alignment`` is added where the alignment is not 32. tensors: dtypes as GgufFile names them; numbers that
-    two forks share mean what they mean in files of ``general.architecture``.
+    str -> STRING; list of str -> array of strings; one-dimensional NumPy array -> array of its dtype; a NumPy integer
+    -> its own type, for readers that ask for one. The key ``general.alignment`` is added where the alignment is not 32.
+    tensors: dtypes as GgufFile names them; numbers that two forks share mean what they mean in files of
+    ``general.architecture``, or of ``architecture`` where the file does not say its own.
 
     Raises OutputError: those of ``written_whole``, and ``alignment``, ``value``, ``name-length``, ``duplicate-name``,
     ``dims``, ``unknown-type``, ``row-length``, ``size-mismatch``, ``planned-size``.
@@ -50,7 +54,7 @@ def write_gguf(
         raise _refused(
             path, "contradicts the alignment asked for", "alignment", f"key {ALIGNMENT!r}", pairs[ALIGNMENT], alignment
         )
-    architecture = str(pairs.get("general.architecture", ""))
+    architecture = str(pairs.get("general.architecture", architecture or ""))
     plan = listed(path, tensors)
     offsets = accumulate((align(tensor.size, alignment) for tensor in plan), initial=0)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(plan), len(pairs))
@@ -93,6 +97,8 @@ def _value(path: Path, value: Value, thing: str) -> tuple[int, bytes]:
             raise _refused(path, "is beyond float32", "value", thing, value) from None
     if isinstance(value, str):
         return STRING, _string(_text(path, value, thing))
+    if isinstance(value, np.integer) and value.dtype.newbyteorder("<") in _ITEM_TYPES:
+        return _ITEM_TYPES[value.dtype.newbyteorder("<")], value.astype(value.dtype.newbyteorder("<")).tobytes()
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         items = b"".join(_string(_text(path, item, thing)) for item in value)
         return ARRAY, struct.pack("<IQ", STRING, len(value)) + items

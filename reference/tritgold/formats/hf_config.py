@@ -12,11 +12,13 @@ from typing import Any, Literal, NoReturn
 
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.errors import ConfigError
-from tritgold.formats.special_tokens import GENERATION, inside, read_generation_eos
+from tritgold.formats.kept_modules import HEAD, first_dense, is_kept, is_plain
+from tritgold.formats.special_tokens import inside, read_generation_eos, stop_ids
 from tritgold.formats.untrusted_text import is_one_of, parse_json, printable, read_text
 
 QuantizationMode = Literal["offline", "online"]
 
+_MOST_LAYERS = 10_000
 MOST_BYTES = 1 << 20  # a thousand times a config.json; the labels of a classifier are the longest part of some
 
 # The same architecture under the names it has had. "BitnetForCausalLM" is 1bitLLM's original remote code.
@@ -49,7 +51,6 @@ NEUTRAL = {
 NEUTRAL_QUANTIZATION = {
     "quant_method": ("bitnet",),
     "use_rms_norm": (False, None),
-    "modules_to_not_convert": (None, [], ["lm_head"]),
 }
 
 
@@ -150,11 +151,7 @@ def parse_hf_config(
     if not all(type(token) is int for token in eos):
         keys.refuse("has the wrong type", "config-type", "eos_token_id", repr(eos), "int or list of int")
     fields["bos"] = next(iter(inside(path, "bos_token_id", [] if bos is None else [bos], fields["vocab"])), None)
-    if generation_eos is None:
-        fields["eos"] = inside(path, "eos_token_id", eos, fields["vocab"])
-    else:
-        where = path.with_name(GENERATION)
-        fields["eos"] = inside(where, "eos_token_id", generation_eos, fields["vocab"])
+    fields["eos"] = stop_ids(path, eos, generation_eos, fields["vocab"])
     # Fast-dLLM v2's name of the block; its mask id stands in its code, here it is a key.
     fields["block"] = keys.take("bd_size", int, None)
     fields["mask"] = keys.take("mask_token_id", int, None)
@@ -209,9 +206,27 @@ def _quantization(keys: _Keys, linear_class: str | None) -> tuple[ScaleRule, Qua
         inner.refuse("is unknown", "config-unsupported", "quantization_mode", mode, "offline or online")
     if mode == "online" and stored != "autobitlinear":
         inner.refuse("needs autobitlinear", "config-contradiction", "quantization_mode", mode, "offline")
+    _kept_dense(inner, keys.left.get("num_hidden_layers"), mode)
     inner.neutral(NEUTRAL_QUANTIZATION)
     inner.finish(frozenset(["rms_norm_eps"]))  # read only with use_rms_norm
     return _rule(inner, stored), mode
+
+
+def _kept_dense(keys: _Keys, layers: object, mode: str) -> None:
+    """Refuse a list that keeps a linear of a layer dense, or leaves out a head that is quantised at run time."""
+    names = keys.take("modules_to_not_convert", list, None)
+    if names is None:
+        return
+    if not all(isinstance(name, str) and is_plain(name) for name in names):
+        keys.refuse("holds what is no name", "config-unsupported", "modules_to_not_convert", repr(names), "names")
+    count = layers if type(layers) is int and 0 < layers <= _MOST_LAYERS else 0
+    if (dense := first_dense(names, count)) is not None:
+        hint = "tritgold has no arithmetic for dense linears"
+        what = f"keeps {dense} dense"
+        keys.refuse(what, "config-unsupported", "modules_to_not_convert", repr(names), "embedding, head, norms", hint)
+    if mode == "online" and not is_kept(names, HEAD):
+        what = f"leaves out {HEAD}, which transformers then makes ternary"
+        keys.refuse(what, "config-unsupported", "modules_to_not_convert", repr(names), repr([HEAD]))
 
 
 def _rule(keys: _Keys, linear_class: str) -> ScaleRule:

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tritgold.errors import FormatError, PackingError, TritgoldWarning
+from tritgold.formats.ggml_types import ROW_SCALED
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.untrusted_text import printable
@@ -22,7 +23,9 @@ I2sLayout = Literal["128", "64", "4rows"]
 Tile = dict[str, int]
 
 I2S_KEY = "tritgold.i2_s"  # a key of ours: which of the three layouts the file has
-_PLAIN = {"TQ1_0": "tq1_0", "TQ2_0": "tq2_0", "Q1_0": "q1_0", "F32": "f32", "F16": "f16", "BF16": "bf16"}
+_PLAIN = {"TQ1_0": "tq1_0", "TQ2_0": "tq2_0", "Q1_0": "q1_0", "F32": "f32", "F16": "f16", "BF16": "bf16"} | {
+    name: name.lower() for name, *_ in ROW_SCALED.values()
+}
 GGUF_TERNARY = ("I2_S", "TL1", "TL2", "Q2_0", *_PLAIN)
 
 

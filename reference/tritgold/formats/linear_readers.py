@@ -11,12 +11,14 @@ from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import packing
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
 
 Stored = PackedWeight | MasterWeight
+_MOST_SCALES = 16  # a model is trained on so many devices at most; ordinary weights have hundreds of magnitudes
 _ROWS = 64  # read at once where a matrix is looked at and most often left after the first
 LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
 
@@ -74,8 +76,9 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         rows = None
         if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
-        if tensor.dtype in FLOAT_BYTES and (scales := scales_by_rows(tensor)) > 1:
-            _several(box, tensor, scales)
+        if tensor.dtype in FLOAT_BYTES and scales_by_rows(tensor) > 1:
+            return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)
+        if tensor.dtype in FLOAT_BYTES and _several(box, tensor, shape):
             return None
         if quantize and tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape):
             if beside is not None:
@@ -128,17 +131,38 @@ def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quanti
         return None
     if _is_ternary(tensor, shape):
         return PackedWeight(packing(tensor.dtype.lower()), tensor, shape)
-    if (scales := scales_by_rows(tensor)) > 1:
-        _several(box, tensor, scales)
+    if scales_by_rows(tensor) > 1:
+        return PackedWeight(_by_rows(tensor), tensor, shape)
+    if _several(box, tensor, shape):
         return None
     if not quantize:
         _require_mode(None, tensor)
     return MasterWeight(tensor)
 
 
-def _several(box: TensorBox, tensor: StoredTensor, scales: int) -> None:
-    what = f"trits times {scales} scales, one for each block of rows (as in TriLM); the arithmetic has one a tensor"
-    box.blame("several-scales", f"{tensor.name}: {what}. --quantize would change them: take a model of one scale")
+def _by_rows(tensor: StoredTensor) -> Packing:
+    """Trits times a scale of each row: TriLM, whose scales are those of blocks of rows."""
+    return packing(tensor.dtype.lower(), scales_of="rows")
+
+
+def _several(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> bool:
+    """Whether floats are trits times a few scales that are not those of rows; then a problem is noted.
+
+    A shard of columns with a scale of its own, as tensor parallelism leaves it in o and down: absmean would change it.
+    """
+    found: set[float] = set()
+    for row in range(0, shape[0], _ROWS):
+        found.update(np.unique(np.abs(tensor.rows(slice(row, row + _ROWS)))).tolist())
+        if len(found - {0.0}) > _MOST_SCALES:
+            return False
+    scales = sorted(found - {0.0})
+    if len(scales) < 2:
+        return False
+    what = f"trits times {len(scales)} scales, {scales[0]:.6g} to {scales[-1]:.6g}, which are not those of rows"
+    box.blame(
+        "several-scales", f"{tensor.name}: {what}; the arithmetic has one a row, and --quantize would change them"
+    )
+    return True
 
 
 def scales_by_rows(tensor: StoredTensor) -> int:

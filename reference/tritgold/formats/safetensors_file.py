@@ -6,11 +6,14 @@ the data without gaps. Source: the format section of the safetensors README, and
 
 import os.path
 import re
+import warnings
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tritgold.errors import FormatError
+import numpy as np
+
+from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.container import StoredTensor, map_file
 from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable, read_text
 
@@ -123,7 +126,7 @@ class SafetensorsFolder:
     """A checkpoint folder: ``model.safetensors``, or shards named by ``model.safetensors.index.json``.
 
     Raises FormatError when a shard is missing (``shard-missing``), when index and shards disagree
-    (``not-in-index``, ``not-in-shard``, ``duplicate-name``), and when the folder leaves the choice open
+    (``not-in-index``, ``not-in-shard``), and when the folder leaves the choice open
     (``ambiguous``).
     """
 
@@ -160,33 +163,64 @@ class SafetensorsFolder:
                 hint="a download was cut short, or the files lie elsewhere",
             )
         tensors: dict[str, StoredTensor] = {}
-        for shard in names:
-            for name, tensor in SafetensorsFile(self.path / shard).tensors.items():
-                if name in tensors:
-                    raise FormatError(
-                        "occurs in two shards",
-                        kind="duplicate-name",
-                        file=tensor.file,
-                        thing=printable(f"tensor {name!r}"),
-                    )
-                if where.get(name) != shard:
-                    raise FormatError(
-                        "lies in this shard, yet the index does not say so",
-                        kind="not-in-index",
-                        file=tensor.file,
-                        thing=printable(f"tensor {name!r}"),
-                        got=where.get(name, "not in the index"),
-                        expected=shard,
-                    )
-                tensors[name] = tensor
+        others: list[StoredTensor] = []
+        for tensor in _of_all([self.path / shard for shard in names]):
+            if tensor.name not in where:
+                raise FormatError(
+                    "lies in this shard, and the index does not name it",
+                    kind="not-in-index",
+                    file=tensor.file,
+                    thing=printable(f"tensor {tensor.name!r}"),
+                )
+            if where[tensor.name] == tensor.file.name:
+                tensors[tensor.name] = tensor
+            else:
+                others.append(tensor)
         absent = sorted(set(where) - set(tensors))
         if absent:
             shown = ", ".join(printable(repr(name)) for name in absent[:5])
             raise FormatError(f"names tensors that no shard holds: {shown}", kind="not-in-shard", file=index)
+        _say_of_copies(tensors, others)
         return tensors
 
     def _refuse(self, message: str, kind: str, hint: str) -> NoReturn:
         raise FormatError(message, kind=kind, file=self.path, hint=hint)
+
+
+def _of_all(paths: list[Path]) -> list[StoredTensor]:
+    """The tensors of all shards; one error for all that are broken."""
+    found: list[StoredTensor] = []
+    broken: list[FormatError] = []
+    for path in paths:
+        try:
+            found += SafetensorsFile(path).tensors.values()
+        except FormatError as error:
+            broken.append(error)
+    if len(broken) > 1:
+        lines = "".join(f"\n  {error}" for error in broken)
+        what = f"{len(broken)} of {len(paths)} shards cannot be read:{lines}\n"
+        raise FormatError(what, kind=broken[0].kind, file=paths[0].parent, hint="download these again")
+    if broken:
+        raise broken[0]
+    return found
+
+
+def _say_of_copies(tensors: dict[str, StoredTensor], others: list[StoredTensor]) -> None:
+    """Warn of copies that lie in another shard than the index says, as where new weights were laid over old ones.
+
+    The index decides here. transformers 5 reads all files in the order of their names and keeps the last copy: where
+    that is another one, and differs, it computes another model.
+    """
+    if not others:
+        return
+    first = tensors[others[0].name]
+    which = f"{printable(repr(first.name))} of {others[0].file.name}"
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    what = f"{first.file.parent}: {which}{more} passed over: the index says {first.file.name}"
+    last = [other for other in others if other.file.name > tensors[other.name].file.name]
+    if any(not np.array_equal(other.data, tensors[other.name].data) for other in last):
+        what += "; transformers reads all files in order and keeps the last, which is another copy"
+    warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
 
 
 def _weight_map(index: Path) -> dict[str, str]:

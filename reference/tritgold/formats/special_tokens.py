@@ -1,8 +1,12 @@
 """Which ids end a text: one rule for every container, that of transformers' ``generate``.
 
-``generation_config.json`` decides where it gives ``eos_token_id``; otherwise ``config.json`` does. The ``eos_token`` of
-``tokenizer_config.json`` stops nothing in ``generate``, and stops nothing here. Containers of one file hold the ids
-that this rule gave when they were written.
+``generation_config.json`` decides where it is there, even where it gives no ``eos_token_id``: then nothing stops.
+``config.json`` decides where there is no such file. The ``eos_token`` of ``tokenizer_config.json`` stops nothing in
+``generate``, and stops nothing here. Containers of one file hold the ids that this rule gave when they were written.
+
+Source: transformers 5.24, ``generation/utils.py`` (adjust_generation_fn, _prepare_special_tokens). llama.cpp stops at
+the three ids of EOS_KEYS and, besides, at every token called like an end (``<|eot_id|>``, ``<|im_end|>``,
+``<|endoftext|>``, ``<|end_of_text|>``, ``</s>``; ``src/llama-vocab.cpp``): a name is not looked at here.
 """
 
 import json
@@ -18,7 +22,7 @@ _MOST_BYTES = 1 << 20
 
 
 def read_generation_eos(folder: Path) -> list[int] | None:
-    """The stop ids of the folder's generation_config.json; None where it is absent or gives none.
+    """The stop ids of the folder's generation_config.json, empty where it gives none; None where it is absent.
 
     Raises ConfigError ``config-unreadable`` or ``config-type``.
     """
@@ -45,7 +49,7 @@ def generation_eos(text: str | None, file: Path) -> list[int] | None:
         raise ConfigError("is not a JSON object", kind="config-unreadable", file=file, got=got)
     found: Any = values.get(EOS)
     if found is None:
-        return None
+        return []
     tokens = found if isinstance(found, list) else [found]
     if not all(type(token) is int for token in tokens):
         thing, expected = f"key {EOS!r}", "int or list of int"
@@ -59,6 +63,20 @@ def generation_with(text: str, tokens: tuple[int, ...]) -> str:
     values = parse_json(text)
     stop: Any = tokens[0] if len(tokens) == 1 else list(tokens)
     return json.dumps({**values, EOS: stop}, indent=2) + "\n"
+
+
+def stop_ids(config: Path, eos: list[int], generation_eos: list[int] | None, vocab: int) -> tuple[int, ...]:
+    """What ends a text. eos: of the config.json at ``config``; generation_eos: of the file beside it, None without it.
+
+    Warns (TritgoldWarning) where that file's silence takes the ids of config.json away, and as ``inside`` does.
+    """
+    if generation_eos is None:
+        return inside(config, EOS, eos, vocab)
+    where = config.with_name(GENERATION)
+    if eos and not generation_eos:
+        what = f"{where}: gives no {EOS}: nothing ends a text, as in transformers; {eos} of config.json are not asked"
+        warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
+    return inside(where, EOS, generation_eos, vocab)
 
 
 def inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, ...]:

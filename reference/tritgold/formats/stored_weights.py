@@ -14,7 +14,7 @@ import numpy as np
 from tritgold.errors import NonFiniteError, PackingError, TritgoldWarning
 from tritgold.formats.container import StoredTensor
 from tritgold.formats.packings import packing
-from tritgold.formats.packings.packing_base import Packing, odd_scales
+from tritgold.formats.packings.packing_base import Packing, odd_rows, odd_scales
 from tritgold.formats.untrusted_text import printable
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix, TernaryTensor
@@ -38,7 +38,7 @@ class PackedWeight:
     master: DenseMatrix | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """Refuse a payload that is not trits with one finite scale, before any arithmetic; warn of an odd scale.
+        """Refuse a payload that is not trits with finite scales of rows, before any arithmetic; warn of an odd scale.
 
         Cheap: packed bytes are looked at in place. Only a tensor whose scales are not one positive number is unpacked.
         """
@@ -53,7 +53,8 @@ class PackedWeight:
         self.stored.release()
         if 0 < scales.min() == scales.max() < np.inf:
             return
-        for oddity in odd_scales(self.ternary()):
+        tensor = self.ternary()
+        for oddity in filter(None, (*odd_scales(tensor), odd_rows(tensor))):
             self._warn(oddity)
 
     def one_scale(self) -> np.float32 | None:
@@ -73,13 +74,15 @@ class PackedWeight:
         return self.code3_as_zero and self.layout.invalid_kind == "code-3"
 
     def ternary(self) -> TernaryTensor:
-        """The trits [out, in] and their one scale."""
+        """The trits [out, in] and their scale, () or [out, 1]."""
         with _located(self.stored):
-            tensor = self._unpacked().with_one_scale()
+            tensor = self._unpacked().with_scales_of_rows()
             self.stored.release()
-            trits = tensor.trits if self.rows is None else tensor.trits[self.rows]
+            trits, scale = tensor.trits, tensor.scale
+            if self.rows is not None:
+                trits, scale = trits[self.rows], scale[self.rows] if scale.ndim else scale
             with np.errstate(over="ignore"):  # a product beyond float32 is refused by name
-                return TernaryTensor(trits, np.asarray(tensor.scale * self._beside))
+                return TernaryTensor(trits, np.asarray(scale * self._beside))
 
     def _unpacked(self) -> TernaryTensor:
         if not self._lenient:

@@ -43,6 +43,23 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def written_beside(path: Path) -> Iterator[Path]:
+    """Where to write several files meanwhile, named after ``path``: beside the name that is given, in a new folder.
+
+    All of them are moved to the folder of ``path`` when the block ends well, the first by name last, whatever stood
+    there under their names. Otherwise as ``written_whole``.
+    """
+    _require_place(path)
+    with _scratch(path) as scratch:
+        yield scratch
+        for file in sorted(scratch.parent.iterdir(), reverse=True):
+            if os.path.isdir(path.with_name(file.name)):
+                what = "is a folder"
+                raise OutputError(what, kind="exists", file=path.with_name(file.name), expected="the name of a file")
+            file.replace(path.with_name(file.name))
+
+
+@contextmanager
 def written_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
     """Where to write a folder meanwhile: new and empty, in another new folder beside ``folder``.
 

@@ -52,7 +52,7 @@ class KvCache(ABC):
     """
 
     def __init__(self, scheme: str, shape: KvShape, capacity: int) -> None:
-        """Raises ConfigError for a capacity that is no integer, or negative (``kv-option``), and sizes below 1."""
+        """Raises ConfigError for a capacity that is not an integer, or negative (``kv-option``), and sizes below 1."""
         sizes = shape.layers, shape.kv_heads, shape.head_dim
         if not all(is_count(size, 1) for size in sizes):
             expected = "layers, kv_heads, head_dim: integers, 1 or more"
@@ -94,7 +94,7 @@ class KvCache(ABC):
 
     @abstractmethod
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], behind ``length``.
+        """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], after ``length``.
 
         Returns keys and values of the layer from position 0 on, these included, float32 as the scheme gives them back.
         Raises, with nothing overwritten, what ``check_pass`` does and NonFiniteError for what the scheme cannot hold.
@@ -103,7 +103,7 @@ class KvCache(ABC):
     def truncate(self, length: int) -> None:
         """Forget every position from ``length`` on, to go another way from there.
 
-        Raises ContextError (``kv-truncate``) for a length that is no integer, or negative.
+        Raises ContextError (``kv-truncate``) for a length that is not an integer, or negative.
         """
         self.length = self.kept_by(length)
 

@@ -79,7 +79,7 @@ class Kivi4(Kivi):
 
 
 class KiviCache(KvCache):
-    """Quantised rows up to ``_done`` of each layer, and behind them float32 tails.
+    """Quantised rows up to ``_done`` of each layer, and after them float32 tails.
 
     What a pass has appended is quantised when the next one begins, so a pass can still be forgotten as if it had not
     been. ``truncate`` refuses (ContextError ``kv-truncate``) to cut through a group of quantised keys, which has no
@@ -98,7 +98,7 @@ class KiviCache(KvCache):
         self._done = {side: [0] * shape.layers for side in SIDES}
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Quantise what the window of the past no longer holds, then put k and v behind it."""
+        """Quantise what the window of the past no longer holds, then put k and v after it."""
         self.check_pass(layer, k, v)
         for side, x in zip(SIDES, (k, v), strict=True):
             try:

@@ -49,7 +49,7 @@ class PagePool:
 
     @property
     def free_pages(self) -> int:
-        """Pages that nobody holds."""
+        """Pages that no sequence holds."""
         return len(self._free)
 
     def allocate(self, count: int) -> list[int]:
@@ -73,7 +73,7 @@ class PagePool:
         self._free += pages
 
     def check_out(self, pages: Sequence[int]) -> None:
-        """Refuse (ContextError ``page-address``) what is no page, a page that nobody holds, and one named twice."""
+        """Refuse (ContextError ``page-address``) what is not a page, a page that is not held, and one named twice."""
         for page in pages:
             if not is_count(page, 0, self.pages - 1):
                 raise _no_address("page", repr(page), self.pages)
@@ -84,7 +84,7 @@ class PagePool:
         """Write rows uint8 [tokens, row_bytes] to (pages[t], slots[t]); of several to one address the last stays.
 
         Raises ContextError, writing nothing: ``page-address`` for addresses outside the pool, negative ones too, and
-        for no such layer; ``kv-array`` for what is no row of bytes for each address.
+        for no such layer; ``kv-array`` for what is not a row of bytes for each address.
         """
         address = self._addresses(layer, pages, slots)
         width = (address.size, self._rows[side].shape[-1])
@@ -136,8 +136,8 @@ class PagedCache(TokenCache):
     def share(self, pages: list[int]) -> None:
         """From now on read the first positions in these ``pages`` of another owner, whole ones, all written.
 
-        An empty cache begins behind them. Where positions are stored already, these pages hold the same, and those
-        that held it before are the business of whoever took them over. Raises ConfigError (``kv-shared``) for a scheme
+        An empty cache begins after them. Where positions are stored already, these pages hold the same, and those
+        that held it before are the new owner's business. Raises ConfigError (``kv-shared``) for a scheme
         that cannot, ContextError for less than was shared before (``page-shared``) and for more than the capacity
         (``cache-full``).
         """

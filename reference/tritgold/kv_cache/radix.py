@@ -1,7 +1,7 @@
 """Prefix reuse: a compressed trie from tokens to the pages that hold their keys and values.
 
-With causal attention the keys and values of a position depend on the tokens up to it and on nothing else. So whoever
-begins with the same tokens may read the same pages, and gets the bits that it would have computed.
+With causal attention the keys and values of a position depend on the tokens up to it and on nothing else. So a text
+that begins with the same tokens may read the same pages, and gets the bits that it would have computed.
 
 As in SGLang's RadixAttention (arXiv 2312.07104): an edge is a run of whole pages, split where two texts part; with
 pages of one token that is where their tokens differ. Of a page that only begins alike nothing is reused.
@@ -21,7 +21,7 @@ class Node:
     """The end of an edge. tokens: of the edge, whole pages. pages: where their keys and values lie.
 
     used: when it was last matched or inserted, by a clock that counts these. locks: how many read it, itself or
-    something behind it. children: by the tokens of their first page.
+    something after it. children: by the tokens of their first page.
     """
 
     tokens: Tokens
@@ -69,7 +69,7 @@ class RadixCache:
 
     @property
     def evictable_pages(self) -> int:
-        """Of these what nobody has locked."""
+        """Of these what is not locked."""
         return sum(len(node.pages) for node in self.nodes() if not node.locks)
 
     def nodes(self) -> Iterator[Node]:
@@ -133,7 +133,7 @@ class RadixCache:
             step.locks += 1
 
     def unlock(self, node: Node) -> None:
-        """One less. Raises ContextError where nobody reads it (``radix-unlock``), and as ``lock`` does."""
+        """One less. Raises ContextError where no sequence reads it (``radix-unlock``), and as ``lock`` does."""
         path = self._path(node)
         if any(not step.locks for step in path):
             raise ContextError("is not locked", kind="radix-unlock", thing=f"node of {len(node.tokens)} tokens")
@@ -141,7 +141,7 @@ class RadixCache:
             step.locks -= 1
 
     def evict(self, pages: int) -> int:
-        """Give at least so many pages back to the pool, or all that nobody has locked. Returns how many.
+        """Give at least so many pages back to the pool, or all that are not locked. Returns how many.
 
         Leaves first, of these the one used longest ago; a node goes as a whole.
         """
@@ -159,7 +159,7 @@ class RadixCache:
         return given
 
     def _split(self, node: Node, pages: int) -> Node:
-        """The new node behind the first ``pages`` pages. ``node`` keeps the rest: it still ends where it did."""
+        """The new node after the first ``pages`` pages. ``node`` keeps the rest: it still ends where it did."""
         assert node.parent is not None
         cut = pages * self.pool.page_size
         upper = Node(node.tokens[:cut], node.pages[:pages], node.parent, node.used, node.locks)

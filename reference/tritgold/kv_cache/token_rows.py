@@ -52,7 +52,7 @@ class TokenScheme(KvScheme):
         return super().cache_bytes(shape, tokens) + shape.layers * more
 
     def cache(self, shape: KvShape, capacity: int) -> KvCache:
-        """Rows one behind the other."""
+        """Rows one after the other."""
         return ContiguousCache(self, shape, capacity)
 
     @abstractmethod
@@ -105,7 +105,7 @@ class TokenCache(KvCache):
 
 
 class ContiguousCache(TokenCache):
-    """Rows of one layer and side one behind the other."""
+    """Rows of one layer and side one after the other."""
 
     def __init__(self, scheme: TokenScheme, shape: KvShape, capacity: int) -> None:
         super().__init__(scheme, shape, capacity)

@@ -1,7 +1,7 @@
 """TurboQuant: a random rotation makes the coordinates of any vector nearly normal, so one codebook serves them all.
 
 Source: "TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate" (arXiv 2504.19874), algorithms 1 (for
-the squared error) and 2 (for inner products). Its random matrices are nobody's standard: codes of another
+the squared error) and 2 (for inner products). Its random matrices follow no standard: codes of another
 implementation differ, their statistics do not.
 """
 

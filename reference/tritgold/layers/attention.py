@@ -22,7 +22,7 @@ def softmax_weights(
     start: absolute position of the first token. block: a token sees the keys of its own block of positions and of all
     blocks before it, those of later tokens in its block among them. 1 is causal: token t sees keys 0 .. start + t.
     Query head h reads key head h // (heads / kv_heads). Scores stay in float64 and are not traced; the weights are
-    rounded once. Each row depends only on the keys it sees: a longer cache behind it changes no bit.
+    rounded once. Each row depends only on the keys it sees: a longer cache after it changes no bit.
 
     >>> one = np.ones((2, 1, 2), np.float32)
     >>> softmax_weights(one, one, start=0)[0].tolist()

@@ -29,14 +29,17 @@ def accumulate(
 def apply_scales(
     acc: Int32[np.ndarray, "tokens out"],
     activation_scale: Float32[np.ndarray, " tokens"],
-    weight_scale: Float32[np.ndarray, ""],
+    weight_scale: Float32[np.ndarray, "..."],
     rule: ScaleRule,
 ) -> Float32[np.ndarray, "tokens out"]:
     """acc / s * w, or acc / s / w where the checkpoint stores the inverse: two float32 operations, in this order.
+
+    weight_scale: [], or [out, 1] where each row has its own.
 
     >>> args = np.array([[124]], np.int32), np.array([2], np.float32), np.array(0.5, np.float32)
     >>> float(apply_scales(*args, "multiply")[0, 0]), float(apply_scales(*args, "divide")[0, 0])
     (31.0, 124.0)
     """
     rescaled = acc.astype(np.float32) / activation_scale[:, None]
-    return rescaled * weight_scale if rule == "multiply" else rescaled / weight_scale
+    scales = weight_scale.reshape(-1)
+    return rescaled * scales if rule == "multiply" else rescaled / scales

@@ -27,7 +27,7 @@ def quantize_q8_k(
     each a single float32 operation. So m becomes -127 whatever its sign, and the scale is negative where m is positive.
     |x * i| stays below 127.5: ggml's upper clamp at 127 never acts. A block whose i is not finite (all zeros, or
     |m| below 3.8e-37) gives codes 0 and scale 0. Raises NonFiniteError on inf or NaN, which ggml would turn into codes
-    of no meaning, and ConfigError where ``in`` is no multiple of 256.
+    of no meaning, and ConfigError where ``in`` is not a multiple of 256.
 
     >>> x = np.zeros((1, 256), np.float32); x[0, :5] = [254, -127, 1, 3, 5]
     >>> codes, scale = quantize_q8_k(x)
@@ -65,7 +65,7 @@ def accumulate_blocks(
 def apply_block_scales(
     acc: Int32[np.ndarray, "tokens out blocks"],
     activation_scale: Float32[np.ndarray, "tokens blocks"],
-    weight_scale: Float32[np.ndarray, ""],
+    weight_scale: Float32[np.ndarray, "..."],
     rule: ScaleRule,
 ) -> Float32[np.ndarray, "tokens out"]:
     """The sum over blocks of f32(acc) * (activation scale * weight scale), first block first, all in float32.
@@ -79,10 +79,10 @@ def apply_block_scales(
     191.375
     """
     multiplier = weight_scale if rule == "multiply" else np.float32(1) / weight_scale
-    scale = activation_scale * multiplier
+    multiplier = multiplier.reshape(-1)  # one, or one a row
     total = np.zeros(acc.shape[:2], np.float32)
     for block in range(acc.shape[2]):
-        total += acc[:, :, block].astype(np.float32) * scale[:, block, None]
+        total += acc[:, :, block].astype(np.float32) * (activation_scale[:, block, None] * multiplier)
     return total
 
 

@@ -123,7 +123,7 @@ class TopK(MaskingRule):
 def finite(x: np.ndarray) -> np.ndarray:
     """x [tokens, width], or a NonFiniteError: a rule that compares with NaN would hide it.
 
-    Raises ContextError (``activation-shape``) for what is no matrix of real numbers with a column at least.
+    Raises ContextError (``activation-shape``) for what is not a matrix of real numbers with a column at least.
     """
     if not isinstance(x, np.ndarray) or x.ndim != 2 or not x.shape[1] or x.dtype.kind not in "fiu":
         got = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"

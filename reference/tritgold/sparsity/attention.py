@@ -24,7 +24,7 @@ from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, larges
 
 
 class AttentionRule(SparsityRule):
-    """A rule for the weights behind the softmax."""
+    """A rule for the weights after the softmax."""
 
     @abstractmethod
     def mask(
@@ -148,7 +148,7 @@ class AttentionWindow(AttentionRule):
 
     window: |query - key| <= window // 2, so half of it is there for causal queries. global_tokens: the first keys are
     read by all, the first queries read all. stride: a query at a multiple of it reads the keys at multiples of it; None
-    is no grid. At stride 64 one query in 64 has the grid.
+    is not a grid. At stride 64 one query in 64 has the grid.
     """
 
     window: int = 256

@@ -57,7 +57,7 @@ class QSparse(MaskingRule):
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
         """The largest codes of ``dense``. Divided by the norm of codes / s, codes / s is codes / ||codes||."""
         codes, scale = dense(finite(x))
-        magnitudes = np.abs(codes.astype(np.int64))  # |-128| is no int8
+        magnitudes = np.abs(codes.astype(np.int64))  # |-128| is not an int8
         kept = np.where(self._largest(magnitudes), magnitudes, 0)
         if self.rescale:
             # Exact up to the root: a sum of integers below 2**31. A token without codes keeps the scale 1.

@@ -45,7 +45,7 @@ def call(*arguments: object) -> Result:
             ["--json", "no-such-folder/bench.json", "--context", "1000000"],
             ["--json", "no-such-folder", "make it first"],
         ),
-        (["--json", "/dev/null", "--context", "1000000"], ["--json", "no regular file"]),
+        (["--json", "/dev/null", "--context", "1000000"], ["--json", "not a regular file"]),
     ],
 )
 def test_what_is_unknown_is_a_usage_error_with_the_list(arguments: list[str], said: list[str]) -> None:

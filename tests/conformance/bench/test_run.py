@@ -84,7 +84,7 @@ def test_rows_of_an_engine_that_passes(model: Model) -> None:
     report = report_of(found)
     assert report.exit_code == 0
     jsonschema.validate(json.loads(to_json(report)), json_schema())
-    assert json.loads(to_json(report))["schema"] == "tritgold.bench/1"
+    assert json.loads(to_json(report))["schema"] == "tritgold.bench/2"
     text = shown(report)
     assert "the engine has no greedy" in text
     assert "decode" in text

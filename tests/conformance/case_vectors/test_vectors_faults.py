@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from case_flags import all_drafts, fails, most_telling, shows
 
-from tritgold_conformance.case_vectors.flags import UNSEEN, fails, flags_of_cases, most_telling, shows
-from tritgold_conformance.case_vectors.groups import all_drafts, expected
+from tritgold_conformance.case_vectors.groups import expected
 from tritgold_conformance.case_vectors.manifest import recorded
+from tritgold_conformance.case_vectors.write import UNSEEN, flags_of_cases
 from tritgold_conformance.faults import FAULTS
 
 CASES = {name: (group, draft) for group, draft, name in all_drafts()}
-RECORD = "python -m tritgold_conformance.case_vectors.record"
+RECORD = "make cases"
 
 
 def caught_by(fault: str) -> Iterator[str]:

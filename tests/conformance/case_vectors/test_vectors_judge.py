@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_flags import with_fault
 from click.testing import CliRunner, Result
 from foreign_answers import write_answers
 from safetensors.numpy import load_file, save_file
 
 from tritgold_conformance.case_vectors.draft import Group
-from tritgold_conformance.case_vectors.flags import with_fault
 from tritgold_conformance.case_vectors.judgement import rules
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.cli import main
@@ -293,7 +293,7 @@ def test_answers_in_a_folder_of_no_group_are_told(folder: Path, tmp_path: Path) 
     answers = write_answers(tmp_path / "a", quantize_only)
     (answers / "operations" / "quantize").rename(answers / "operations" / "quantise")
     assert judged(folder, answers)["no_such_groups"] == ["operations/quantise"]
-    assert "operations/quantise: there is no group of this name" in run(folder, "--judge", answers).output
+    assert "operations/quantise: no group has this name" in run(folder, "--judge", answers).output
 
 
 def test_a_run_without_any_sum_that_leaves_int16_is_no_pass(folder: Path, tmp_path: Path) -> None:

@@ -96,16 +96,16 @@ def test_block_diffusion_is_the_golden_one_token_for_token(way: str, model: Path
 
 
 @pytest.mark.parametrize("scheme", XLA["--kv-cache"])
-def test_kv_caches_are_the_golden_ones_token_for_token(scheme: str) -> None:
-    report = same("kjv-ar", "--ids", "0,1144,262,2042", "--max-tokens", 6, "--kv-cache", scheme)
+def test_kv_caches_are_the_golden_ones_token_for_token(scheme: str, model: Path) -> None:
+    report = same(model, "--ids", "1,17,30,200", "--max-tokens", 6, "--kv-cache", scheme)
     assert report["kv_cache"]["scheme"] == scheme
 
 
-def test_several_prompts_are_the_golden_ones_token_for_token() -> None:
-    prompts = ("--ids", "0,1144,262,2042", "--ids", "0,5,300,12,1144,262", "--ids", "0,7,9")
+def test_several_prompts_are_the_golden_ones_token_for_token(model: Path) -> None:
+    prompts = ("--ids", "0,114,26,204", "--ids", "0,5,200,12,114,26", "--ids", "0,7,9")
     # Drawn from few: a broken rounding tie moves logits by a percent, and so the order of unlikely tokens.
     for more in ((), ("--max-sequences", 2, "--no-radix-cache", "--temperature", 1, "--top-k", 3, "--seed", 3)):
-        report = same("kjv-ar", *prompts, "--max-tokens", 5, *more)
+        report = same(model, *prompts, "--max-tokens", 5, *more)
         assert [len(text["ids"]) for text in report["texts"]] == [5, 5, 5]
 
 

@@ -97,16 +97,16 @@ def test_texts_by_number_and_a_failure_that_is_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("kjv-dlm", *several(PROMPTS)), "with --decode ar, a token a pass, not fast-dllm-v2"),
-        (("kjv-dlm", "--ids", "5", "--max-sequences", 2), "with --decode ar"),
+        (("kjv-dlm", *several(PROMPTS)), "need --decode ar; here it is fast-dllm-v2"),
+        (("kjv-dlm", "--ids", "5", "--max-sequences", 2), "need --decode ar"),
         ((*several(PROMPTS), "--backend", "xla", "--chunk", 4), "--backend xla does not have batch options --chunk"),
-        ((*several(PROMPTS), "--sparsity", "top_k"), "--sparsity: for one prompt"),
-        ((*several(PROMPTS), "--threshold", 0.5), "--threshold: for block diffusion"),
+        ((*several(PROMPTS), "--sparsity", "top_k"), "--sparsity takes one prompt"),
+        ((*several(PROMPTS), "--threshold", 0.5), "--threshold: only for block diffusion"),
         ((*several(PROMPTS), "--prompt", "God"), "give --prompt or --ids, and not both"),
-        (("--ids", "5", "--defect", "chunk-tokens", "--temperature", 1), "the likeliest token"),
+        (("--ids", "5", "--defect", "chunk-tokens", "--temperature", 1), "--temperature 0"),
         (("--ids", "5", "--defect", "chunk-tokens", "--kv-cache", "q8_0"), "the exact KV cache"),
-        (("--ids", "5", "--defect", "chunk-tokens", "--max-sequences", 2), "nothing is read together"),
-        (("--ids", "5", "--defect", "missing-key", "--no-radix-cache"), "which is switched off"),
+        (("--ids", "5", "--defect", "chunk-tokens", "--max-sequences", 2), "prompts are read one after the other"),
+        (("--ids", "5", "--defect", "missing-key", "--no-radix-cache"), "which --no-radix-cache switches off"),
         (("--ids", "5", "--max-sequences", 0), "x>=1"),
     ],
 )

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,7 +22,8 @@ from tritgold.options import KV_SCHEMES
 from tritgold.sparsity.base import Tally
 from tritgold.sparsity.rules import SPARSITY_RULES, sparsity_rule
 from tritgold_conformance.cli import main
-from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.backends import SUPPORTED
+from tritgold_conformance.commands.decoding_names import BACKENDS, DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named
 
 PROMPT = ("--ids", "0,1144,262,2042")  # <bos> In the beginning
@@ -62,7 +65,7 @@ def test_a_token_a_pass_with_everything() -> None:
     found = parsed(*given, *sampling, "--kv-cache", "q4_0", "--sparsity", "top_k:keep=0.3")
     assert found["ids"] == expected
     assert found["sampling"] == {
-        "temperature": 1.5, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 7
+        "temperature": 1.5, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 7, "text_ids": 0
     }  # fmt: skip
     # 6 layers, 2 heads of 64, keys and values, 18 bytes for 32.
     assert found["kv_cache"] == {"scheme": "q4_0", "bits_per_value": 4.5, "bytes_per_token": 6 * 2 * 2 * 64 // 32 * 18}
@@ -133,6 +136,17 @@ def test_names_of_the_help_are_those_of_the_registries() -> None:
     assert tuple(ServerDefect) == SERVER_DEFECTS
     assert tuple(SCHEMES) == KV_SCHEMES
     assert tuple(SPARSITY_RULES) == RULES
+    assert tuple(SUPPORTED) == BACKENDS
+
+
+def test_help_does_not_wait_for_what_decodes() -> None:
+    """Names alone: ``run`` imports the decoders when something is to run."""
+    code = "import sys, tritgold_conformance.commands.run; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "tritgold.checkpoint" in loaded, "a control"
+    assert not {"tritgold.decode.sampling", "tritgold.sparsity.rules", "yaml", "jax"} & loaded
 
 
 def test_a_limit_of_passes_where_the_sub_block_is_the_block() -> None:
@@ -222,19 +236,22 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
         (("kjv-ar", "--kv-cache", "q8_0", "--kv-cache", "f16"), "--kv-cache is given 2 times"),
         (
             ("kjv-dlm", "--decode", "iterative", "--sub-block-size", 8),
-            "ways with sub-blocks: fast-dllm-v2, fast-dllm-v2-dual",
+            "--decode with sub-blocks: fast-dllm-v2, fast-dllm-v2-dual",
         ),
-        (("kjv-dlm", "--max-passes", 5), "but with --sub-block-size 32; ways with one: iterative, adaptive"),
-        (("kjv-dlm", "--decode", "small-block", "--max-passes", 5), "--max-passes: small-block decides sub-blocks"),
+        (("kjv-dlm", "--max-passes", 5), "except with --sub-block-size 32; --decode with one: iterative, adaptive"),
+        (("kjv-dlm", "--decode", "small-block", "--max-passes", 5), "--max-passes: small-block has no limit"),
         (("kjv-dlm", "--decode", "gready"), "'fast-dllm-v2', 'fast-dllm-v2-dual', 'greedy', 'iterative'"),
         (("kjv-dlm", "--defect", "d1"), "'no-commit', 'stale-prefix'"),
-        (("kjv-ar", "--mask-token-id", 3, "--max-passes", 4), "--mask-token-id, --max-passes: for block diffusion"),
-        (("kjv-dlm", "--decode", "ar", "--defect", "no-commit"), "--defect no-commit: for block diffusion"),
-        (("kjv-dlm", "--defect", "chunk-tokens"), "--defect chunk-tokens: of a server that decodes one token a pass"),
+        (
+            ("kjv-ar", "--mask-token-id", 3, "--max-passes", 4),
+            "--mask-token-id, --max-passes: only for block diffusion",
+        ),
+        (("kjv-dlm", "--decode", "ar", "--defect", "no-commit"), "--defect no-commit: only for block diffusion"),
+        (("kjv-dlm", "--defect", "chunk-tokens"), "--defect chunk-tokens: of a server that decodes one token per pass"),
         (("kjv-dlm", "--decode", "greedy", "--max-passes", 3), "--max-passes: greedy decides a block in one pass"),
-        (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is no OPTION=VALUE"),
+        (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is not OPTION=VALUE"),
         (("kjv-ar", "--kv-cache", "kivi2:window=32,window=64"), "'window' is given twice"),
-        (("kjv-ar", "--kv-cache", "kivi2:"), "is no OPTION=VALUE"),
+        (("kjv-ar", "--kv-cache", "kivi2:"), "is not OPTION=VALUE"),
         (
             ("kjv-ar", "--kv-cache", "q8_0", "--backend", "xla"),
             "--backend xla does not have --kv-cache q8_0 (it has: f32",

@@ -241,7 +241,7 @@ def test_what_has_colons_is_text_as_in_yaml_1_2(file: Path, parts: int) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     error = refusal(lambda: load(tmp_path / "pipe"))
-    assert (error.kind, error.got) == ("config-file", "no regular file")
+    assert (error.kind, error.got) == ("config-file", "not a regular file")
 
 
 def test_a_default_that_does_not_fit_is_called_one(file: Path) -> None:

@@ -106,6 +106,35 @@ def test_two_ties_of_one_position_are_found_together(golden: GoldenRun) -> None:
     assert set(verdict.ties) == set(pair)
 
 
+SHOWN = (
+    BrokenTie("layers.1.ffn_in.codes", 10, 15, -35, 9e-7),
+    BrokenTie("layers.1.ffn_in.codes", 10, 86, 55, 7e-6),
+)
+QUIET = BrokenTie("layers.4.attn_in.codes", 12, 110, -12, 8e-7)  # after these moves row 12 by 2e-6, and row 13 by 4e-3
+
+
+@pytest.mark.parametrize("own", [[], [49]])
+def test_a_tie_that_its_own_row_does_not_show_is_found_where_a_later_row_does(own: list[int]) -> None:
+    """As XLA broke them. own: channels of ties of that later row, broken too."""
+    text = [575, 1484, 112, 401, 1555, 492, 1210, 1890, 1465, 978, 1954, 1221, 459, 2028, 1497, 2044]
+    with embedded_model("kjv-ar") as path:
+        golden = GoldenRun.of(open_checkpoint(path), text)
+    name = "layers.1.ffn_in.codes"
+    before = engine_with(golden, *SHOWN, QUIET)
+    others = other_codes(before["layers.1.ffn_norm"], before["layers.1.ffn_in.scale"], before[name])
+    with_own = [BrokenTie(name, 13, c, int(others[13, c]), 5e-4) for c in own]
+    verdict = judge_logits("prefill", golden, engine_with(golden, *SHOWN, QUIET, *with_own)["logits"])
+    assert verdict.passed, verdict.problem
+    assert {(tie.position, tie.channel) for tie in verdict.ties} == {
+        (10, 15),
+        (10, 86),
+        (12, 110),
+        *((13, c) for c in own),
+    }
+    far = next(code for code in codes(golden, lambda distance: distance > 0.4) if code.position == 14)
+    assert not judge_logits("prefill", golden, engine_with(golden, *SHOWN, QUIET, far)["logits"]).passed
+
+
 def test_a_code_turned_far_from_a_tie_is_no_excuse(golden: GoldenRun) -> None:
     verdict = judge_logits("prefill", golden, engine_with(golden, code_at(golden, near_tie=False))["logits"])
     assert not verdict.passed

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,36 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 from asked_once import judge
-from click.testing import CliRunner
+from next_token_rows import COUNT, Rows, log_probabilities, small_golden
+from tritgold_command import call, parsed
 
-from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
-from tritgold.golden import embedded_model
-from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
-from tritgold_conformance.cli import main
-from tritgold_conformance.comparing.ties import distance_from_tie, other_codes
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
-from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.results.report import Report
 
-SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
-COUNT = 9
-Rows = np.ndarray
 Answer = Callable[[list[int], int], Any]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("small")
-    write_seeded_model(folder, SMALL)
-    return folder
+def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenRun:
+    return small_golden(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="module")
-def golden(model: Path) -> GoldenRun:
-    return GoldenRun.of(open_checkpoint(model), judging_tokens(COUNT, 259, seed=3))
+def model(golden: GoldenRun) -> Path:
+    return golden.checkpoint.path
 
 
 @contextmanager
@@ -84,11 +72,6 @@ class Handler(BaseHTTPRequestHandler):
         """Not to stderr."""
 
 
-def log_probabilities(logits: Rows) -> Rows:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
 def llama_cpp(row: Rows, count: int, token: int | None = None) -> dict[str, Any]:
     """As llama.cpp's server answers."""
     best = np.argsort(-row, kind="stable")[:count].tolist()
@@ -119,7 +102,7 @@ def judged(golden: GoldenRun, model: Path, answer: Answer, query: str = "") -> R
 
 
 def rows_of(golden: GoldenRun, change: Callable[[Rows], Rows] = lambda rows: rows) -> Callable[[list[int]], Rows]:
-    """The golden log-probabilities behind a prompt, changed."""
+    """The golden log-probabilities after a prompt, changed."""
     rows = change(log_probabilities(golden.logits))
     return lambda prompt: rows[len(prompt) - 1] if prompt == golden.tokens[: len(prompt)] else rows[0] * np.nan
 
@@ -203,18 +186,19 @@ def test_a_likely_token_that_is_left_out_is_missed(golden: GoldenRun, model: Pat
     assert "is not shown, though" in report.levels["next_tokens"].note
 
 
-def test_another_token_than_the_likeliest_is_wrong(golden: GoldenRun, model: Path) -> None:
+@pytest.mark.parametrize(("written", "says"), [(-2, "writes token"), (None, "token 259 is outside the vocabulary")])
+def test_another_token_than_the_likeliest_is_wrong(
+    golden: GoldenRun, model: Path, written: int | None, says: str
+) -> None:
+    """written: its place in the order of likelihood."""
     row = rows_of(golden)
-    report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=int(np.argsort(row(p))[-2])))
-    assert report.exit_code == 1
-    assert "writes token" in report.levels["next_tokens"].note
 
+    def answer(prompt: list[int], count: int) -> Any:
+        return llama_cpp(row(prompt), count, 259 if written is None else int(np.argsort(row(prompt))[written]))
 
-def test_a_token_outside_the_vocabulary_is_wrong(golden: GoldenRun, model: Path) -> None:
-    row = rows_of(golden)
-    report = judged(golden, model, lambda p, n: llama_cpp(row(p), n, token=259))
+    report = judged(golden, model, answer)
     assert report.exit_code == 1
-    assert "token 259 is outside the vocabulary" in report.levels["next_tokens"].note
+    assert says in report.levels["next_tokens"].note
 
 
 def test_positions_without_log_probabilities_are_counted(golden: GoldenRun, model: Path) -> None:
@@ -231,48 +215,36 @@ def test_positions_without_log_probabilities_are_counted(golden: GoldenRun, mode
     assert (report.exit_code, report.levels["next_tokens"].status) == (5, "not assessed")
 
 
-HOSTILE: dict[str, tuple[Any, str, str]] = {
-    "nothing": ("", "engine-output", "no JSON"),
-    "garbage": ("{'choices'", "engine-output", "no JSON"),
-    "binary": (b"\xff\xfe", "engine-output", "no JSON"),
-    "deep": ("[" * 100_000, "engine-output", "no JSON"),
-    "a list": ([], "engine-output", "no choices"),
-    "no choices": ({"choices": []}, "engine-output", "no choices"),
+def content(**written: Any) -> Any:
+    """An answer in llama.cpp's form with one token in it."""
+    return {"choices": [{"logprobs": {"content": [written]}}]}
+
+
+HOSTILE: dict[str, tuple[Any, str]] = {
+    "nothing": ("", "no JSON"),
+    "garbage": ("{'choices'", "no JSON"),
+    "binary": (b"\xff\xfe", "no JSON"),
+    "deep": ("[" * 100_000, "no JSON"),
+    "a list": ([], "no choices"),
+    "no choices": ({"choices": []}, "no choices"),
     "text alone": (
         {"choices": [{"logprobs": {"tokens": ["a"], "top_logprobs": [{"a": -1}]}}]},
-        "engine-output",
         "named by their text",
     ),
-    "no ids": (
-        {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": 0, "top_logprobs": []}]}}]},
-        "engine-output",
-        "unknown form",
-    ),
-    "odd ids": (
-        {"choices": [{"logprobs": {"content": [{"id": True, "top_logprobs": []}]}}]},
-        "engine-output",
-        "unknown form",
-    ),
-    "twice": (
-        {"choices": [{"logprobs": {"content": [{"id": 1, "top_logprobs": [{"id": 1, "logprob": -1}] * 2}]}}]},
-        "engine-output",
-        "shown twice",
-    ),
-    "no number": (
-        {"choices": [{"logprobs": {"content": [{"id": 1, "top_logprobs": [{"id": 1, "logprob": "-1"}]}]}}]},
-        "engine-output",
-        "without a number",
-    ),
-    "huge": (" " * (1 << 22), "engine-output-size", "answers too much"),
+    "no ids": (content(token="a", logprob=0, top_logprobs=[]), "unknown form"),
+    "odd ids": (content(id=True, top_logprobs=[]), "unknown form"),
+    "twice": (content(id=1, top_logprobs=[{"id": 1, "logprob": -1}] * 2), "shown twice"),
+    "no number": (content(id=1, top_logprobs=[{"id": 1, "logprob": "-1"}]), "without a number"),
+    "huge": (" " * (1 << 22), "answers too much"),
 }
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_an_answer_that_is_none_is_not_judged(golden: GoldenRun, model: Path, case: str) -> None:
-    said, kind, says = HOSTILE[case]
+def test_an_answer_of_another_form_is_not_judged(golden: GoldenRun, model: Path, case: str) -> None:
+    said, says = HOSTILE[case]
     with pytest.raises(EngineError) as refused:
         judged(golden, model, lambda prompt, count: said)
-    assert refused.value.kind == kind
+    assert refused.value.kind == ("engine-output-size" if case == "huge" else "engine-output")
     assert says in str(refused.value)
 
 
@@ -354,9 +326,9 @@ def test_a_chunk_of_an_impossible_size_is_cut(golden: GoldenRun, model: Path, si
     assert sent[0] < 1 << 25
 
 
-def test_what_is_no_http_is_said(golden: GoldenRun, model: Path) -> None:
+def test_what_is_not_http_is_said(golden: GoldenRun, model: Path) -> None:
     def handle(request: Handler, _: dict[str, Any]) -> None:
-        request.wfile.write(b"\x00\x01 no http\r\n\r\n")
+        request.wfile.write(b"\x00\x01 not http\r\n\r\n")
 
     assert refused_with(golden, model, handle).kind == "engine-http"
 
@@ -377,119 +349,14 @@ def test_what_is_no_http_is_said(golden: GoldenRun, model: Path) -> None:
         "http://[::1",
     ],
 )
-def test_a_url_that_is_none_is_refused(golden: GoldenRun, model: Path, url: str) -> None:
+def test_what_is_not_a_url_is_refused(golden: GoldenRun, model: Path, url: str) -> None:
     with pytest.raises(EngineError) as refused:
         load_engine(url, model, golden.checkpoint, COUNT)
     assert refused.value.kind == "engine-unknown"
 
 
-def test_nobody_there_is_exit_code_3(model: Path) -> None:
+def test_no_server_there_is_exit_code_3(model: Path) -> None:
     with server(lambda *_: None) as address:
         gone = address
-    words = ["check", "--engine", gone, "--model", str(model), "--tokens", "3", "--one-text", "--json"]
-    result = CliRunner().invoke(main, words)
-    assert (result.exit_code, json.loads(result.stdout)["kind"]) == (3, "engine-http")
-
-
-def test_greedy_alone_passes_and_fails(golden: GoldenRun) -> None:
-    """No log-probabilities: held to what broken ties may exchange, and the note says that none were given."""
-
-    class Greedy:
-        def __init__(self, tokens: list[int]) -> None:
-            self.tokens = tokens
-
-        def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-            return self.tokens[len(tokens) - 1], {}
-
-    right = np.argmax(golden.logits, axis=1).tolist()
-    report = judge(golden, EngineUnderTest(Greedy(right)), "small")
-    assert report.exit_code == 0
-    assert "no log-probabilities were given" in report.levels["next_tokens"].note
-    report = judge(golden, EngineUnderTest(Greedy([*right[:-1], int(np.argmin(golden.logits[-1]))])), "small")
-    assert (report.exit_code, report.levels["next_tokens"].failed) == (1, 1)
-
-
-def test_two_tokens_as_likely_may_be_exchanged(golden: GoldenRun) -> None:
-    """Their log-probabilities differ by less than float noise."""
-    rows = log_probabilities(golden.logits)
-    order = np.argsort(-rows[0])
-    logits = golden.logits.copy()
-    logits[0, order[1]] = logits[0, order[0]] - np.float32(1e-6)
-    arrays = {**golden.trace.arrays, "logits": logits}
-    twin = GoldenRun(golden.checkpoint, golden.tokens, golden.trace.__class__(arrays=arrays))
-    rows = log_probabilities(logits)
-
-    class Exchanged:
-        def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-            row = rows[len(tokens) - 1]
-            best = np.argsort(-row)[:5].tolist()
-            return int(order[1]) if len(tokens) == 1 else best[0], {i: float(row[i]) for i in best}
-
-    report = judge(twin, EngineUnderTest(Exchanged()), "small")
-    assert report.levels["next_tokens"].status == "passed"
-    assert "(1 near ties)" in report.levels["next_tokens"].note
-
-
-def breaks_ties(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every code near a tie goes to the other side, and no other."""
-    codes, scale = GOLDEN_ARITHMETIC.quantize(x)
-    others = other_codes(x, scale, codes)
-    return np.where(distance_from_tie(x, scale, codes, others) < 1e-4, others, codes).astype(np.int8), scale
-
-
-class Broken:
-    """Right, its codes at ties being others; ``shift`` moves its log-probabilities, ``shown`` is how many it shows."""
-
-    def __init__(self, golden: GoldenRun, shown: int, shift: float = 0.0) -> None:
-        arithmetic = replace(GOLDEN_ARITHMETIC, quantize=breaks_ties)
-        engine = GoldenRun.of(golden.checkpoint, golden.tokens, arithmetic)
-        assert not np.array_equal(engine.logits, golden.logits), "this input has codes near a tie"
-        self.rows, self.shown = log_probabilities(engine.logits) + shift, shown
-
-    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-        row = self.rows[len(tokens) - 1]
-        best = np.argsort(-row).tolist()
-        return best[0], {i: float(row[i]) for i in best[: self.shown]}
-
-
-def test_a_broken_tie_is_followed_from_the_likeliest_tokens_alone(golden: GoldenRun) -> None:
-    report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
-    assert report.levels["next_tokens"].status == "passed", report.levels["next_tokens"].note
-    assert "broken ties followed" in report.levels["next_tokens"].note
-
-
-def test_ties_too_many_to_search_leave_the_golden_model_s_own_spread(
-    golden: GoldenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
-    report = judge(golden, EngineUnderTest(Broken(golden, shown=10)), "small")
-    assert report.levels["next_tokens"].status == "passed", report.levels["next_tokens"].note
-    assert "held to the golden model's own spread" in report.levels["next_tokens"].note
-    report = judge(golden, EngineUnderTest(Broken(golden, shown=10, shift=5.0)), "small")
-    assert report.levels["next_tokens"].failed == COUNT
-
-
-class ModestlyOff:
-    """All is right but the log-probability of one token of each row, the n-th likeliest: off by 0.35."""
-
-    def __init__(self, golden: GoldenRun, n: int) -> None:
-        self.rows, self.n = log_probabilities(golden.logits), n
-
-    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-        row = self.rows[len(tokens) - 1]
-        best = np.argsort(-row).tolist()[:20]
-        return best[0], {i: float(row[i]) - (0.35 if i == best[self.n] else 0.0) for i in best}
-
-
-def test_a_spread_of_the_unlikely_says_nothing_of_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritgold_conformance.comparing.tie_search.SEARCHABLE", 0)
-    with embedded_model("seeded") as path:
-        golden = GoldenRun.of(open_checkpoint(path), judging_tokens(12, 259, seed=3))
-    report = judge(golden, EngineUnderTest(ModestlyOff(golden, 19)), "seeded")
-    assert report.levels["next_tokens"].status == "passed", "a control: broken ties move it by more"
-    report = judge(golden, EngineUnderTest(ModestlyOff(golden, 0)), "seeded")
-    assert report.levels["next_tokens"].failed > 6, report.levels["next_tokens"].note
-
-
-def test_tokens_alone_may_be_those_behind_broken_ties(golden: GoldenRun) -> None:
-    assert judge(golden, EngineUnderTest(Broken(golden, shown=0)), "small").levels["next_tokens"].status == "passed"
+    result = call("check", "--engine", gone, "--model", model, "--tokens", 3, "--json")
+    assert (result.exit_code, parsed(result)["kind"]) == (3, "engine-http")

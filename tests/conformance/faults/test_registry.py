@@ -1,4 +1,4 @@
-"""What the registry makes of a function, and what it refuses; what the decorators below it make of one."""
+"""What the registry makes of a function, and what it refuses; what the makers given to it make of one."""
 
 from types import ModuleType
 
@@ -11,7 +11,17 @@ from tritgold.kv_cache.float32 import Float32Cache
 from tritgold_conformance.faults import FAULTS, rules
 from tritgold_conformance.faults.fault import AREAS, OPERATIONS, TEXT, Fault, Mutant, Mutation
 from tritgold_conformance.faults.library import collect, known_fault, named
-from tritgold_conformance.faults.mutate import altered, appends, decoding, gate, replaces, with_config, with_scales_of
+from tritgold_conformance.faults.mutate import (
+    Function,
+    altered,
+    appends,
+    decoding,
+    gate,
+    replaces,
+    with_config,
+    with_scales_of,
+    wraps,
+)
 from tritgold_conformance.faults.packing import FORMATS, reads
 from tritgold_conformance.faults.rules import decode
 
@@ -40,8 +50,8 @@ def test_a_function_and_its_docstring_are_a_fault() -> None:
     assert applied.names == ("silu-thrice",)
 
 
-def test_a_decorator_of_mutate_keeps_name_docstring_and_source() -> None:
-    made = known_fault(TEXT)(replaces("quantize")(silu_thrice))
+def test_what_is_made_with_a_function_has_its_name_docstring_and_source() -> None:
+    made = known_fault(TEXT, replaces("quantize"))(silu_thrice)
     assert (made.name, made.function) == ("silu-thrice", silu_thrice)
     applied = made.apply(Mutant(model("seeded")))
     assert applied is not None
@@ -106,6 +116,17 @@ def test_a_package_without_faults_has_none() -> None:
     assert collect(empty) == {}
     with pytest.raises(EngineError, match=r"no such fault: found 'silu'. tritgold faults lists them"):
         named({}, "silu")
+
+
+def test_a_wrapped_function_is_given_what_it_takes_the_place_of() -> None:
+    @wraps("rms_norm")
+    def twice(right: Function, x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+        return right(x, 2 * gain, eps)
+
+    s, x, gain = Mutant(model("seeded")), np.float32([[3, 4]]), np.float32([1, 2])
+    both = twice(twice(s) or s)
+    assert both is not None
+    assert both.arithmetic.rms_norm(x, gain, 1e-5).tolist() == s.arithmetic.rms_norm(x, 4 * gain, 1e-5).tolist()
 
 
 def test_an_output_is_altered_after_what_earlier_faults_alter() -> None:

@@ -10,13 +10,9 @@ import gguf_bytes as g
 import numpy as np
 import pytest
 from inspected import agreements, gguf, hf, hf_parts, inspect, of_type, repacked, shown
-from small_models import LAYER, Entry, Q, as_gguf, llama_like
+from small_models import LAYER, Entry, Q
 
-from tritgold.checkpoint import open_checkpoint
-from tritgold.formats.container import PlannedTensor
 from tritgold.formats.packings import packing
-from tritgold.formats.sglbitnt_file import write_sglbitnt
-from tritgold.golden.seeded import Shape
 from tritgold_conformance.inspecting.inspection import _exit_code
 
 TYPE_TL1, TYPE_TL2, TYPE_Q2_0 = 38, 39, 42
@@ -130,66 +126,6 @@ def test_type_42_is_certain_by_its_span_and_opened_so(tmp_path: Path) -> None:
         assert group["advice"] == (None if block == 64 else "tell the other commands --q2-0-block 128")
 
 
-def test_a_tile_that_nobody_says_is_not_known(tmp_path: Path) -> None:
-    tile = {"BM": 128, "BK": 64, "bm": 64}
-    model = repacked(gguf(tmp_path), TYPE_TL1, packing("tl1", **tile), same)
-    path = model.write(tmp_path / "m.gguf")
-    code, facts = inspect(path)
-    assert code == 4
-    assert facts["problem"]["kind"] == "no-tile"
-    # A tile is chosen by the shape: 256 x 256, and 128 x 256 of k and v.
-    assert [group["tensors"] for group in facts["fingerprint"]] == [5, 2]
-    assert {group["verdict"] for group in facts["fingerprint"]} == {"ambiguous"}
-    assert all("do not say theirs" in group["notes"][-1] for group in facts["fingerprint"])
-    assert "--tile BM,BK[,bm]" in facts["fingerprint"][0]["advice"]
-
-
-def test_a_tile_is_certain_by_option_by_file_and_by_twin(tmp_path: Path) -> None:
-    tile = {"BM": 128, "BK": 64, "bm": 64}
-    path = repacked(gguf(tmp_path), TYPE_TL1, packing("tl1", **tile), same).write(tmp_path / "m.gguf")
-    code, facts = inspect(path, "--tile", "128,64,64")
-    assert (code, {group["by"] for group in facts["fingerprint"]}) == (0, {"option"})
-    code, facts = inspect(path, "--twin", hf(tmp_path / "twin"))
-    assert (code, {group["by"] for group in facts["fingerprint"]}) == (0, {"twin"})
-    assert facts["fingerprint"][0]["advice"] == "tell the other commands --tile 256x256=128,64,64"
-    stated = repacked(gguf(tmp_path / "own"), TYPE_TL1, packing("tl1", **tile), same)
-    for shape in ("256x256", "128x256"):
-        stated.set(f"tritgold.tile.{shape}", g.ARRAY, g.array(g.U32, tile.values()))
-    _, facts = inspect(stated.write(tmp_path / "own.gguf"))
-    assert {(group["layout"], group["by"]) for group in facts["fingerprint"]} == {("tl1 BM=128 BK=64 bm=64", "file")}
-
-
-def test_a_tile_against_the_files_own_is_noted_and_a_twin_tells_which_is_right(tmp_path: Path) -> None:
-    tile = {"BM": 128, "BK": 64, "bm": 64}
-    model = repacked(gguf(tmp_path), TYPE_TL1, packing("tl1", **tile), same)
-    for shape in ("256x256", "128x256"):
-        model.set(f"tritgold.tile.{shape}", g.ARRAY, g.array(g.U32, tile.values()))
-    path = model.write(tmp_path / "own.gguf")
-    option = ("--tile", "256x256=64,64,32")
-    code, facts = inspect(path, *option)
-    group = facts["fingerprint"][0]
-    assert (code, group["layout"], group["by"]) == (0, "tl1 BM=64 BK=64 bm=32", "option")
-    said = "the file itself says tl1 BM=128 BK=64 bm=64 (tritgold.tile.256x256); the option goes before it"
-    assert said in group["notes"]
-    assert not any("the file itself" in note for note in facts["fingerprint"][1]["notes"])
-    code, facts = inspect(path, *option, "--twin", hf(tmp_path / "twin"))
-    group = facts["fingerprint"][0]
-    assert (code, group["layout"], group["by"]) == (1, "tl1 BM=128 BK=64 bm=64", "twin")
-    assert group["contradicted"] == "the option says tl1 BM=64 BK=64 bm=32, and the twin contradicts it"
-
-
-def test_tl2_in_architecture_llama_has_the_tile_that_is_said(tmp_path: Path) -> None:
-    """39 is MXFP4 there unless the span says TL2; the tile is TL2's all the same."""
-    shape = Shape(hidden=256, inter=256, layers=1, heads=4, kv_heads=2, context=16)
-    source = llama_like(tmp_path / "parts", shape).write(tmp_path / "source")
-    model = as_gguf(open_checkpoint(source), "llama", permute=True)
-    path = repacked(model, TYPE_TL2, packing("tl2", BM=32, BK=96), same).write(tmp_path / "m.gguf")
-    code, facts = inspect(path, "--tile", "32,96")
-    assert {(group["layout"], group["by"]) for group in facts["fingerprint"]} == {("tl2 BM=32 BK=96 bm=32", "option")}
-    assert code == 0
-    assert inspect(path, "--tile", "32,96", "--twin", source)[1]["twin"]["equal"]
-
-
 def test_gaps_between_tensors_leave_every_layout_open(tmp_path: Path) -> None:
     model = gguf(tmp_path)
     at, tensors = 0, []
@@ -225,76 +161,6 @@ def test_nothing_in_a_file_reaches_the_terminal_as_an_escape_markup_or_emoji(tmp
     text = shown(200, folder.write(tmp_path / "named"), "--tensors")
     assert "\x1b" not in text
     assert "\\x1b[2J[bold]x[/]:bug:[/nope]" in "".join(text.split())
-
-
-def test_packed_rows_of_four_columns_are_ambiguous_even_with_a_config(tmp_path: Path) -> None:
-    """uint8 [out, in / 4] in a Hugging Face folder: three layouts fit, and the model is refused as well."""
-    model = hf_parts(tmp_path)
-    for name, entry in model.entries.items():
-        if entry.dtype == "U8":
-            trits = packing("hf").unpack(entry.data, (4 * entry.shape[0], entry.shape[1])).trits
-            model.entries[name] = Entry("U8", (trits.shape[0], trits.shape[1] // 4), packing("sequential").pack(trits))
-    path = model.write(tmp_path / "sequential")
-    code, facts = inspect(path)
-    group = of_type(facts, "U8")
-    assert code == 4
-    assert [h["layout"] for h in group["hypotheses"] if h["verdict"] == "fits"] == [
-        "sglbitnt",
-        "sequential order=lsb",
-        "sequential order=msb",
-    ]
-    code, facts = inspect(path, "--twin", hf(tmp_path / "twin"))
-    assert (of_type(facts, "U8")["layout"], facts["problem"]["kind"], code) == (
-        "sequential order=lsb",
-        "tensor-shape",
-        1,
-    )
-
-
-def test_a_bare_safetensors_file_is_looked_at_and_decided_by_a_twin(tmp_path: Path) -> None:
-    path = hf(tmp_path) / "model.safetensors"
-    code, facts = inspect(path)
-    assert (code, facts["problem"]["kind"], facts["config"]) == (4, "no-config", None)
-    assert of_type(facts, "U8")["layout"] is None
-    code, facts = inspect(
-        path, "--twin", repacked(gguf(tmp_path / "t"), 35, packing("tq2_0"), same).write(tmp_path / "t.gguf")
-    )
-    assert (code, of_type(facts, "U8")["layout"]) == (1, "hf")
-    assert facts["twin"]["equal"]
-
-
-def sglbitnt(tmp_path: Path, layout: str) -> Path:
-    """The model as an SGLBITNT file, its packed tensors [out, in / 4] in any layout of four weights a byte."""
-    model = hf_parts(tmp_path)
-    scales: dict[str, np.float32] = {}
-    tensors: list[PlannedTensor] = []
-    for name, entry in model.entries.items():
-        if entry.dtype == "U8":
-            trits = packing("hf").unpack(entry.data, (4 * entry.shape[0], entry.shape[1])).trits
-            data = packing(layout).pack(trits)
-            tensors.append(
-                PlannedTensor(name, "U8", (len(trits), len(data) // len(trits)), len(data), lambda d=data: [d])
-            )
-            scales[name] = model.floats(f"{name}_scale")[0]
-        elif not name.endswith("_scale"):
-            data = model.floats(name).tobytes()
-            tensors.append(PlannedTensor(name, "F32", entry.shape, len(data), lambda d=data: [d]))
-    config = {key: value for key, value in model.config.items() if key != "quantization_config"}
-    write_sglbitnt(tmp_path / "m.bin", config, tensors, scales)
-    return tmp_path / "m.bin"
-
-
-def test_sglbitnt_is_certain_by_its_type_and_a_twin_tells_what_it_is_not(tmp_path: Path) -> None:
-    code, facts = inspect(sglbitnt(tmp_path, "sglbitnt"), "--twin", hf(tmp_path / "twin"))
-    group = of_type(facts, "U8")
-    assert (code, group["layout"], group["by"]) == (0, "sglbitnt", "type")
-    assert facts["twin"]["equal"]
-    assert facts["container"].startswith("SGLBITNT version 1")
-    assert facts["weights"]["bits_per_weight"] == round(2 + 8 * 7 * 4 / facts["weights"]["ternary"], 4)
-    # What WrinkleFree's Python fallback reads, written by a converter that believed it.
-    code, facts = inspect(sglbitnt(tmp_path / "bad", "sequential"), "--twin", hf(tmp_path / "twin"))
-    causes = {difference["looks_like"] for difference in facts["twin"]["differences"]}
-    assert (code, causes) == (1, {"sequential bytes, least significant pair first, read as I2_S"})
 
 
 def test_a_folder_names_its_layout_by_its_shapes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asked_once import diagnose, judge, judge_edge_cases, judge_operations
+from case_flags import all_drafts, fails, shows, with_fault
 from library import Shown, golden, model, mutant
 
 from tritgold.checkpoint import Checkpoint
@@ -17,8 +18,7 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.quantize import absmax_int8
 from tritgold_conformance.case_vectors.answers import Answer, answer
 from tritgold_conformance.case_vectors.draft import Draft, Group, trits
-from tritgold_conformance.case_vectors.flags import fails, shows, with_fault
-from tritgold_conformance.case_vectors.groups import all_drafts, expected
+from tritgold_conformance.case_vectors.groups import expected
 from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, TieAwareCodes, Ulp
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest

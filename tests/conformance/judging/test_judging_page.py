@@ -50,7 +50,7 @@ def test_every_level_has_a_row() -> None:
 
 
 def test_figures_of_the_page_are_those_of_the_code() -> None:
-    assert f"the median of {RUNS} behind a warm-up" in PAGE
+    assert f"the median of {RUNS} after a warm-up" in PAGE
     assert f"what {STEPS} tokens more take" in PAGE
     protocol = (DOCS / "command-protocol.md").read_text(encoding="utf-8")
     assert [name for name in FORMATS if f"`{name}`" not in protocol] == []

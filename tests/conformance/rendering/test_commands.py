@@ -8,18 +8,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from tritgold_command import call
 
-from tritgold_conformance.cli import main
 from tritgold_conformance.rendering.writers import FORMATS
 from tritgold_conformance.results.report import Report, json_schema, read_report, to_json
 
 ENGINE = "faulty_engines:Faulty"  # scale divided
-
-
-def call(*arguments: object) -> Result:
-    one_text = ["--one-text"] * (arguments[0] == "check" and "--quick" not in arguments)
-    return CliRunner().invoke(main, [*map(str, arguments), *one_text])
 
 
 def check(*arguments: object) -> Result:

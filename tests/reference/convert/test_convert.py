@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf_bytes as g
 import numpy as np
 import pytest
-from conversions import TO_BITNET, bitnet, converted, llama, masters, options, same_trits, silu
+from conversions import TO_BITNET, TO_IK_LLAMA, bitnet, converted, llama, masters, options, same_trits, silu
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from safetensors.numpy import load_file, save_file
@@ -22,11 +22,13 @@ TO_LLAMA = ("hf", "i2_s", "tl1", "tl2", "sglbitnt", "gguf-f32")  # the others ho
 
 
 def test_every_target_is_in_the_tests() -> None:
-    assert set(TO_BITNET) == set(TARGETS)
+    assert {*TO_BITNET, *TO_IK_LLAMA} == set(TARGETS)
 
 
 @pytest.mark.parametrize("source", [bitnet, silu], ids=["bitnet", "silu"])
-@pytest.mark.parametrize(("first", "second"), list(product(TO_BITNET, TO_BITNET)))
+@pytest.mark.parametrize(
+    ("first", "second"), [*product(TO_BITNET, TO_BITNET), *((name, name) for name in TO_IK_LLAMA), ("iq2_bn", "hf")]
+)
 def test_every_pair_of_formats(source, first: str, second: str, tmp_path: Path) -> None:
     """The hash covers configuration, trits, scales and floats: everything the arithmetic uses."""
     hf = open_checkpoint(source(tmp_path))

@@ -159,7 +159,7 @@ def test_squared_relu_as_bitnet_is_said(tmp_path: Path) -> None:
     ("to", "fields"),
     [
         ("i2_s", {"scale_rule": "divide"}),
-        ("i2_s", {"shard_bytes": 7}),
+        ("sglbitnt", {"shard_bytes": 7}),
         ("hf", {"architecture": "llama"}),
         ("hf", {"layouts": Layouts(tile={"BM": 32, "BK": 96})}),
         ("hf", {"round_scales": True}),

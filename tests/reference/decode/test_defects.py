@@ -13,7 +13,8 @@ from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Defect, Diffusion
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.diffusion_record import Diffused
-from tritgold.decode.unmasking import Leftmost, Thresholds, progressive
+from tritgold.decode.unmasking import Leftmost, Thresholds
+from tritgold.options import PRESETS
 
 examples = settings(deadline=None, derandomize=True, max_examples=8)
 D1, D2, D3, D4 = Defect.NO_COMMIT, Defect.STALE_PREFIX, Defect.OVERWRITTEN_PROMPT, Defect.WHOLE_BLOCKS
@@ -41,9 +42,7 @@ def tokens(seed: int, length: int, options: Diffusion, *defects: Defect, count: 
 def test_with_its_defects_the_server_is_what_it_is(
     mode: str, seed: int, length: int, threshold: float, passes: int
 ) -> None:
-    rule = {"greedy": Thresholds((0.0,)), "iterative": Thresholds((threshold,)), "adaptive": progressive(threshold)}[
-        mode
-    ]
+    rule = Thresholds(PRESETS[mode].thresholds(threshold))
     passes = 1 if mode == "greedy" else passes
     known = server(small_model(seed), prompt_of(seed, length), 3, list(rule.values), passes)
     options = with_defects(preset("iterative", rule=rule, max_passes=passes), D1, D2, D3, D4)

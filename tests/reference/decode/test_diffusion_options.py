@@ -9,11 +9,12 @@ from plain_diffusion import BLOCK, MASK, small_model
 from refusals import refusal
 
 from tritgold.decode.block_diffusion import block_diffusion
-from tritgold.decode.diffusion_options import Defect, Diffusion, Sizes, resolve
+from tritgold.decode.diffusion_options import Defect, Diffusion, resolve
 from tritgold.decode.diffusion_presets import PRESETS, preset
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.unmasking import Thresholds
 from tritgold.errors import ConfigError
+from tritgold.options import Sizes
 
 CONFIG = replace(small_model(0).config, eos=(257,))
 HOT = Sampling(temperature=0.7)

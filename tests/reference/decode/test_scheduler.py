@@ -14,6 +14,7 @@ from tritgold.decode.scheduler import Scheduler, serve
 from tritgold.decode.server_defects import served
 from tritgold.decode.serving_options import Counters, Request, Serving
 from tritgold.kv_cache.kv_scheme import kv_scheme
+from tritgold.model import forward
 from tritgold.trace import Trace
 
 WEIGHTS, CONFIG = OPENED.weights, OPENED.config
@@ -36,6 +37,27 @@ def test_a_long_prompt_is_read_in_chunks_while_the_others_go_on() -> None:
     assert it.counters == Counters(requests=2, forwards=4, prefilled=13, reused=0, generated=6)
     assert it.step() == []
     assert it.counters.forwards == 4
+
+
+def test_a_request_may_choose_for_itself_and_hear_its_prompt() -> None:
+    """What is heard are the logits of the prompt read alone, whoever shares the pass and whatever is cached."""
+    it, heard, seen = scheduler(chunk=4, max_sequences=2), list[tuple[int, np.ndarray]](), list[int]()
+    prompt = prompt_of(1, 10)
+    it.submit(Request(prompt, 2))
+    it.run()
+
+    def choose(logits: np.ndarray, text: Any) -> int:
+        seen.append(len(text))
+        return int(np.argmin(logits))
+
+    it.submit(Request(prompt_of(2, 3), 4))
+    number = it.submit(Request(prompt, 2, choose=choose, hear=lambda start, rows: heard.append((start, rows))))
+    it.run()
+    assert [start for start, _ in heard] == [0, 4, 8]
+    logits = forward(prompt, WEIGHTS, CONFIG)
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows in heard]), logits)
+    assert (it.outcomes[number].reused, seen) == (0, [10, 11])
+    assert it.outcomes[number].tokens[0] == int(np.argmin(logits[-1]))
 
 
 def test_admission_in_order_of_arrival_as_far_as_there_are_slots() -> None:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from tritgold.decode.diffusion_presets import preset
-from tritgold.decode.unmasking import Factor, Leftmost, Rule, Steps, Thresholds, progressive
+from tritgold.decode.unmasking import Factor, Leftmost, Rule, Steps, Thresholds
+from tritgold.options import PRESETS
 
 SURE = np.array([0.3, 0.9, 0.5, 0.7])
 
@@ -61,8 +62,8 @@ def test_a_factor_that_accepts_the_last_alone() -> None:
     ("threshold", "values"),
     [(0.9, (0.5, 0.7, 0.9)), (1.0, (0.6, 0.8, 1.0)), (0.7, (0.5, 0.7, 0.7)), (0.5, (0.5, 0.7, 0.5))],
 )
-def test_progressive_thresholds(threshold: float, values: tuple[float, ...]) -> None:
-    assert progressive(threshold).values == pytest.approx(values, abs=1e-15)
+def test_thresholds_of_the_adaptive_way(threshold: float, values: tuple[float, ...]) -> None:
+    assert PRESETS["adaptive"].thresholds(threshold) == pytest.approx(values, abs=1e-15)
 
 
 @given(st.integers(1, 40), st.integers(1, 12))

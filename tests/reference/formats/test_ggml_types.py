@@ -3,7 +3,17 @@
 import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from tritgold.formats.ggml_types import BITNET_FORK, BLOCKS, RETIRED, tensor_bytes, type_names, type_number
+from tritgold.formats.ggml_types import (
+    BITNET_FORK,
+    BLOCKS,
+    IK_LLAMA,
+    PRISM,
+    RETIRED,
+    ROW_SCALED,
+    tensor_bytes,
+    type_names,
+    type_number,
+)
 
 
 def test_blocks_equal_those_of_gguf_py() -> None:
@@ -36,7 +46,11 @@ def test_the_fork_uses_numbers_that_ggml_retired_or_reused() -> None:
         (39, "llama", ("MXFP4", "TL2")),
         (39, "", ("MXFP4", "TL2")),
         (35, "bitnet", ("TQ2_0",)),
+        (134, "bitnet", ("IQ1_BN",)),
+        (135, "llama", ("IQ2_BN",)),
+        (335, "bitnet-25", ("IQ2_BN_R4",)),
         (142, "llama", ()),
+        (139, "llama", ()),
         (4, "llama", ()),
         (2**32 - 1, "bitnet", ()),
     ],
@@ -53,6 +67,19 @@ def test_a_type_is_written_under_the_number_that_reads_as_it(architecture: str) 
     unknown = {"IQ4_NL_4_4": None, "U8": None, "": None}
     for name, number in {**shared, **plain, **unknown}.items():
         assert type_number(name, architecture) == number, name
+
+
+def test_ik_llama_cpp_s_numbers_are_nobody_else_s() -> None:
+    """gguf-py has none of them: a number alone says which type it is."""
+    theirs = {int(t) for t in GGMLQuantizationType}
+    numbers = [*ROW_SCALED, *IK_LLAMA]
+    assert not theirs & set(numbers)
+    assert len(numbers) == len({*numbers, *PRISM, *BLOCKS, *BITNET_FORK}) - len({*PRISM, *BLOCKS, *BITNET_FORK})
+    assert {name: type_number(name, "llama") for name, *_ in ROW_SCALED.values()} == {
+        "IQ1_BN": 134,
+        "IQ2_BN": 135,
+        "IQ2_BN_R4": 335,
+    }
 
 
 def test_the_retired_types_were_one_layout_of_4_5_bits() -> None:
@@ -72,6 +99,11 @@ def test_the_retired_types_were_one_layout_of_4_5_bits() -> None:
         ("F32", (2, 3, 4), 96),
         ("Q2_0", (10, 128), 360),
         ("TQ1_0", (1, 255), None),
+        # a row: 2 + 13 n / 64 bytes, or 4 + 16 n / 64
+        ("IQ1_BN", (3, 192), 3 * (2 + 39)),
+        ("IQ2_BN", (3, 192), 3 * (4 + 48)),
+        ("IQ2_BN_R4", (4, 64), 80),
+        ("IQ2_BN", (3, 96), None),
     ],
 )
 def test_sizes(name: str, shape: tuple[int, ...], size: int | None) -> None:

@@ -11,6 +11,7 @@ from gguf.constants import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from gguf_bytes import Tensor, f32
 
+from tritgold.errors import TritgoldWarning
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.packings import packing
 
@@ -129,8 +130,20 @@ def test_offsets_are_followed_not_the_order_of_the_infos(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", [g.U32, g.U64, g.I32, g.U16])
 def test_alignment_may_be_any_integer_type(tmp_path: Path, kind: int) -> None:
-    file = opened(tmp_path, g.gguf([g.pair("general.alignment", kind, 256)], [f32("a", FLOATS)], alignment=256))
-    assert file.alignment == 256
+    data = g.gguf([g.pair("general.alignment", kind, 256)], [f32("a", FLOATS)], alignment=256)
+    if kind == g.U32:
+        assert opened(tmp_path, data).alignment == 256
+    else:
+        with pytest.warns(TritgoldWarning, match=f"is of value type {kind} where ggml asks for 4"):
+            assert opened(tmp_path, data).alignment == 256
+
+
+def test_an_alignment_that_llama_cpp_refuses_is_said(tmp_path: Path) -> None:
+    """The specification asks for multiples of 8."""
+    data = g.gguf([g.pair("general.alignment", g.U32, 24)], [f32("a", FLOATS)], alignment=24)
+    with pytest.warns(TritgoldWarning, match="is 24, and llama.cpp refuses what is no power of two"):
+        file = opened(tmp_path, data)
+    assert file.alignment == 24
     assert np.array_equal(file.tensors["a"].floats(), FLOATS)
 
 

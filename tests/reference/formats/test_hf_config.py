@@ -185,7 +185,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-unsupported", "quantization_mode", {"quantization_config": {**QUANTIZATION, "quantization_mode": "o"}}),
     ("config-unsupported", "quant_method", {"quantization_config": {**QUANTIZATION, "quant_method": "gptq"}}),
     ("config-unsupported", "use_rms_norm", {"quantization_config": {**QUANTIZATION, "use_rms_norm": True}}),
-    ("config-unsupported", "not_convert", {"quantization_config": {**QUANTIZATION, "modules_to_not_convert": ["q"]}}),
+    ("config-unsupported", "not_convert", {"quantization_config": {"modules_to_not_convert": ["q_proj"]}}),
     ("config-unsupported", "rope_type", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}}),
     ("architecture", "architectures", {"architectures": ["MistralForCausalLM"]}),
     ("architecture", "architectures", {"architectures": ["BitNetForCausalLM", "LlamaForCausalLM"]}),

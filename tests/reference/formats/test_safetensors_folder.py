@@ -10,7 +10,7 @@ import pytest
 from refusals import frugal, refusal
 from safetensors.numpy import save, save_file
 
-from tritgold.errors import FormatError
+from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.safetensors_file import INDEX, SafetensorsFolder
 
 
@@ -59,7 +59,7 @@ def test_missing_shards_are_all_named(tmp_path: Path) -> None:
     ("where", "kind", "named"),
     [
         ({"a": "1.safetensors", "c": "2.safetensors"}, "not-in-index", "'b'"),
-        ({"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"}, "not-in-index", "'b'"),
+        ({"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"}, "not-in-shard", "'b'"),
         (
             {"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors", "d": "2.safetensors"},
             "not-in-shard",
@@ -74,12 +74,31 @@ def test_index_and_shards_must_agree(tmp_path: Path, where: dict[str, str], kind
     assert named in str(error)
 
 
-def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("owner", "copy", "says"),
+    [
+        ("2.safetensors", 7.0, "says 2.safetensors$"),  # an overlay: the last file too
+        ("1.safetensors", 1.0, "says 1.safetensors$"),  # the same bytes
+        ("1.safetensors", 7.0, "transformers reads all files in order and keeps the last"),
+    ],
+)
+def test_the_index_decides_between_copies_and_that_is_said(tmp_path: Path, owner: str, copy: float, says: str) -> None:
+    shards(tmp_path, {"a": owner, "b": "1.safetensors", "c": "2.safetensors"})
+    (tmp_path / "2.safetensors").write_bytes(save({"a": np.full(1, copy, np.float32), "c": np.ones(1, np.float32)}))
+    with pytest.warns(TritgoldWarning, match=says):
+        tensors = SafetensorsFolder(tmp_path).tensors
+    assert tensors["a"].file.name == owner
+    assert tensors["a"].floats().item() == (copy if owner == "2.safetensors" else 1)
+
+
+def test_all_broken_shards_are_named(tmp_path: Path) -> None:
     shards(tmp_path)
-    (tmp_path / "2.safetensors").write_bytes(save({"a": np.ones(1, np.float32), "c": np.ones(1, np.float32)}))
+    for name in ("1.safetensors", "2.safetensors"):
+        (tmp_path / name).write_bytes(b"short")
     error = folder_error(tmp_path)
-    assert error.kind == "duplicate-name"
-    assert "'a'" in str(error)
+    assert error.kind == "truncated"
+    assert "2 of 2 shards cannot be read" in str(error)
+    assert "1.safetensors" in str(error)
     assert "2.safetensors" in str(error)
 
 

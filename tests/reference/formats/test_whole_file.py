@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 from plans import ENDINGS, plan
-from refusals import frugal, refusal
+from refusals import refusal
 
 from tritgold.errors import FormatError, OutputError
-from tritgold.formats.container import PlannedTensor
-from tritgold.formats.gguf_writer import write_gguf
-from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
-from tritgold.formats.sglbitnt_file import write_sglbitnt
-from tritgold.formats.whole_file import listed, write_chunks, written_folder, written_whole
+from tritgold.formats.whole_file import write_chunks, written_folder, written_whole
 
 BOTH = pytest.mark.parametrize("context", [written_whole, written_folder])
 
@@ -31,9 +27,6 @@ def umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-# ---- a file ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [None, b"old"])
@@ -298,185 +291,3 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
 def write(path: Path) -> None:
     with written_whole(path) as scratch:
         scratch.write_bytes(b"x")
-
-
-# ---- a folder ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("before", ["nothing", "empty"])
-def test_a_folder_appears_when_the_block_ends(tmp_path: Path, before: str) -> None:
-    folder = tmp_path / "m"
-    if before == "empty":
-        folder.mkdir()
-    with written_folder(folder) as scratch:
-        assert names(scratch) == set()
-        (scratch / "a").write_text("a")
-        assert not folder.exists() or names(folder) == set()
-    assert names(tmp_path) == {"m", "m/a"}
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_of_two_writers_of_one_folder_the_last_to_finish_wins_whole(tmp_path: Path, order: tuple[int, int]) -> None:
-    folder = tmp_path / "m"
-    writers = [written_folder(folder, replace=True) for _ in range(2)]
-    scratches = [writer.__enter__() for writer in writers]
-    for index in order:
-        (scratches[index] / f"{index}").touch()
-        (scratches[index] / "both").write_text(f"{index}")
-        writers[index].__exit__(None, None, None)
-        assert names(folder) == {f"{index}", "both"}
-        assert (folder / "both").read_text() == f"{index}"
-    assert names(tmp_path) == {"m", "m/both", f"m/{order[1]}"}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_folder_that_fails_leaves_what_was_there(tmp_path: Path, ending: BaseException, replace: bool) -> None:
-    folder = tmp_path / "m"
-    folder.mkdir()
-    if replace:
-        (folder / "old").write_text("old")
-    before = names(tmp_path)
-
-    def fail() -> None:
-        with written_folder(folder, replace) as scratch:
-            (scratch / "half").write_text("half")
-            raise ending
-
-    with pytest.raises(type(ending)):
-        fail()
-    assert names(tmp_path) == before
-
-
-@pytest.mark.parametrize("there", ["file", "folder"])
-def test_what_is_there_is_refused_or_replaced_as_asked(tmp_path: Path, there: str) -> None:
-    path = tmp_path / "m"
-    if there == "folder":
-        path.mkdir()
-        (path / "old").write_text("old")
-    else:
-        path.write_text("old")
-    before = names(tmp_path)
-    error = refusal(lambda: written_folder(path).__enter__())
-    assert (type(error), error.kind, error.file) == (OutputError, "exists", str(path))
-    assert names(tmp_path) == before
-    if there == "folder":
-        with written_folder(path, replace=True) as scratch:
-            (scratch / "new").write_text("new")
-            assert names(path) == {"old"}
-        assert names(tmp_path) == {"m", "m/new"}
-
-
-def test_a_folder_filled_meanwhile_is_kept(tmp_path: Path) -> None:
-    def race() -> None:
-        with written_folder(tmp_path / "m") as scratch:
-            (scratch / "ours").write_text("")
-            (tmp_path / "m").mkdir()
-            (tmp_path / "m" / "theirs").write_text("")
-
-    error = refusal(race)
-    assert (error.kind, error.file) == ("exists", str(tmp_path / "m"))
-    assert names(tmp_path) == {"m", "m/theirs"}
-
-
-def test_a_folder_filled_by_another_writer_while_the_old_one_is_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one comes between the two renames; ours is tried again and wins, being the last."""
-    folder, rename, calls = tmp_path / "m", Path.rename, []
-
-    def racing(self: Path, target: Path) -> Path:
-        done = rename(self, target)
-        calls.append(self)
-        if calls == [folder]:
-            folder.mkdir()
-            (folder / "theirs").touch()
-        return done
-
-    folder.mkdir()
-    (folder / "old").touch()
-    monkeypatch.setattr(Path, "rename", racing)
-    with written_folder(folder, replace=True) as scratch:
-        (scratch / "ours").touch()
-    assert names(tmp_path) == {"m", "m/ours"}
-    assert calls[1] == folder
-
-
-@pytest.mark.parametrize("ending", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
-def test_the_old_folder_comes_back_where_the_new_one_cannot_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException
-) -> None:
-    folder, rename = tmp_path / "m", Path.rename
-    folder.mkdir()
-    (folder / "old").write_text("old")
-
-    def failing(self: Path, target: Path) -> Path:
-        if (self / "new").exists() and not folder.exists():
-            raise ending
-        return rename(self, target)
-
-    def act() -> None:
-        with written_folder(folder, replace=True) as scratch:
-            (scratch / "new").touch()
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(type(ending)):
-        act()
-    assert names(tmp_path) == {"m", "m/old"}
-
-
-# ---- the bytes of a tensor ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pieces", "got"),
-    [([], "0 bytes"), ([b"123"], "3 bytes"), ([b"12", b"345"], "at least 5 bytes"), ([b"1234", b"5"], "at least 5")],
-)
-def test_pieces_must_be_as_long_as_planned(tmp_path: Path, pieces: list[bytes], got: str) -> None:
-    with (tmp_path / "f").open("wb") as file:
-        error = refusal(lambda: write_chunks(file, PlannedTensor("a.weight", "U8", (4,), 4, lambda: pieces)))
-    assert (type(error), error.kind, error.thing) == (OutputError, "planned-size", "tensor 'a.weight'")
-    assert got in str(error)
-    assert (tmp_path / "f").stat().st_size <= 4
-
-
-def test_pieces_are_written_in_order_and_asked_for_one_at_a_time(tmp_path: Path) -> None:
-    written = []
-
-    def pieces() -> Iterator[bytes | memoryview]:
-        for piece in (b"", b"12", memoryview(b"3456").cast("H"), b""):
-            written.append(file.tell())
-            yield piece
-
-    with (tmp_path / "f").open("wb", buffering=0) as file:
-        write_chunks(file, PlannedTensor("a", "U8", (6,), 6, pieces))  # type: ignore[arg-type]
-    assert (tmp_path / "f").read_bytes() == b"123456"
-    assert written == [0, 0, 2, 6]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda folder, tensors: write_safetensors(folder / "m", tensors, {}),
-        lambda folder, tensors: write_sharded(folder, tensors, {}, 10_000_000),
-        lambda folder, tensors: write_gguf(folder / "m", {}, tensors),
-        lambda folder, tensors: write_sglbitnt(folder / "m", {}, tensors, {}),
-    ],
-    ids=["safetensors", "shards", "gguf", "sglbitnt"],
-)
-def test_one_tensor_is_in_memory_at_a_time(
-    tmp_path: Path, write: Callable[[Path, Iterator[PlannedTensor]], None]
-) -> None:
-    def made() -> list[bytes]:
-        return [bytes(4_000_000)]
-
-    with frugal(megabytes=9):  # the one before may live until the next is made
-        write(tmp_path, (PlannedTensor(f"t{i}", "F32", (1_000_000,), 4_000_000, made) for i in range(8)))
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 32_000_000
-
-
-def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
-    plans = [plan("a", bytes(1)), plan("b", bytes(1)), plan("a", bytes(2))]
-    error = refusal(lambda: listed(tmp_path / "m", iter(plans)))
-    assert (type(error), error.kind, error.thing) == (OutputError, "duplicate-name", "tensor 'a'")
-    assert listed(tmp_path, iter(plans[:2])) == plans[:2]

@@ -20,6 +20,7 @@ TILES = Layouts(tile={"BM": 32, "BK": 96})
 TILES_TL1 = Layouts(tile={"BM": 32, "BK": 128, "bm": 32})
 SUFFIX = {"hf": "", "sglbitnt": ".bin"}
 TO_BITNET = ("hf", "i2_s", "tl1", "tl2", "tq1_0", "tq2_0", "sglbitnt", "gguf-f16", "gguf-f32")
+TO_IK_LLAMA = ("iq1_bn", "iq2_bn", "iq2_bn_r4")
 
 
 def options(to: str, **fields: Any) -> Options:

@@ -1,6 +1,7 @@
 """A second writing of every packing, weight by weight: the bytes from the published layouts and nothing of ours.
 
-TL1, TL2 and TQ1_0 are written here; where the weights of the 2-bit layouts lie say ``pair_layouts``.
+TL1, TL2, TQ1_0 and ik_llama.cpp's types are written here; where the weights of the 2-bit layouts lie say
+``pair_layouts``.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from tritgold.formats.packings.packing_base import Packing
 
 FLOATS = {"f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": np.dtype(ml_dtypes.bfloat16)}
 TILED: dict[str, dict[str, int]] = {"tl1": {"BM": 32, "BK": 64, "bm": 32}, "tl2": {"BM": 32, "BK": 96}}
-NAMES = (*CASES, *TILED, "tq1_0", *FLOATS)
+ROW_SCALED = {"iq1_bn": "<f2", "iq2_bn": "<f4", "iq2_bn_r4": "<f4"}  # the type of a row's scale
+NAMES = (*CASES, *TILED, "tq1_0", *ROW_SCALED, *FLOATS)
 TL2_ROWS = (*range(8), *range(16, 24), *range(8, 16), *range(24, 32))  # the 32 rows of a block, in their order
 
 
@@ -33,6 +35,8 @@ def written(name: str, trits: np.ndarray, scale: np.float32) -> bytes:
         return (trits * np.float32(scale)).astype(FLOATS[name]).tobytes()
     if name == "tq1_0":
         return _tq1_0(trits, scale)
+    if name in ROW_SCALED:
+        return _row_scaled(name, trits, scale)
     if name in TILED:
         tile = TILED[name]
         payload = _tl1(trits, tile["BM"], tile["BK"], tile["bm"]) if name == "tl1" else _tl2(trits, **tile)
@@ -153,3 +157,44 @@ def _tq1_0(trits: np.ndarray, scale: np.float32) -> bytes:
             digits[byte][digit] = code
         data += bytes(tq1_0_byte(tuple(d)) for d in digits) + np.array(scale, "<f2").tobytes()
     return data
+
+
+# ---- IQ1_BN, IQ2_BN, IQ2_BN_R4 -----------------------------------------------------------------------------------
+
+
+def iq1_bn_place(element: int) -> tuple[int, int]:
+    """(byte, digit) of an element of a block of 64; digit 0 is the least significant of five."""
+    group, within = divmod(element, 16)
+    return (12, group) if within == 15 else (3 * group + within // 5, within % 5)
+
+
+def iq2_bn_r4_place(row: int, column: int) -> tuple[int, int]:
+    """(byte, shift) among the 64 bytes of four rows and 64 columns: a pair every four columns, 16 columns together."""
+    group, within = divmod(column, 16)
+    return 16 * group + 4 * row + within % 4, 2 * (within // 4)
+
+
+def _row_scaled(name: str, trits: np.ndarray, scale: np.float32) -> bytes:
+    """Row after row, or four together: the scales, then the blocks."""
+    data, head = b"", np.array(scale, ROW_SCALED[name]).tobytes()
+    together = 4 if name == "iq2_bn_r4" else 1
+    for first in range(0, trits.shape[0], together):
+        data += head * together
+        for at in range(0, trits.shape[1], 64):
+            data += bytes(_block(name, trits[first : first + together, at : at + 64] + 1))
+    return data
+
+
+def _block(name: str, codes: np.ndarray) -> list[int]:
+    """Codes 0, 1, 2 of a block of 64 columns, one row or four."""
+    if name == "iq1_bn":
+        values = [0] * 13
+        for element, code in enumerate(codes[0].tolist()):
+            byte, digit = iq1_bn_place(element)
+            values[byte] += 3**digit * code
+        return [ceil(Fraction(256 * value, 243)) for value in values]
+    out = [0] * (16 * len(codes))
+    for (row, column), code in np.ndenumerate(codes):
+        byte, shift = (column % 16, 2 * (column // 16)) if name == "iq2_bn" else iq2_bn_r4_place(row, column)
+        out[byte] |= int(code) << shift
+    return out

@@ -34,8 +34,7 @@ def _sums_of(columns: np.ndarray | slice, codes: np.ndarray, trits: np.ndarray) 
     return _as_int32(exact(codes[:, columns], trits[:, columns]))
 
 
-@known_fault(EDGE_INPUTS, invisible_on=("small-sums",))
-@replaces("accumulate")
+@known_fault(EDGE_INPUTS, replaces("accumulate"), invisible_on=("small-sums",))
 def int16_wraps(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Sums are kept in int16 and wrap.
 
@@ -44,8 +43,7 @@ def int16_wraps(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _as_int32((exact(codes, trits).astype(np.int64) + INT16) % (2 * INT16) - INT16)
 
 
-@known_fault(EDGE_INPUTS, invisible_on=("small-sums",))
-@replaces("accumulate")
+@known_fault(EDGE_INPUTS, replaces("accumulate"), invisible_on=("small-sums",))
 def int16_saturates(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Sums are kept in int16 by saturating additions of 32 products.
 
@@ -58,8 +56,7 @@ def int16_saturates(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return total.astype(np.int32)
 
 
-@known_fault(OPERATIONS)
-@replaces("accumulate")
+@known_fault(OPERATIONS, replaces("accumulate"))
 def offset_missing(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Products with w + 1, and the sum of the codes is never subtracted.
 
@@ -68,8 +65,7 @@ def offset_missing(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _as_int32(exact(codes, trits) + _sums(codes))
 
 
-@known_fault(OPERATIONS)
-@replaces("accumulate")
+@known_fault(OPERATIONS, replaces("accumulate"))
 def offset_doubled(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """The sum of the codes is subtracted twice.
 
@@ -101,8 +97,7 @@ def offset_from_float_sum(s: Mutant) -> Mutant:
     return with_arithmetic(s, quantize=quantize, accumulate=accumulate, apply_scales=scale_floats)
 
 
-@known_fault(OPERATIONS)
-@replaces("accumulate")
+@known_fault(OPERATIONS, replaces("accumulate"))
 def every_8th_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Every eighth product is left out.
 
@@ -110,8 +105,7 @@ def every_8th_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _sums_of(np.arange(codes.shape[1]) % 8 != 7, codes, trits)
 
 
-@known_fault(OPERATIONS)
-@replaces("accumulate")
+@known_fault(OPERATIONS, replaces("accumulate"))
 def every_32nd_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Every 32nd product is left out: a lane of a vector loop.
 
@@ -119,8 +113,7 @@ def every_32nd_skipped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _sums_of(np.arange(codes.shape[1]) % 32 != 31, codes, trits)
 
 
-@known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
-@replaces("accumulate")
+@known_fault(ODD_SIZES, replaces("accumulate"), invisible_on=("whole-blocks",))
 def tail_of_16_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """What is left of a row after its last whole block of 16 is not summed.
 
@@ -129,8 +122,7 @@ def tail_of_16_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _sums_of(slice(codes.shape[1] // 16 * 16), codes, trits)
 
 
-@known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
-@replaces("accumulate")
+@known_fault(ODD_SIZES, replaces("accumulate"), invisible_on=("whole-blocks",))
 def tail_of_32_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """What is left of a row after its last whole block of 32 is not summed.
 
@@ -138,8 +130,7 @@ def tail_of_32_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _sums_of(slice(codes.shape[1] // 32 * 32), codes, trits)
 
 
-@known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
-@replaces("accumulate")
+@known_fault(ODD_SIZES, replaces("accumulate"), invisible_on=("whole-blocks",))
 def tail_of_128_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """What is left of a row after its last whole block of 128 is not summed.
 
@@ -147,8 +138,7 @@ def tail_of_128_dropped(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _sums_of(slice(codes.shape[1] // 128 * 128), codes, trits)
 
 
-@known_fault(ODD_SIZES, invisible_on=("whole-blocks",))
-@replaces("accumulate")
+@known_fault(ODD_SIZES, replaces("accumulate"), invisible_on=("whole-blocks",))
 def padding_is_minus_one(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Zero bytes that pad a row to 128 are read as -1, over the next token.
 
@@ -173,8 +163,7 @@ def float16_sums(s: Mutant) -> Mutant:
     return with_arithmetic(s, accumulate=accumulate, apply_scales=scale_floats)
 
 
-@known_fault(OPERATIONS, invisible_on=("33-tokens",))
-@replaces("accumulate")
+@known_fault(OPERATIONS, replaces("accumulate"), invisible_on=("33-tokens",))
 def rows_from_32_on_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """The kernel for batches computes 32 tokens, the others stay zero.
 
@@ -185,8 +174,7 @@ def rows_from_32_on_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     return _as_int32(total)
 
 
-@known_fault(Witness("operations", tokens=39))
-@replaces("accumulate")
+@known_fault(Witness("operations", tokens=39), replaces("accumulate"))
 def tail_rows_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """Tokens after the last whole group of four are not computed.
 

@@ -8,7 +8,7 @@ from tritgold.quantize import ABSMAX_FLOOR
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, TRACE, Mutant
 from tritgold_conformance.faults.library import known_fault
-from tritgold_conformance.faults.mutate import replaces, with_arithmetic
+from tritgold_conformance.faults.mutate import Function, replaces, with_arithmetic, wraps
 from tritgold_conformance.faults.rules.accumulator import exact, scale_floats
 
 Quantized = tuple[np.ndarray, np.ndarray]  # codes int8 [tokens, width], scale float32 [tokens]
@@ -30,8 +30,7 @@ def _codes(x: np.ndarray, scale: np.ndarray) -> Quantized:
     return _int8(np.rint(x * scale[:, None])), scale
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"), invisible_on=("position-0",))
 def per_tensor(x: np.ndarray) -> Quantized:
     """One scale for all tokens of a pass.
 
@@ -57,8 +56,7 @@ def per_256_block(s: Mutant) -> Mutant | None:
     return with_arithmetic(s, quantize=quantize_q8_k, accumulate=accumulate_blocks, apply_scales=apply_scales)
 
 
-@known_fault(OPERATIONS)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"))
 def truncated(x: np.ndarray) -> Quantized:
     """Codes are cut off towards zero where they should be rounded.
 
@@ -68,8 +66,7 @@ def truncated(x: np.ndarray) -> Quantized:
     return _int8(np.trunc(x * scale[:, None])), scale
 
 
-@known_fault(EDGE_INPUTS)
-@replaces("quantize")
+@known_fault(EDGE_INPUTS, replaces("quantize"))
 def half_away(x: np.ndarray) -> Quantized:
     """Halves are rounded away from zero.
 
@@ -79,8 +76,7 @@ def half_away(x: np.ndarray) -> Quantized:
     return _int8(np.sign(scaled) * np.floor(np.abs(scaled).astype(np.float64) + 0.5)), scale
 
 
-@known_fault(EDGE_INPUTS)
-@replaces("quantize")
+@known_fault(EDGE_INPUTS, replaces("quantize"))
 def half_up(x: np.ndarray) -> Quantized:
     """Halves are rounded up.
 
@@ -89,8 +85,7 @@ def half_up(x: np.ndarray) -> Quantized:
     return _int8(np.floor((x * scale[:, None]).astype(np.float64) + 0.5)), scale
 
 
-@known_fault(EDGE_INPUTS)
-@replaces("quantize")
+@known_fault(EDGE_INPUTS, replaces("quantize"))
 def no_floor(x: np.ndarray) -> Quantized:
     """The largest magnitude is not held above 1e-5.
 
@@ -102,8 +97,7 @@ def no_floor(x: np.ndarray) -> Quantized:
     return _codes(x, scale.astype(np.float32))
 
 
-@known_fault(EDGE_INPUTS)
-@replaces("quantize")
+@known_fault(EDGE_INPUTS, replaces("quantize"))
 def floor_added(x: np.ndarray) -> Quantized:
     """1e-5 is added to the largest magnitude, not a floor for it.
 
@@ -112,8 +106,7 @@ def floor_added(x: np.ndarray) -> Quantized:
     return _codes(x, (np.float32(127) / (_absmax(x) + ABSMAX_FLOOR)).astype(np.float32))
 
 
-@known_fault(OPERATIONS)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"))
 def largest_128(x: np.ndarray) -> Quantized:
     """Scaled to 128 and clamped, not to 127.
 
@@ -121,8 +114,7 @@ def largest_128(x: np.ndarray) -> Quantized:
     return _codes(x, _scale(x, 128))
 
 
-@known_fault(OPERATIONS)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"))
 def seven_bits(x: np.ndarray) -> Quantized:
     """Scaled to 63: a signed code in seven bits.
 
@@ -130,17 +122,13 @@ def seven_bits(x: np.ndarray) -> Quantized:
     return _codes(x, _scale(x, 63))
 
 
-@known_fault(OPERATIONS)
-def quantised_before_the_norm(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rms_norm"))
+def quantised_before_the_norm(right: Function, x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """Activations are quantised twice: before the norm as well.
 
     Looks like: norm outputs off by a percent, in every layer"""
-
-    def rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
-        codes, scale = _codes(x, _scale(x))
-        return s.arithmetic.rms_norm((codes / scale[:, None]).astype(np.float32), gain, eps)
-
-    return with_arithmetic(s, rms_norm=rms_norm)
+    codes, scale = _codes(x, _scale(x))
+    return right((codes / scale[:, None]).astype(np.float32), gain, eps)
 
 
 @known_fault(TRACE)
@@ -163,8 +151,7 @@ def _bf16(x: np.ndarray) -> np.ndarray:
     return bf16_to_f32(f32_to_bf16(np.ascontiguousarray(x, np.float32)))
 
 
-@known_fault(OPERATIONS)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"))
 def bf16_codes(x: np.ndarray) -> Quantized:
     """x, s and x * s are bfloat16.
 
@@ -174,8 +161,7 @@ def bf16_codes(x: np.ndarray) -> Quantized:
     return _int8(np.rint(_bf16(x * scale[:, None]))), scale
 
 
-@known_fault(OPERATIONS)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"))
 def f16_codes(x: np.ndarray) -> Quantized:
     """x and x * s are float16.
 
@@ -186,8 +172,7 @@ def f16_codes(x: np.ndarray) -> Quantized:
         return _int8(np.rint((x * scale[:, None]).astype(np.float16).astype(np.float32))), scale
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"), invisible_on=("position-0",))
 def first_tokens_scale(x: np.ndarray) -> Quantized:
     """All tokens are scaled back by the scale of the first.
 
@@ -196,8 +181,7 @@ def first_tokens_scale(x: np.ndarray) -> Quantized:
     return codes, np.full(len(x), scale[0], np.float32)
 
 
-@known_fault(OPERATIONS, invisible_on=("always",), harmless=True)
-@replaces("quantize")
+@known_fault(OPERATIONS, replaces("quantize"), invisible_on=("always",), harmless=True)
 def clamp_127(x: np.ndarray) -> Quantized:
     """Codes are clamped to -127, not to -128.
 

@@ -6,22 +6,21 @@ from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.ternary import TernaryTensor
 from tritgold_conformance.faults.fault import OPERATIONS, STEPS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
-from tritgold_conformance.faults.mutate import linears, replaces, with_arithmetic, with_config, with_positions
+from tritgold_conformance.faults.mutate import Function, linears, replaces, with_config, wraps
 
 AREA = "attention"
 Table = tuple[np.ndarray, np.ndarray]  # sin, cos: float64 [tokens, head_dim / 2]
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_missing(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rotation_table"), invisible_on=("position-0",))
+def rope_missing(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
     """q and k are not rotated.
 
     Looks like: position 0 right, word order lost"""
-    return with_positions(s, np.zeros_like)
+    return right(np.zeros_like(positions), head_dim, theta)
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-@replaces("rotate")
+@known_fault(OPERATIONS, replaces("rotate"), invisible_on=("position-0",))
 def rope_interleaved(x: np.ndarray, table: Table) -> np.ndarray:
     """Neighbours are rotated together, where the model has halves.
 
@@ -51,42 +50,38 @@ def rope_theta_5e5(s: Mutant) -> Mutant | None:
     return with_config(s, rope_theta=5e5)
 
 
-@known_fault(OPERATIONS, invisible_on=("logits",))
-def rope_off_by_one(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rotation_table"), invisible_on=("logits",))
+def rope_off_by_one(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
     """Positions begin at 1.
 
     Looks like: nothing in the text: only differences of positions reach a score"""
-    return with_positions(s, lambda p: p + 1)
+    return right(positions + 1, head_dim, theta)
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_backwards(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rotate"), invisible_on=("position-0",))
+def rope_backwards(right: Function, x: np.ndarray, table: Table) -> np.ndarray:
     """Rotated by the angle with the other sign.
 
     Looks like: position 0 right; the difference of two positions counts with the wrong sign"""
-    return with_arithmetic(s, rotate=lambda x, table: s.arithmetic.rotate(x, (-table[0], table[1])))
+    return right(x, (-table[0], table[1]))
 
 
-@known_fault(OPERATIONS, invisible_on=("position-0",))
-def rope_on_half_the_head(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rotate"), invisible_on=("position-0",))
+def rope_on_half_the_head(right: Function, x: np.ndarray, table: Table) -> np.ndarray:
     """Only the first half of the pairs is rotated.
 
     Looks like: position 0 right; long distances blurred"""
-
-    def rotate(x: np.ndarray, table: Table) -> np.ndarray:
-        sin, cos = (t.copy() for t in table)
-        sin[:, sin.shape[1] // 2 :], cos[:, cos.shape[1] // 2 :] = 0.0, 1.0
-        return s.arithmetic.rotate(x, (sin, cos))
-
-    return with_arithmetic(s, rotate=rotate)
+    sin, cos = (t.copy() for t in table)
+    sin[:, sin.shape[1] // 2 :], cos[:, cos.shape[1] // 2 :] = 0.0, 1.0
+    return right(x, (sin, cos))
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-def rope_frozen(s: Mutant) -> Mutant:
+@known_fault(STEPS, wraps("rotation_table"), invisible_on=("prefill",))
+def rope_frozen(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
     """Each pass counts its positions from 0.
 
     Looks like: a prompt in one piece is right, what is generated turns to babble"""
-    return with_positions(s, lambda p: p - p[:1])
+    return right(positions - positions[:1], head_dim, theta)
 
 
 @known_fault(OPERATIONS)

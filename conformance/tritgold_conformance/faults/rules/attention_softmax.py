@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tritgold.portable_math import dot, exp, pairwise_sum
+from tritgold.trace_names import TraceName
 from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import altered, with_arithmetic
@@ -146,7 +147,7 @@ def heads_transposed(s: Mutant) -> Mutant | None:
     heads = (-1, s.config.heads, s.config.head_dim)
 
     def alter(name: str, value: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        if not name.endswith(".attn_mix"):
+        if TraceName.of(name).what != "attn_mix":
             return None
         return np.ascontiguousarray(value.reshape(heads).transpose(0, 2, 1)).reshape(value.shape)
 

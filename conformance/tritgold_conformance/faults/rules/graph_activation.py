@@ -11,13 +11,12 @@ import numpy as np
 from tritgold.portable_math import exp
 from tritgold_conformance.faults.fault import EDGE_INPUTS, OPERATIONS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
-from tritgold_conformance.faults.mutate import gate, with_arithmetic, with_layers
+from tritgold_conformance.faults.mutate import Function, gate, with_layers, wraps
 
 AREA = "graph"
 
 
-@known_fault(OPERATIONS)
-@gate(unless="silu")
+@known_fault(OPERATIONS, gate(unless="silu"))
 def silu(g: np.ndarray) -> np.ndarray:
     """SiLU where the model has squared ReLU.
 
@@ -26,8 +25,7 @@ def silu(g: np.ndarray) -> np.ndarray:
     return g / (1.0 + exp(-g))
 
 
-@known_fault(OPERATIONS)
-@gate()
+@known_fault(OPERATIONS, gate())
 def gelu(g: np.ndarray) -> np.ndarray:
     """GELU in the gate.
 
@@ -36,8 +34,7 @@ def gelu(g: np.ndarray) -> np.ndarray:
     return 0.5 * g * (1 + np.tanh(inner))
 
 
-@known_fault(OPERATIONS)
-@gate()
+@known_fault(OPERATIONS, gate())
 def relu(g: np.ndarray) -> np.ndarray:
     """ReLU in the gate, not squared.
 
@@ -45,8 +42,7 @@ def relu(g: np.ndarray) -> np.ndarray:
     return np.maximum(g, 0.0)
 
 
-@known_fault(Witness("operations", "llama"))
-@gate(unless="relu2")
+@known_fault(Witness("operations", "llama"), gate(unless="relu2"))
 def relu2(g: np.ndarray) -> np.ndarray:
     """Squared ReLU where the model has SiLU.
 
@@ -54,8 +50,7 @@ def relu2(g: np.ndarray) -> np.ndarray:
     return np.square(np.maximum(g, 0.0))
 
 
-@known_fault(OPERATIONS)
-@gate()
+@known_fault(OPERATIONS, gate())
 def squared_without_relu(g: np.ndarray) -> np.ndarray:
     """The gate is squared and its sign is lost.
 
@@ -63,18 +58,14 @@ def squared_without_relu(g: np.ndarray) -> np.ndarray:
     return np.square(g)
 
 
-@known_fault(EDGE_INPUTS, invisible_on=("small-gates",))
-def ffn_act_overflows_f16(s: Mutant) -> Mutant:
+@known_fault(EDGE_INPUTS, wraps("gated_activation"), invisible_on=("small-gates",))
+def ffn_act_overflows_f16(right: Function, gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
     """The product of the squared gate and up is float16.
 
     Looks like: inf, then NaN, from the first layer with a large gate on
     Seen in: lablup/mlxcel #287"""
-
-    def gated_activation(gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
-        exact = s.arithmetic.gated_activation(gate, up, activation)
-        return np.where(np.abs(exact) >= 65520, np.copysign(np.float32(np.inf), exact), exact).astype(np.float32)
-
-    return with_arithmetic(s, gated_activation=gated_activation)
+    exact = right(gate, up, activation)
+    return np.where(np.abs(exact) >= 65520, np.copysign(np.float32(np.inf), exact), exact).astype(np.float32)
 
 
 @known_fault(OPERATIONS)

@@ -5,17 +5,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from tritgold.portable_math import dot
+from tritgold.trace_names import TraceName
 from tritgold_conformance.faults.fault import OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import (
+    Function,
     altered,
     from_layer,
     output_from,
     replaces,
     with_arithmetic,
     with_config,
-    with_gains,
     with_layers,
+    wraps,
 )
 
 AREA = "graph"
@@ -49,10 +51,11 @@ def attn_sub_norm_behind_o(s: Mutant) -> Mutant | None:
         return None
 
     def alter(name: str, value: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        if name.endswith(".attn_sub_norm"):
+        at = TraceName.of(name)
+        if at.what == "attn_sub_norm":
             return from_layer(seen, name, "attn_mix")
-        if name.endswith(".o.out"):
-            return s.arithmetic.rms_norm(value, layers[int(name.split(".")[1])].attn_sub_norm, s.config.norm_eps)
+        if at.layer is not None and at.inner == "o.out":
+            return s.arithmetic.rms_norm(value, layers[at.layer].attn_sub_norm, s.config.norm_eps)
         return None
 
     return altered(s, alter)
@@ -97,8 +100,7 @@ def sub_norm_eps_1e_2(s: Mutant) -> Mutant | None:
     return with_arithmetic(s, rms_norm=rms_norm)
 
 
-@known_fault(OPERATIONS)
-@replaces("rms_norm")
+@known_fault(OPERATIONS, replaces("rms_norm"))
 def norm_eps_behind_the_root(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """eps is added to the root, not to the mean square.
 
@@ -106,24 +108,23 @@ def norm_eps_behind_the_root(x: np.ndarray, gain: np.ndarray, eps: float) -> np.
     return (x / (np.sqrt(dot(x, x) / x.shape[1])[:, None] + eps) * gain).astype(np.float32)
 
 
-@known_fault(OPERATIONS)
-def norm_gain_plus_one(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rms_norm"))
+def norm_gain_plus_one(right: Function, x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """Norm gains are taken as 1 + w.
 
     Looks like: activations too large in every layer"""
-    return with_gains(s, lambda gain: 1 + gain)
+    return right(x, 1 + gain, eps)
 
 
-@known_fault(OPERATIONS)
-def norm_gain_ignored(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("rms_norm"))
+def norm_gain_ignored(right: Function, x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """Norms have no gain.
 
     Looks like: babble, of the right size"""
-    return with_gains(s, np.ones_like)
+    return right(x, np.ones_like(gain), eps)
 
 
-@known_fault(OPERATIONS)
-@replaces("rms_norm")
+@known_fault(OPERATIONS, replaces("rms_norm"))
 def layer_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """The mean is subtracted: LayerNorm for RMSNorm.
 
@@ -132,8 +133,7 @@ def layer_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     return (centred / np.sqrt((centred * centred).mean(axis=1, keepdims=True) + eps) * gain).astype(np.float32)
 
 
-@known_fault(OPERATIONS)
-@replaces("rms_norm")
+@known_fault(OPERATIONS, replaces("rms_norm"))
 def norm_of_the_sum(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """The root of the sum of squares, not of their mean.
 

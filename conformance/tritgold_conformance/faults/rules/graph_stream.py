@@ -5,17 +5,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tritgold.graph import operations
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix
 from tritgold_conformance.faults.fault import OPERATIONS, TRACE, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import (
+    Function,
     altered,
-    from_layer,
     output_from,
     reordered,
     with_arithmetic,
     with_head,
+    wraps,
 )
 
 AREA = "graph"
@@ -45,28 +47,20 @@ def residual_behind_the_norm(s: Mutant) -> Mutant:
 
     The addition only sees the stream, so the norm remembers."""
     normed: dict[bytes, np.ndarray] = {}
+    added = {o.name: o.reads for o in operations(s.config) if o.kind == "add"}
 
     def rms_norm(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
         normed[x.tobytes()] = found = s.arithmetic.rms_norm(x, gain, eps)
         return found
 
     def alter(name: str, _: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        part = {"attn_residual": "o.out", "ffn_residual": "down.out"}.get(name.rpartition(".")[2])
-        if part is None:
+        if name not in added:
             return None
-        stream = seen.get(_stream(name), np.zeros(0, np.float32))
-        found, delta = normed.get(stream.tobytes()), from_layer(seen, name, part)
+        stream, delta = seen.get(added[name]["a"]), seen.get(added[name]["b"])
+        found = None if stream is None else normed.get(stream.tobytes())
         return None if found is None or delta is None else found + delta
 
     return with_arithmetic(altered(s, alter), rms_norm=rms_norm)
-
-
-def _stream(name: str) -> str:
-    """The residual stream that an addition reads."""
-    _, layer, what = name.split(".")
-    if what == "ffn_residual":
-        return f"layers.{layer}.attn_residual"
-    return "embedding" if layer == "0" else f"layers.{int(layer) - 1}.ffn_residual"
 
 
 @known_fault(OPERATIONS)
@@ -91,29 +85,24 @@ def head_before_final_norm(s: Mutant) -> Mutant:
     """Logits are made of the stream, without the final norm.
 
     Looks like: the likeliest tokens right, their probabilities not"""
-    last = f"layers.{s.config.layers - 1}.ffn_residual"
+    last = next(o.reads["x"] for o in operations(s.config) if o.name == "final_norm")
     return altered(s, lambda name, _, seen: seen.get(last) if name == "final_norm" else None)
 
 
-@known_fault(OPERATIONS)
-def embedding_scaled(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("embed"))
+def embedding_scaled(right: Function, tokens: np.ndarray, embedding: DenseMatrix) -> np.ndarray:
     """The embedding is multiplied by the root of hidden.
 
     Looks like: babble from layer 0 on"""
-
-    def embed(tokens: np.ndarray, embedding: DenseMatrix) -> np.ndarray:
-        return (s.arithmetic.embed(tokens, embedding) * np.float32(math.sqrt(s.config.hidden))).astype(np.float32)
-
-    return with_arithmetic(s, embed=embed)
+    return (right(tokens, embedding) * np.float32(math.sqrt(embedding.shape[1]))).astype(np.float32)
 
 
-@known_fault(OPERATIONS)
-def embedding_of_the_next_id(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("embed"))
+def embedding_of_the_next_id(right: Function, tokens: np.ndarray, embedding: DenseMatrix) -> np.ndarray:
     """Row id + 1 of the embedding: a special token was counted twice.
 
     Looks like: babble; the embedding of each token is another token's"""
-    embed = s.arithmetic.embed
-    return with_arithmetic(s, embed=lambda tokens, embedding: embed((tokens + 1) % s.config.vocab, embedding))
+    return right((tokens + 1) % embedding.shape[0], embedding)
 
 
 @known_fault(OPERATIONS)

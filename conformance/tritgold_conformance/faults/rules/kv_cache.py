@@ -9,8 +9,7 @@ from tritgold_conformance.faults.mutate import FaultyCache, appends
 Pair = tuple[np.ndarray, np.ndarray]
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_slot_overwritten(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """A pass begins one slot too early and overwrites the last key and value.
 
@@ -21,8 +20,7 @@ def kv_slot_overwritten(cache: FaultyCache, layer: int, keys: np.ndarray, values
     return keys, values
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_one_step_late(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """A step's own key and value come into the cache one step late.
 
@@ -33,8 +31,7 @@ def kv_one_step_late(cache: FaultyCache, layer: int, keys: np.ndarray, values: n
     return keys, values
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_newest_scale(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """All rows of a quantised cache are read with the scale of the newest.
 
@@ -49,8 +46,7 @@ def kv_newest_scale(cache: FaultyCache, layer: int, keys: np.ndarray, values: np
     return keys * newest[0][:, None, None], values * newest[1][:, None, None]
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_ring_of_16(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """The cache has 16 slots, and older rows are read from them all the same.
 
@@ -63,8 +59,7 @@ def kv_ring_of_16(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.n
     return keys[at], values[at]
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_values_shifted(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """Values of earlier passes are read one position off.
 
@@ -75,8 +70,7 @@ def kv_values_shifted(cache: FaultyCache, layer: int, keys: np.ndarray, values: 
     return keys, values
 
 
-@known_fault(STEPS, invisible_on=("prefill",))
-@appends
+@known_fault(STEPS, appends, invisible_on=("prefill",))
 def kv_values_of_layer_0(cache: FaultyCache, layer: int, keys: np.ndarray, values: np.ndarray, new: int) -> Pair:
     """Values of earlier passes are those of layer 0 in every layer.
 

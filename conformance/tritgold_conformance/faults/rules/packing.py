@@ -12,63 +12,52 @@ from tritgold.weights import LayerWeights
 from tritgold_conformance.faults.fault import FILES, OPERATIONS, Mutant
 from tritgold_conformance.faults.library import known_fault
 from tritgold_conformance.faults.mutate import Shape, linears, with_layers
-from tritgold_conformance.faults.packing import FORMATS, payload_as, reads, values
+from tritgold_conformance.faults.packing import FORMATS, reads, reads_as, reads_codes, values
 
 LSB, MSB, FOUR_ROWS = packing("sequential"), packing("sequential", order="msb"), packing("i2_s_4rows")
 OTHER_TL1, OTHER_TL2 = packing("tl1", BM=64, BK=128, bm=32), packing("tl2", BM=64, BK=96)
 
 
-@known_fault(OPERATIONS)
-@reads("i2_s")
-def i2s_128_as_64(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("i2_s", FORMATS["i2_s-64"]))
+def i2s_128_as_64() -> None:
     """I2_S blocks of 128 weights in 32 bytes are read as 64 in 16.
 
     Looks like: one character repeated; row sums and histograms right
     Seen in: microsoft/BitNet #585, #586"""
-    return payload_as(FORMATS["i2_s-64"], "i2_s", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("i2_s-64")
-def i2s_64_as_128(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("i2_s-64", FORMATS["i2_s"]))
+def i2s_64_as_128() -> None:
     """I2_S blocks of 64 weights in 16 bytes are read as 128 in 32.
 
     Looks like: one character repeated; row sums and histograms right
     Seen in: microsoft/BitNet #470"""
-    return payload_as(FORMATS["i2_s"], "i2_s-64", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("i2_s")
-def i2s_in_order_lsb(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("i2_s", LSB))
+def i2s_in_order_lsb() -> None:
     """I2_S is read as four consecutive weights a byte, least significant first.
 
     Looks like: confident nonsense
     Seen in: chrishayuk/larql #156"""
-    return payload_as(LSB, "i2_s", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("i2_s")
-def i2s_in_order_msb(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("i2_s", MSB))
+def i2s_in_order_msb() -> None:
     """I2_S is read as four consecutive weights a byte, most significant first.
 
     Looks like: confident nonsense
     Seen in: chrishayuk/larql #156"""
-    return payload_as(MSB, "i2_s", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("i2_s")
-def i2s_four_rows(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("i2_s", FOUR_ROWS))
+def i2s_four_rows() -> None:
     """I2_S is read as one column of four rows a byte.
 
     Looks like: babble; row sums wrong too"""
-    return payload_as(FOUR_ROWS, "i2_s", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("hf")
+@known_fault(OPERATIONS, reads("hf"))
 def hf_rows_interleaved(data: bytes, shape: Shape) -> np.ndarray:
     """HF bytes are unpacked to rows 4r .. 4r + 3, where they hold quarters.
 
@@ -79,8 +68,7 @@ def hf_rows_interleaved(data: bytes, shape: Shape) -> np.ndarray:
     return np.ascontiguousarray(codes.reshape(4, -1, shape[1]).swapaxes(0, 1)).reshape(shape)
 
 
-@known_fault(OPERATIONS)
-@reads("hf")
+@known_fault(OPERATIONS, reads("hf"))
 def hf_along_columns(data: bytes, shape: Shape) -> np.ndarray:
     """HF bytes are unpacked along the columns.
 
@@ -91,28 +79,23 @@ def hf_along_columns(data: bytes, shape: Shape) -> np.ndarray:
     return np.concatenate([(packed >> shift) & 3 for shift in (0, 2, 4, 6)], axis=1)
 
 
-@known_fault(FILES)
-@reads("tq2_0")
-def tq2_in_order_lsb(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(FILES, reads_as("tq2_0", LSB))
+def tq2_in_order_lsb() -> None:
     """TQ2_0 is read as four consecutive weights a byte, least significant first.
 
     Looks like: plausible and wrong; the same trits as I2_S in order, most significant first
     Seen in: ggml-org/llama.cpp #28769"""
-    return payload_as(LSB, "tq2_0", data, shape)
 
 
-@known_fault(FILES)
-@reads("tq2_0")
-def tq2_in_order_msb(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(FILES, reads_as("tq2_0", MSB))
+def tq2_in_order_msb() -> None:
     """TQ2_0 is read as four consecutive weights a byte, most significant first.
 
     Looks like: plausible and wrong; the same trits as I2_S in order, least significant first
     Seen in: ggml-org/llama.cpp #28769"""
-    return payload_as(MSB, "tq2_0", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("tq1_0")
+@known_fault(OPERATIONS, reads("tq1_0"))
 def tq1_digits_low_to_high(data: bytes, shape: Shape) -> np.ndarray:
     """The base-3 digits of TQ1_0 are read from the least significant on.
 
@@ -122,56 +105,42 @@ def tq1_digits_low_to_high(data: bytes, shape: Shape) -> np.ndarray:
     return np.concatenate(parts, axis=1).reshape(shape)
 
 
-def _mapped(name: str, table: list[int], data: bytes, shape: Shape) -> np.ndarray:
-    return np.array(table, np.uint8)[FORMATS[name].codes(data, shape)]
-
-
-@known_fault(OPERATIONS)
-@reads("hf")
-def bit_pairs_reversed(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_codes("hf", 0, 2, 1, 3))
+def bit_pairs_reversed() -> None:
     """The two bits of a code are read the wrong way round: 0 and +1 change places.
 
     Looks like: too many +1"""
-    return _mapped("hf", [0, 2, 1, 3], data, shape)
 
 
-@known_fault(FILES, invisible_on=("trits",))
-@reads("i2_s")
-def code_3_is_plus_2(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(FILES, reads_codes("i2_s", 0, 1, 2, 3), invisible_on=("trits",))
+def code_3_is_plus_2() -> None:
     """Code 3, which stands for no trit, is read as +2.
 
     Looks like: files with dirty padding differ between backends
     Seen in: 1bit-MONSTER/1bit-MONSTER #131"""
-    return _mapped("i2_s", [0, 1, 2, 3], data, shape)
 
 
-@known_fault(FILES, invisible_on=("trits",))
-@reads("i2_s")
-def code_3_is_0(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(FILES, reads_codes("i2_s", 0, 1, 2, 1), invisible_on=("trits",))
+def code_3_is_0() -> None:
     """Code 3, which stands for no trit, is read as 0.
 
     Looks like: files with dirty padding differ between backends
     Seen in: 1bit-MONSTER/1bit-MONSTER #131"""
-    return _mapped("i2_s", [0, 1, 2, 1], data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("hf")
-def codes_off_by_one(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_codes("hf", 1, 2, 0, 1))
+def codes_off_by_one() -> None:
     """Codes 0, 1, 2 are taken for 0, +1, -1.
 
     Looks like: all sums wrong, nothing overflows
     Seen in: chrishayuk/larql #156"""
-    return _mapped("hf", [1, 2, 0, 1], data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("hf")
-def sign_flipped(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_codes("hf", 2, 1, 0, 3))
+def sign_flipped() -> None:
     """Codes 0, 1, 2 are taken for +1, 0, -1.
 
     Looks like: every sum negated"""
-    return _mapped("hf", [2, 1, 0, 3], data, shape)
 
 
 def _joined(s: Mutant, *names: str) -> Mutant | None:
@@ -207,24 +176,20 @@ def gate_up_joined_before_unpacking(s: Mutant) -> Mutant | None:
     return _joined(s, "gate", "up")
 
 
-@known_fault(OPERATIONS)
-@reads("tl1")
-def tl1_tiles_of_another_model(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("tl1", OTHER_TL1))
+def tl1_tiles_of_another_model() -> None:
     """TL1 is read with the tile sizes of another model.
 
     Looks like: garbage
     Seen in: microsoft/BitNet #550, #268"""
-    return payload_as(OTHER_TL1, "tl1", data, shape)
 
 
-@known_fault(OPERATIONS)
-@reads("tl2")
-def tl2_tiles_of_another_model(data: bytes, shape: Shape) -> np.ndarray:
+@known_fault(OPERATIONS, reads_as("tl2", OTHER_TL2))
+def tl2_tiles_of_another_model() -> None:
     """TL2 is read with the tile sizes of another model.
 
     Looks like: garbage
     Seen in: microsoft/BitNet #550, #268"""
-    return payload_as(OTHER_TL2, "tl2", data, shape)
 
 
 @known_fault(OPERATIONS)

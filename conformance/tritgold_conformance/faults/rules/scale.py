@@ -4,12 +4,13 @@ import numpy as np
 
 from tritgold.errors import PackingError
 from tritgold.formats.packings import packing
+from tritgold.layers.arithmetic import Array
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 from tritgold.ternary import TernaryTensor
 from tritgold.weights import LINEARS
 from tritgold_conformance.faults.fault import FILES, OPERATIONS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
-from tritgold_conformance.faults.mutate import Shape, with_arithmetic, with_config, with_scales, with_scales_of
+from tritgold_conformance.faults.mutate import Function, Shape, with_config, with_scales, with_scales_of, wraps
 from tritgold_conformance.faults.packing import with_unpack
 
 FLOAT_SCALES = Witness("operations", "float-scales")
@@ -128,29 +129,21 @@ def scale_in_bf16(s: Mutant) -> Mutant | None:
     return with_scales(s, lambda scale: bf16_to_f32(f32_to_bf16(scale)))
 
 
-@known_fault(OPERATIONS)
-def activation_scale_multiplied(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("apply_scales"))
+def activation_scale_multiplied(right: Function, acc: Array, scale: Array, weight_scale: Array, rule: str) -> Array:
     """The activation scale multiplies where it must divide.
 
     Looks like: outputs off by the square of a scale of their own for each token"""
-
-    def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: str) -> np.ndarray:
-        with np.errstate(over="ignore", divide="ignore"):
-            return s.arithmetic.apply_scales(acc, (np.float32(1) / scale).astype(np.float32), weight_scale, rule)
-
-    return with_arithmetic(s, apply_scales=apply_scales)
+    with np.errstate(over="ignore", divide="ignore"):
+        return right(acc, (np.float32(1) / scale).astype(np.float32), weight_scale, rule)
 
 
-@known_fault(OPERATIONS)
-def activation_scale_missing(s: Mutant) -> Mutant:
+@known_fault(OPERATIONS, wraps("apply_scales"))
+def activation_scale_missing(right: Function, acc: Array, scale: Array, weight_scale: Array, rule: str) -> Array:
     """Sums are not scaled back by the activation scale.
 
     Looks like: outputs too large by a factor of their own for each token"""
-
-    def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: str) -> np.ndarray:
-        return s.arithmetic.apply_scales(acc, np.ones_like(scale), weight_scale, rule)
-
-    return with_arithmetic(s, apply_scales=apply_scales)
+    return right(acc, np.ones_like(scale), weight_scale, rule)
 
 
 @known_fault(FILES, invisible_on=("one-scale",))

@@ -10,6 +10,7 @@ from tritgold.errors import PackingError
 from tritgold.formats.packings.gpu_int2 import GpuInt2
 from tritgold.formats.packings.hf_packed import HfPacked
 from tritgold.formats.packings.i2_s import I2S, I2S4Rows, SglBitnt
+from tritgold.formats.packings.iq_bn import IQ1BN, IQ2BN, IQ2BNR4
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.packings.q2_0 import Q10, Q20
 from tritgold.formats.packings.sequential import Sequential, TorchAO
@@ -24,6 +25,7 @@ _LAYOUTS: tuple[type[Packing], ...] = (
     *(HfPacked, I2S, I2S4Rows, SglBitnt, Sequential, GpuInt2, TorchAO),
     *(TL1, TL2),
     *(TQ10, TQ20, Q20, Q10),
+    *(IQ1BN, IQ2BN, IQ2BNR4),
     *(F32, F16, BF16),
 )
 PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in _LAYOUTS}

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.packing_base import Bytes, Packing
 
 
 class HfPacked(Packing):
@@ -41,6 +41,15 @@ class HfPacked(Packing):
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
         """(row % R) * in + column."""
         return row % -(-shape[0] // 4) * shape[1] + column
+
+    def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
+        """Bytes whose surplus rows, where out is no multiple of 4, hold another code than the 0 that encoders write."""
+        quarter = -(-shape[0] // 4)
+        packed = self._checked(data, shape).reshape(quarter, -1)
+        surplus = [
+            (packed[row % quarter] >> np.uint8(2 * (row // quarter))) & 3 for row in range(shape[0], 4 * quarter)
+        ]
+        return sum(int(np.count_nonzero(row)) for row in surplus)
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
         rows, columns = codes.shape

@@ -4,23 +4,27 @@ What is stored is trit x scale. Nothing is quantised here: a matrix with two mag
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packings.packing_base import Bytes, Packing
+from tritgold.formats.packings.packing_base import Bytes, Packing, check_option
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
 
 
+@dataclass(frozen=True)
 class _Floats(Packing):
     """Row-major little-endian words: a sign bit above a magnitude, the same magnitude for all that is not zero.
+
+    scales: ``tensor``, or ``rows`` where each row has a magnitude of its own (TriLM unpacked).
 
     Unpacking compares the words as integers: the scale is that magnitude, exactly, and 0 where every weight is zero.
     -0 is a zero. A negative scale comes back as its magnitude with the trits turned round: the same weights.
 
     ``pack`` raises PackingError ``scale-rounded``, ``scale-overflow`` or ``scale-underflow`` for a scale that the
-    type does not hold exactly, ``scale-shape`` for scales of blocks, ``scale-zero`` for a 0 over trits that are not.
+    type does not hold exactly, ``scale-shape`` for other scales, ``scale-zero`` for a 0 over trits that are not.
     ``check`` and ``unpack`` raise ``weight-non-finite`` and ``not-ternary``, naming the first offender.
     """
 
@@ -29,6 +33,10 @@ class _Floats(Packing):
     word: ClassVar[str]
     sign: ClassVar[int]
     infinity: ClassVar[int]  # from this magnitude on, words are infinite or NaN
+    scales_of: str = "tensor"
+
+    def __post_init__(self) -> None:
+        check_option(self.name, "scales_of", self.scales_of, ("tensor", "rows"))
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """out * in words; any shape."""
@@ -41,7 +49,7 @@ class _Floats(Packing):
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
         """Refuse a wrong length, NaN, infinity, and a second magnitude."""
-        words = self._checked(data, shape).view(self.word)
+        words = self._checked(data, shape).view(self.word).reshape(shape)
         magnitudes, one = self._magnitudes(words)
         wild = magnitudes >= self.infinity
         offends = wild if wild.any() else (magnitudes != 0) & (magnitudes != one)
@@ -49,49 +57,57 @@ class _Floats(Packing):
             return
         first = int(np.argmax(offends))
         row, column = divmod(first, shape[1])
-        value = self._widen(words[first : first + 1])[0]
+        value = self._widen(words.reshape(-1)[first : first + 1])[0]
         place = f"[{row}, {column}], byte {self.byte_of(row, column, shape)}"
         if wild.any():
             raise PackingError(f"{self.name}: not finite at {place}", kind="weight-non-finite", got=value)
+        scales = self.scales(data, shape)
         raise PackingError(
             f"{self.name}: not ternary up to one scale; the first weight of a second magnitude is at {place}",
             kind="not-ternary",
             got=value,
-            expected=f"0 or +-{self.scales(data, shape)}",
+            expected=f"0 or +-{scales[row, 0] if scales.ndim else scales}",
             hint="ordinary weights must be ternarised first: --quantize absmean",
         )
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The one magnitude, float32 []; 0 where all weights are zero."""
-        one = self._magnitudes(self._checked(data, shape).view(self.word))[1]
-        return self._widen(np.array([one], self.word)).reshape(())
+        """The one magnitude, float32 []; 0 where all weights are zero. [out, 1] where rows have their own."""
+        one = self._magnitudes(self._checked(data, shape).view(self.word).reshape(shape))[1]
+        return self._widen(one.reshape(-1)).reshape(one.shape)
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
-        if scale.ndim:
-            raise PackingError(
-                f"{self.name} stores one scale a tensor", kind="scale-shape", got=list(scale.shape), expected=[]
-            )
-        if scale == 0 and (codes != 1).any():
+        if scale.ndim and (self.scales_of == "tensor" or scale.shape[1] > 1):
+            expected = "[]" if self.scales_of == "tensor" else f"[] or [{codes.shape[0]}, 1]"
+            what = f"{self.name} stores one scale a {self.scales_of.removesuffix('s')}"
+            raise PackingError(what, kind="scale-shape", got=list(scale.shape), expected=expected)
+        if ((scale == 0) & (codes != 1)).any():
             raise PackingError(f"{self.name}: a scale of 0 would erase trits", kind="scale-zero", got=0.0)
-        plus = self._exact_word(np.abs(scale))
-        words = np.array([plus | self.sign, 0, plus], self.word)
-        return (words if scale >= 0 else words[::-1])[codes].tobytes()
+        values = scale.reshape(-1, 1)
+        plus = np.array([self._exact_word(np.abs(value)) for value in values], self.word).reshape(-1, 1)
+        minus = plus | np.array(self.sign, self.word)
+        up, down = np.where(values >= 0, plus, minus), np.where(values >= 0, minus, plus)
+        if scale.ndim == 0:
+            return np.array([down[0, 0], 0, up[0, 0]], self.word)[codes].tobytes()
+        return np.where(codes == 1, np.array(0, self.word), np.where(codes == 2, up, down)).astype(self.word).tobytes()
 
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-        words = data.view(self.word)
+        words = data.view(self.word).reshape(shape)
         magnitudes, one = self._magnitudes(words)
-        if one == 0:
+        if not one.any():
             return np.ones(shape, np.uint8)
         # Truth as 0 and 1 in bytes: 3, less 2 for a zero, less 1 for the magnitude, less 2 more where it is negative.
         zero = (magnitudes == 0).view(np.uint8)
-        same = (magnitudes == (one if one < self.infinity else 0)).view(np.uint8) & ~zero
+        same = (magnitudes == np.where(one < self.infinity, one, 0).astype(self.word)).view(np.uint8) & ~zero
         minus = (words >= self.sign).view(np.uint8) & same
-        return (np.uint8(3) - (zero << 1) - same - (minus << 1)).reshape(shape)
+        return np.uint8(3) - (zero << 1) - same - (minus << 1)
 
-    def _magnitudes(self, words: np.ndarray) -> tuple[np.ndarray, int]:
-        """The words without their signs, and the first of them that is not 0; 0 where there is none."""
+    def _magnitudes(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Words [out, in] without their signs; and the first of them that is not 0, [] or [out, 1], 0 where none is."""
         magnitudes = words & np.array(self.sign - 1, self.word)
-        return magnitudes, int(magnitudes[np.argmax(magnitudes != 0)])
+        if self.scales_of == "rows":
+            first = np.argmax(magnitudes != 0, axis=1, keepdims=True)
+            return magnitudes, np.take_along_axis(magnitudes, first, axis=1)
+        return magnitudes, magnitudes.reshape(-1)[np.argmax(magnitudes != 0)].reshape(())
 
     def _exact_word(self, scale: np.ndarray) -> int:
         word = int(self._narrow(scale.reshape(1))[0])
@@ -116,6 +132,7 @@ class _Floats(Packing):
         """float32 [n] -> words [n], half to even; what is too large becomes infinity."""
 
 
+@dataclass(frozen=True)
 class F32(_Floats):
     """float32: 1 sign bit, 8 of exponent, 23 of fraction. Holds every scale.
 
@@ -136,6 +153,7 @@ class F32(_Floats):
         return values.astype("<f4").view(self.word)
 
 
+@dataclass(frozen=True)
 class F16(_Floats):
     """IEEE float16: 1 sign bit, 5 of exponent, 10 of fraction. 11 significant bits from 2**-14 to 65504, fewer below.
 
@@ -156,6 +174,7 @@ class F16(_Floats):
             return values.astype("<f2").view(self.word)
 
 
+@dataclass(frozen=True)
 class BF16(_Floats):
     """bfloat16, the upper half of a float32: its range with 8 significant bits.
 

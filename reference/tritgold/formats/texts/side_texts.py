@@ -61,14 +61,18 @@ def other_files(path: Path) -> list[Path]:
     return [path / name for name in OTHER_FILES if os.path.isdir(path) and os.path.isfile(path / name)]
 
 
-def side_texts(path: Path, container: Container, names: Sequence[str] = TEXTS) -> dict[str, str]:
-    """Those of the named texts that there are. path: of the checkpoint, container: opened there.
+def side_texts(
+    path: Path, container: Container, names: Sequence[str] = TEXTS, tokenizer: str | None = None
+) -> dict[str, str]:
+    """Those of the named texts that there are. path: of the checkpoint, container: opened there. tokenizer: a text in
+    the place of its tokenizer.json.
 
     Raises FormatError: ``unreadable`` or ``not-utf8`` for a file, and those of ``tokenizer_json`` for GGUF metadata.
     """
     if isinstance(container, GgufFile):
         try:
-            return _gguf_texts(container.metadata, names)
+            own = {} if tokenizer is None else {TEXT_KEY: tokenizer}
+            return _gguf_texts({**container.metadata, **own}, names)
         except FormatError as error:
             raise error.located(file=path) from error.__cause__
     found: dict[str, str] = {}
@@ -80,7 +84,9 @@ def side_texts(path: Path, container: Container, names: Sequence[str] = TEXTS) -
         else:
             continue
         if os.path.isfile(file):
-            found[name] = _read(file)
+            found[name] = read_side_text(file)
+    if tokenizer is not None and TOKENIZER in names:
+        found[TOKENIZER] = tokenizer
     return found
 
 
@@ -185,7 +191,8 @@ def _tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _read(file: Path) -> str:
+def read_side_text(file: Path) -> str:
+    """A text file, byte for byte. Raises FormatError ``unreadable`` or ``not-utf8``."""
     try:
         return read_text(file, _MOST_BYTES)
     except OSError as error:

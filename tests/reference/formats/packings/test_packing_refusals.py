@@ -233,7 +233,7 @@ def test_matrices_without_a_weight_are_refused(name: str, shape: tuple[int, int]
 
 
 def test_an_unknown_packing_is_refused_with_the_known_ones() -> None:
-    error = refusal(lambda: packing("iq2_bn"))
+    error = refusal(lambda: packing("iq2_tn"))
     assert error.kind == "unknown-packing"
     assert "hf, i2_s, " in str(error)
     assert "tq2_0, " in str(error)

@@ -157,3 +157,37 @@ def test_bytes_at_an_odd_address_and_non_contiguous_trits(name: str) -> None:
 def test_what_is_no_trit_is_refused(name: str) -> None:
     assert refusal(lambda: packing(name).pack(np.array([[2]], np.int8))).kind == "not-a-trit"
     assert refusal(lambda: packing(name).pack(np.array([[0.5]]))).kind == "trits-dtype"
+
+
+# ---- scales of rows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
+def test_rows_may_have_magnitudes_of_their_own(name: str) -> None:
+    layout = packing(name, scales_of="rows")
+    trits = np.array([[1, 0, -1], [0, -1, 1], [0, 0, 0]], np.int8)
+    scales = np.array([[0.5], [3], [0]], np.float32)
+    data = layout.pack(trits, scales)
+    dtype = {"f32": "<f4", "f16": "<f2", "bf16": ml_dtypes.bfloat16}[name]
+    assert np.frombuffer(data, dtype).astype(np.float32).reshape(3, 3).tolist() == (trits * scales).tolist()
+    tensor = layout.unpack(data, (3, 3))
+    assert tensor.trits.tolist() == trits.tolist()
+    assert tensor.scale.tolist() == scales.tolist()
+    assert packing(name).pack(trits, 0.5) == layout.pack(trits, 0.5)
+    assert refusal(lambda: packing(name).unpack(data, (3, 3))).kind == "not-ternary"
+
+
+def test_two_magnitudes_in_a_row_are_refused_with_their_place() -> None:
+    data = np.array([[0.5, 0.5], [3, -1]], np.float32).tobytes()
+    error = refusal(lambda: packing("f32", scales_of="rows").unpack(data, (2, 2)))
+    assert error.kind == "not-ternary"
+    assert "[1, 1], byte 12" in str(error)
+    assert "0 or +-3.0" in str(error)
+
+
+def test_scales_of_rows_that_a_float_type_cannot_hold() -> None:
+    layout, trits = packing("f16", scales_of="rows"), np.ones((2, 2), np.int8)
+    assert refusal(lambda: layout.pack(trits, np.array([[0.5], [1 / 3]], np.float32))).kind == "scale-rounded"
+    assert refusal(lambda: layout.pack(trits, np.array([[0.5], [0]], np.float32))).kind == "scale-zero"
+    assert refusal(lambda: layout.pack(trits, np.ones((2, 2), np.float32))).kind == "scale-shape"
+    assert refusal(lambda: packing("f16", scales_of="columns")).kind == "packing-option"

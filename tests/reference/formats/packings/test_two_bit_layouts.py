@@ -288,3 +288,16 @@ def test_a_scale_that_lies_elsewhere_changes_no_byte(case: Case) -> None:
 )
 def test_options_are_checked(name: str, options: dict[str, int | str]) -> None:
     assert refusal(lambda: packing(name, **options)).kind == "packing-option"
+
+
+def test_codes_in_the_surplus_rows_of_hf_are_counted() -> None:
+    """Rows 5 to 7 of 8 that 5 rows are rounded up to: transformers writes code 0 there."""
+    layout, shape = packing("hf"), (5, 3)
+    data = bytearray(layout.pack(np.zeros(shape, np.int8)))
+    assert layout.odd_bytes(data, shape) == 0
+    data[1 * 3 + 2] |= 0b01_00_00_00  # row 7, column 2
+    data[1 * 3 + 0] |= 0b10_00_00_00  # row 7, column 0
+    assert layout.odd_bytes(data, shape) == 2
+    with pytest.warns(TritgoldWarning, match="2 bytes that decode, yet that no encoder writes"):
+        layout.unpack(data, shape)
+    assert layout.odd_bytes(layout.pack(np.ones((8, 3), np.int8)), (8, 3)) == 0

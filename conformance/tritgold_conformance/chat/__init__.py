@@ -1,0 +1,1 @@
+"""Chats as text: the model's own template, rendered within limits."""

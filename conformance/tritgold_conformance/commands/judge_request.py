@@ -1,0 +1,139 @@
+"""What ask, check and diagnose are given: an engine, a model and an input. And what these make: a golden run."""
+
+import secrets
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from tritgold.checkpoint import Checkpoint
+from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.options import collected
+from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.load import load_engine
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.questions.ladder import Ladder, ladder_of
+
+
+@dataclass(frozen=True)
+class JudgeRequest:
+    """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
+
+    timeout: seconds. mode: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
+    """
+
+    engine: str
+    in_process: bool = False
+    timeout: int | None = None
+    mode: str | None = None
+    model: str | None = None
+    tokens: int = 40
+    seed: int = 1
+    depth: str | None = None
+    ids: list[int] | None = None
+    reading: model_input.Reading = field(default_factory=model_input.Reading)
+
+    @property
+    def model_name(self) -> str:
+        """What reports call the model."""
+        return model_input.model_name(self.model)
+
+    def options(self) -> tuple[str, ...]:
+        """What the commands in a report repeat, besides engine, model and ids."""
+        named = {"--timeout": self.timeout, "--mode": self.mode}
+        said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
+        depth = [f"--{self.depth}"] if self.depth else []
+        depth += ["--seed", str(self.seed)] if self.seed != 1 else []  # of the texts besides --ids
+        return (*self.reading.words(), *said, *depth, *["--in-process"] * self.in_process)
+
+    def command(self, *more: str) -> str:
+        """The judgement again, as a command to paste. more: options besides."""
+        where = () if self.model is None else ("--model", self.model)
+        text = ["--tokens", str(self.tokens), *(["--seed", "1"] if self.seed == 1 else [])]
+        if self.ids is not None:
+            text = ["--ids", ",".join(map(str, self.ids))]
+        return shlex.join(["tritgold", "check", "--engine", self.engine, *where, *self.options(), *more, *text])
+
+    @contextmanager
+    def opened(self) -> Iterator["Opened"]:
+        """Engine and checkpoint, opened. Raises click.UsageError where --in-process has no meaning."""
+        with model_input.model_path(self.model) as path, printing.progress() as say:
+            checkpoint = self.reading.open(path)
+            ids = self.ids
+            if ids is None:
+                ids = judging_tokens(self.tokens, checkpoint.config.vocab, self.seed)
+            ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
+            longest = len(ids) if ladder is None else ladder.longest
+            limit = self.timeout or DEFAULT_TIMEOUT
+            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process)
+            if self.in_process and not engine.in_process:
+                raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
+            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a request asks for, opened.
+
+    ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
+    """
+
+    engine: EngineUnderTest
+    checkpoint: Checkpoint
+    tokens: list[int]
+    ladder: Ladder | None
+    mode: str
+    say: Callable[[str], None]
+
+    def golden_run(self) -> GoldenRun:
+        """The golden answer to the same tokens."""
+        self.say("golden model")
+        return GoldenRun.of(self.checkpoint, self.tokens, named_arithmetic(self.mode))
+
+
+class Seed(click.ParamType[int]):
+    """A seed of the judged texts."""
+
+    name = "seed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A whole number; ``nonce``: one that cannot be known in advance."""
+        if value == "nonce":
+            return secrets.randbelow(2**31)
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor nonce", param, ctx)
+
+
+judge_options = collected(
+    "request",
+    JudgeRequest,
+    (
+        click.option("--engine", default="xla", show_default=True, metavar="ENGINE", help=f"{ENGINE_SPECS}."),
+        click.option(
+            "--in-process", is_flag=True,
+            help="For a debugger: run a module:Class in the judge's own process, where it can change the judge.",
+        ),
+        click.option(
+            "--timeout", type=click.IntRange(1, 604_800),
+            help=f"Seconds for one run, answer or call; {DEFAULT_TIMEOUT:g} by default.",
+        ),
+        click.option(
+            "--mode", type=click.Choice(MODES), help="The arithmetic to judge by; by default the engine's own."
+        ),
+        click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default)."),
+        click.option("--tokens", default=40, show_default=True, help="Length of the input in tokens."),
+        click.option(
+            "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: another each time."
+        ),
+        click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
+        click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
+        click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
+        click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
+    ),
+)  # fmt: skip

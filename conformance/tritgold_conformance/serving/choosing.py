@@ -1,0 +1,95 @@
+"""How a request's next token is chosen, and the log-probabilities that it shows.
+
+Shown is what the model says: the log-softmax, in float64, of the logits as they come, before penalties, biases,
+temperature and filters. Chosen is, in this order: presence and frequency penalties, logit bias, min-p, and then as
+``tritgold.decode.sampling`` says. Nothing here knows of other requests.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.decode.autoregressive import possible
+from tritgold.decode.sampling import GREEDY, Sampling, choose
+
+
+class Shown(NamedTuple):
+    """The log-probability of a token, and the likeliest at its place, likeliest first; of equal ones the lowest id."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """What a request says of choosing.
+
+    presence, frequency: subtracted from the logit of a token that was generated, once, and for each time. bias: added
+    to logits, by id. min_p: tokens less likely than so many times the likeliest are left out. shown: how many
+    log-probabilities each token comes with; None: none, not even its own.
+    """
+
+    sampling: Sampling = GREEDY
+    presence: float = 0.0
+    frequency: float = 0.0
+    bias: Mapping[int, float] = field(default_factory=dict)
+    min_p: float = 0.0
+    shown: int | None = None
+
+
+class Chooser:
+    """One text's ``choose`` and ``hear``, as ``Request`` takes them. newest: what the last token is shown with.
+
+    read: what the tokens of the prompt are shown with, from its second token on.
+    """
+
+    def __init__(self, choosing: Choosing, config: ModelConfig, prompt: Sequence[int]) -> None:
+        self.choosing, self._config, self._prompt = choosing, config, prompt
+        self._counts = Counter[int]()
+        self.newest: Shown | None = None
+        self.read: list[Shown] = []
+
+    def choose(self, logits: np.ndarray, text: Sequence[int]) -> int:
+        """The token after ``text``. Raises NonFiniteError where no token is left."""
+        c = self.choosing
+        scores = possible(logits, self._config)
+        self._change(scores)
+        token = choose(scores, c.sampling, text)
+        self._counts[token] += 1
+        self.newest = None if c.shown is None else shown(logits[: self._config.vocab], token, c.shown)
+        return token
+
+    def hear(self, start: int, logits: np.ndarray) -> None:
+        """Logits [tokens, vocab] at the prompt's tokens from ``start`` on; those at its last one are for the text."""
+        for position, row in enumerate(logits, start + 1):
+            if position < len(self._prompt):
+                self.read.append(shown(row[: self._config.vocab], self._prompt[position], self.choosing.shown or 0))
+
+    def _change(self, scores: np.ndarray) -> None:
+        c = self.choosing
+        if self._counts and (c.presence or c.frequency):
+            seen = np.fromiter(self._counts, np.int64)
+            times = np.fromiter(self._counts.values(), np.float64)
+            scores[seen] -= c.presence + c.frequency * times
+        for token, more in c.bias.items():
+            scores[token] += more
+        if c.min_p:
+            scores[scores < np.max(scores) + np.log(c.min_p)] = -np.inf
+
+
+def shown(logits: np.ndarray, token: int, count: int) -> Shown:
+    """The log-softmax of finite logits [vocab] at ``token``, and at the ``count`` likeliest.
+
+    >>> shown(np.log([1.0, 2.0, 1.0]), 0, 2)
+    Shown(token=0, logprob=-1.3862943611198906, top=[(1, -0.6931471805599453), (0, -1.3862943611198906)])
+    """
+    scores = logits.astype(np.float64)
+    scores -= np.max(scores)
+    scores -= np.log(np.exp(scores).sum())
+    likeliest = np.argsort(-scores, kind="stable")[:count]
+    return Shown(token, float(scores[token]), list(zip(likeliest.tolist(), scores[likeliest].tolist(), strict=True)))

@@ -1,0 +1,134 @@
+"""What stands before every endpoint: who may ask, how much, how long; what is logged; and errors in one form."""
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import time
+import traceback
+from contextlib import suppress
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tritgold_conformance.serving.api_errors import ApiError
+from tritgold_conformance.serving.service import Service
+from tritgold_conformance.serving.streams import ClientGoneError, refusal
+
+OPEN = ("/health",)  # needs no key, and is answered however busy the server is
+
+
+class Guard:
+    """An ASGI application around another. The body, read whole, stands in ``scope["state"]["body"]``.
+
+    ``scope["state"]["said"]``: a dictionary to which endpoints add what the log is to say.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
+        self._app, self._service, self._paths, self._flying = app, service, paths, 0
+        self._keys = [hashlib.sha256(key.encode()).digest() for key in service.limits.keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status, metrics = time.monotonic(), [0], self._service.metrics
+        said: dict[str, Any] = {}
+        number = secrets.token_hex(8)
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status[0] = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", number.encode())]
+            await send(message)
+
+        metrics.in_flight.inc()
+        self._flying += 1
+        try:
+            await self._answer(scope, receive, counted, said)
+        except ClientGoneError:
+            said["gone"] = True
+        except ApiError as error:
+            said["error"] = error.code
+            await self._refuse(error, scope, receive, counted, status)
+        except Exception:
+            self._service.log({"event": "error", "id": number, "traceback": traceback.format_exc()})
+            failed = ApiError(500, "the server failed; its log says why", code="internal_error")
+            await self._refuse(failed, scope, receive, counted, status)
+        finally:
+            self._flying -= 1
+            metrics.in_flight.dec()
+            seconds = time.monotonic() - started
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            metrics.requests.labels(path, str(status[0])).inc()
+            metrics.seconds.observe(seconds)
+            fields = {"event": "request", "id": number, "method": scope["method"], "path": path, "status": status[0]}
+            self._service.log({**fields, "seconds": round(seconds, 4), **said})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, said: dict[str, Any]) -> None:
+        headers = dict(scope["headers"])
+        self._check_host(headers)
+        if scope["path"] not in OPEN:
+            self._check_key(headers)
+            if self._flying > self._service.limits.requests:
+                raise ApiError(429, "too many requests at once", code="too_many_requests", retry=1)
+        body = b""
+        if scope["method"] == "POST":
+            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            # What a browser sends to another site without asking is of other types.
+            if kind != b"application/json":
+                raise ApiError(415, "send Content-Type: application/json", code="content_type")
+            body = await self._body(receive, headers)
+        scope.setdefault("state", {}).update(body=body, said=said)
+        await self._app(scope, receive, send)
+
+    async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send, status: list[int]) -> None:
+        """Where the answer has begun already, nothing can be said any more."""
+        if not status[0]:
+            with suppress(OSError):
+                await refusal(error)(scope, receive, send)
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        """A page of another site, whose name leads to this machine, is not this machine's user."""
+        if not self._service.local:
+            return
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+        with suppress(ValueError):
+            ipaddress.ip_address(name)
+            return
+        if name not in ("localhost", ""):
+            raise ApiError(403, "the server answers for localhost alone", code="host")
+
+    def _check_key(self, headers: dict[bytes, bytes]) -> None:
+        if not self._keys:
+            return
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        given = hashlib.sha256(key.strip()).digest()
+        fits = [hmac.compare_digest(given, known) for known in self._keys]
+        if scheme.lower() != b"bearer" or not any(fits):
+            raise ApiError(401, "send Authorization: Bearer KEY, with one of the server's keys", code="invalid_api_key")
+
+    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        """The whole of it, within its size and time."""
+        limits = self._service.limits
+        too_large = ApiError(413, f"the body has more than {limits.body} bytes", code="body_too_large")
+        with suppress(ValueError):
+            if int(headers.get(b"content-length", b"0")) > limits.body:
+                raise too_large
+        found = bytearray()
+        until = time.monotonic() + limits.body_seconds
+        while True:
+            try:
+                message = await asyncio.wait_for(receive(), max(until - time.monotonic(), 0.001))
+            except TimeoutError:
+                raise ApiError(408, "the body took too long", code="body_timeout") from None
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            found += message.get("body", b"")
+            if len(found) > limits.body:
+                raise too_large
+            if not message.get("more_body"):
+                return bytes(found)

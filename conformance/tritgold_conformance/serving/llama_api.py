@@ -1,0 +1,164 @@
+"""llama.cpp's own endpoints, as far as its clients need them, and the ones beside them: tokens, health, metrics."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tritgold.decode.sampling import Sampling
+from tritgold_conformance.serving import log_probabilities, streams
+from tritgold_conformance.serving.answering import Answer, Generation
+from tritgold_conformance.serving.api_errors import bad
+from tritgold_conformance.serving.chatting import chat_text
+from tritgold_conformance.serving.openai_api import closed, collect, note_prompts, stream
+from tritgold_conformance.serving.planning import answers_of
+from tritgold_conformance.serving.request_fields import Detokenize, LlamaCompletion, Tokenize, llama_biases, read
+from tritgold_conformance.serving.service import Service
+
+DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)  # llama.cpp's defaults, of what there is here
+_STOPS = {"stop": "eos", "stop_text": "word", "length": "limit", "context_full": "limit"}
+
+
+async def completion(request: Request, service: Service) -> Response:
+    """POST /completion."""
+    asked = read(request.state.body, LlamaCompletion)
+    prompts = await asyncio.to_thread(lambda: service.prompts_of(_flat(service, asked.prompt)))
+    if len(prompts) != 1:
+        raise bad("prompt", "one prompt; /v1/completions takes several")
+    if asked.n_predict == 0:
+        raise bad("n_predict", "expected 1 or more, or -1 for as many as there is room for")
+    if asked.seed is None or asked.seed == (1 << 32) - 1:  # llama.cpp's word for none
+        asked.seed = None
+    answers = answers_of(
+        service, asked, prompts, 1, None if asked.n_predict < 0 else asked.n_predict, None,
+        bias=llama_biases(asked.logit_bias, service.config.vocab), shown=asked.n_probs or None, drawn=DRAWN,
+        param="n_probs",
+    )  # fmt: skip
+    (answer,), generation, started = answers, Generation(service, answers), time.monotonic()
+    note_prompts(request, service, prompts)
+
+    def part(text: str, begin: int) -> dict[str, Any]:
+        made: dict[str, Any] = {"index": 0, "content": text, "stop": False}
+        made["tokens"] = answer.tokens[begin:] if asked.return_tokens or asked.stream else []
+        made |= {"tokens_predicted": len(answer.tokens), "tokens_evaluated": len(answer.prompt)}
+        if asked.n_probs:
+            made["completion_probabilities"] = log_probabilities.content(answer.shown[begin:], service.texts)
+        return made
+
+    def last(text: str, begin: int) -> dict[str, Any]:
+        return part(text, begin) | _ended(service, answer, time.monotonic() - started)
+
+    if asked.stream:
+
+        async def events() -> AsyncIterator[bytes]:
+            begin = 0
+            async for delta in generation.deltas():
+                made = (part if delta.reason is None else last)(delta.text, begin)
+                begin = len(answer.tokens)
+                yield streams.event(made)
+
+        return await stream(request, service, generation, events())
+    await streams.unless_gone(collect(service, generation), request.receive)
+    closed(request, service, generation)
+    return streams.answer(last(answer.pieces.text, 0))
+
+
+def _ended(service: Service, answer: Answer, seconds: float) -> dict[str, Any]:
+    sampling = vars(answer.choosing.sampling) | {"n_predict": answer.budget, "min_p": answer.choosing.min_p}
+    rate = {"predicted_n": len(answer.tokens), "prompt_n": len(answer.prompt) - answer.reused}
+    return {
+        "id_slot": 0,
+        "stop": True,
+        "model": service.name,
+        "generation_settings": sampling,
+        "truncated": answer.why == "context_full",
+        "stop_type": _STOPS.get(answer.why or "", "none"),
+        "stopping_word": "",
+        "tokens_cached": answer.reused,
+        "timings": {**rate, "predicted_ms": round(1000 * seconds, 3)},
+    }
+
+
+def _flat(service: Service, given: str | list[Any]) -> str | list[Any]:
+    """llama.cpp's prompts may mix texts and ids: one prompt of them all."""
+    if not isinstance(given, list) or not any(isinstance(part, str) for part in given) or len(given) < 2:
+        return given
+    ids: list[int] = []
+    for n, part in enumerate(given):
+        if isinstance(part, str):
+            ids += service.encode(part, f"prompt[{n}]", special=n == 0)
+        elif type(part) is int:
+            ids.append(part)
+        else:
+            raise bad(f"prompt[{n}]", "expected a text or a token id")
+    return ids
+
+
+async def props(request: Request, service: Service) -> Response:
+    """GET /props. No path of this machine is in it."""
+    settings = {"n_ctx": service.config.context, "params": {**vars(DRAWN), "n_predict": -1}}
+    template = "" if service.template is None else service.template.source
+    return streams.answer(
+        {
+            "default_generation_settings": settings,
+            "total_slots": service.core.places,
+            "model_path": service.name,
+            "model_alias": service.name,
+            "chat_template": template,
+            "bos_token": _token(service, service.config.bos),
+            "eos_token": _token(service, service.config.eos[0] if service.config.eos else None),
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"tritgold-{service.backend}",
+            "is_sleeping": False,
+        }
+    )
+
+
+def _token(service: Service, token: int | None) -> str:
+    return "" if token is None or service.tokenizer is None else service.tokenizer.token(token) or ""
+
+
+async def tokenize(request: Request, service: Service) -> Response:
+    """POST /tokenize, in llama.cpp's form (``content``) or vLLM's (``prompt`` or ``messages``)."""
+    asked = read(request.state.body, Tokenize)
+    given = [name for name in ("content", "prompt", "messages") if getattr(asked, name) is not None]
+    if len(given) != 1:
+        raise bad("content", "give one of content, prompt and messages", "missing_parameter")
+    special = asked.add_special if asked.add_special is not None else asked.add_special_tokens
+    if asked.messages is not None:
+        text, special = await chat_text(service, asked.messages, asked.add_generation_prompt), special or False
+    else:
+        # llama.cpp adds none unless asked to, vLLM does unless asked not to.
+        text = asked.content if asked.content is not None else asked.prompt or ""
+        special = (asked.content is None) if special is None else special
+    ids = service.encode_plain(text, given[0], special)
+    tokens: list[Any] = [{"id": i, "piece": service.texts.text(i)} for i in ids] if asked.with_pieces else [*ids]
+    return streams.answer({"tokens": tokens, "count": len(ids), "max_model_len": service.config.context})
+
+
+async def detokenize(request: Request, service: Service) -> Response:
+    """POST /detokenize."""
+    asked = read(request.state.body, Detokenize)
+    text = service.require_tokenizer("tokens").decode(service.ids(asked.tokens, "tokens"))
+    return streams.answer({"content": text, "prompt": text})
+
+
+async def health(request: Request, service: Service) -> Response:
+    """GET /health: 200 while requests are taken, 503 from the time on that the server stops."""
+    if service.core.stopping:
+        return streams.answer({"status": "stopping"}, 503)
+    return streams.answer({"status": "ok"})
+
+
+async def metrics(request: Request, service: Service) -> Response:
+    """GET /metrics, for Prometheus."""
+    counted, core = service.metrics, service.core
+    waiting, running = core.model.unfinished
+    counted.waiting.set(waiting)
+    counted.running.set(running + service.diffusion.held)
+    counted.positions.set(core.model.positions_in_use)
+    counted.crashes.set(core.crashes)
+    return Response(counted.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

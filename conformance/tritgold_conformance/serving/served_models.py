@@ -1,0 +1,125 @@
+"""What the core asks of a model, and the two that answer: the golden model's own scheduler, and the JAX engine."""
+
+from typing import Protocol
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.decode.autoregressive import Step
+from tritgold.decode.scheduler import Scheduler
+from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
+from tritgold.errors import ConfigError
+from tritgold.kv_cache.base import KvScheme
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold_conformance.engines.xla import open_engine
+from tritgold_conformance.faults import fault
+from tritgold_conformance.faults.fault import Mutant
+from tritgold_conformance.serving.xla_scheduler import XlaScheduler
+
+PAGE = 16  # positions
+
+
+class ServedModel(Protocol):
+    """Requests in, tokens out, a pass at a time; ``tritgold.decode.scheduler.Scheduler`` says what the members mean."""
+
+    counters: Counters
+    outcomes: dict[int, Outcome]
+
+    def submit(self, request: Request) -> int:
+        """Queue a request. Raises ContextError, with nothing queued, for one that can never be served."""
+
+    def cancel(self, number: int) -> None:
+        """End a request now."""
+
+    def step(self) -> list[tuple[int, Step]]:
+        """One pass for all that are running."""
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """(waiting, running)."""
+
+    @property
+    def positions_in_use(self) -> int:
+        """Positions of the KV cache that requests hold; 0 without requests."""
+
+
+class ReferenceModel(Scheduler):
+    """The golden model. What its radix cache keeps for later requests is not in use: it is given up when needed."""
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """(waiting, running)."""
+        return len(self.waiting), len(self.running)
+
+    @property
+    def positions_in_use(self) -> int:
+        """Pages that are out and could not be had by others, in positions."""
+        idle = self.pool.free_pages + (0 if self.radix is None else self.radix.evictable_pages)
+        return (self.pool.pages - idle) * self.pool.page_size
+
+    def submit(self, request: Request) -> int:  # type: ignore[override]  # a server traces nothing
+        """Queue a request."""
+        return super().submit(request)
+
+
+def positions_within(checkpoint: Checkpoint, scheme: KvScheme, sequences: int, memory: int) -> int:
+    """Positions, of all sequences together, that so many bytes hold; at most the context for each sequence.
+
+    Raises ConfigError (``kv-memory``) where that is not even a page for each sequence.
+    """
+    config = checkpoint.config
+    a_position = config.layers * scheme.bytes_per_token(config)
+    least = sequences * PAGE
+    positions = min(int(memory // a_position), sequences * config.context)
+    if positions < min(least, sequences * config.context):
+        raise ConfigError(
+            "is too little",
+            kind="kv-memory",
+            thing="memory of the KV cache",
+            got=f"{memory:,} bytes",
+            expected=f"at least {int(least * a_position):,} for {sequences} sequences",
+            hint="--kv-memory gives more, --max-sequences fewer sequences",
+        )
+    return positions
+
+
+def reference_model(
+    checkpoint: Checkpoint, serving: Serving, memory: int, defects: tuple[str, ...] = ()
+) -> ReferenceModel:
+    """The golden model with the KV cache that ``memory`` bytes hold. defects: names of ``tritgold faults``.
+
+    Raises ConfigError (``kv-memory``, ``defect``), EngineError (``unknown-fault``).
+    """
+    mutant = faulty(checkpoint, defects)
+    positions = positions_within(checkpoint, serving.scheme, serving.max_sequences, memory)
+    pages = -(-positions // PAGE)
+    sized = Serving(**{**vars(serving), "pages": pages, "page_size": PAGE})
+    return ReferenceModel(mutant.checkpoint.weights, mutant.config, sized, mutant.arithmetic)
+
+
+def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
+    """The model with faults of weights or arithmetic. Others do not show in what a server answers, and are refused."""
+    mutant = Mutant(checkpoint, GOLDEN_ARITHMETIC)
+    for name in defects:
+        known = fault(name)
+        changed = known.apply(mutant)
+        plain = changed is not None and (changed.new_cache, changed.unpack, changed.decoding, changed.text) == (
+            mutant.new_cache, mutant.unpack, mutant.decoding, mutant.text,
+        )  # fmt: skip
+        if changed is None or not plain:
+            why = "this model has no place for it" if changed is None else "no fault of weights or arithmetic"
+            raise ConfigError(
+                f"cannot be served: {why}", kind="defect", thing=name, hint="tritgold faults lists the others"
+            )
+        mutant = changed
+    return mutant
+
+
+def xla_model(
+    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True
+) -> XlaScheduler:
+    """The JAX engine with so many sequences, each of the positions that ``memory`` bytes hold.
+
+    Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
+    """
+    positions = positions_within(checkpoint, scheme, sequences, memory)
+    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences)
+    return XlaScheduler(engine, reuse)

@@ -1,0 +1,40 @@
+"""The tables of docs/judging.md and docs/traces.md that are the graph: operations, and trace names."""
+
+from markdown_tables import table
+
+from tritgold.graph import Operation, Traced, TracedShape, operations, traced_arrays
+from tritgold.trace_names import TRACE_NAMES
+
+_SHAPE = TracedShape(layers=1, sub_norms=True)
+_WIDTHS = {"q_width": "heads * head_dim", "kv_width": "kv_heads * head_dim"}
+
+
+def described(array: Traced) -> str:
+    """``float32 [tokens, hidden]``, sizes as config.json of the command protocol calls them."""
+    return f"{array.dtype} [{', '.join(_WIDTHS.get(axis, axis) for axis in array.axes)}]"
+
+
+def operation_table() -> str:
+    """Operations in execution order, those in one row that read and write the same."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for operation in operations(_SHAPE):
+        rows.setdefault((operation.kind, _roles(operation, "inputs"), _roles(operation, "outputs")), []).append(
+            f"`{operation.at.what}`"
+        )
+    found = ((" ".join(names), kind, reads, writes) for (kind, reads, writes), names in rows.items())
+    return table(("operations", "kind", "reads", "writes"), found)
+
+
+def _roles(operation: Operation, side: str) -> str:
+    arrays: dict[str, Traced] = getattr(operation, side)
+    return "; ".join(f"{role} {described(array)}" for role, array in arrays.items())
+
+
+def name_table() -> str:
+    """Trace names, their arrays, and where other engines show them."""
+    arrays = {name.replace("layers.0.", "layers.{n}."): array for name, array in traced_arrays(_SHAPE).items()}
+    rows = (
+        (f"`{name}`", described(arrays[name]), *(f"`{x}`" if x else "" for x in (c.llama_cpp, c.hf)), c.note)
+        for name, c in TRACE_NAMES.items()
+    )
+    return table(("ours", "array", "llama.cpp", "transformers", "note"), rows)

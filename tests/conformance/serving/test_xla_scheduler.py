@@ -1,0 +1,219 @@
+"""The JAX engine behind the server: the bits of an answer do not depend on who else is there, or was."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from served import running
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold.config import ModelConfig
+from tritgold.decode.sampling import Sampling, choose
+from tritgold.decode.serving_options import Request
+from tritgold.errors import ContextError, NonFiniteError
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.cli import main
+from tritgold_conformance.engines.xla import open_engine
+from tritgold_conformance.serving.xla_scheduler import XlaScheduler
+
+CONTEXT = 300
+LONG = [(11 * n) % 251 for n in range(140)]  # a whole chunk, and 12 tokens
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("jax")
+    folder = tmp_path_factory.mktemp("served")
+    write_seeded_model(folder, Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=CONTEXT))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(model: Path) -> Any:
+    return open_engine(open_checkpoint(model), CONTEXT, sequences=3)
+
+
+class Counting:
+    """An engine without a model: the next token is the sum of all that are read, modulo 97; 96 after 13 overflows."""
+
+    def __init__(self, sequences: int, capacity: int = CONTEXT) -> None:
+        shape = {"vocab": 97, "hidden": 4, "inter": 4, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 4}
+        rules = {"norm_eps": 1e-5, "rope_theta": 1e4, "activation": "relu2", "sub_norms": True, "tied_head": True}
+        self.config = ModelConfig(**shape, **rules, context=CONTEXT, scale_rule="multiply")  # type: ignore[arg-type]
+        self.sequences, self.capacity = sequences, capacity
+        self._read: list[list[int]] = [[] for _ in range(sequences)]
+
+    def reset(self) -> None:
+        self._read = [[] for _ in self._read]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(map(len, self._read))
+
+    def truncate(self, length: int, sequence: int) -> None:
+        assert length <= len(self._read[sequence])
+        del self._read[sequence][length:]
+
+    def prefill(self, tokens: list[int], sequence: int = 0) -> np.ndarray:
+        assert len(self._read[sequence]) + len(tokens) <= self.capacity
+        self._read[sequence] += tokens
+        first = len(self._read[sequence]) - len(tokens) + 1
+        sums = [sum(self._read[sequence][:n]) % 97 for n in range(first, first + len(tokens))]
+        return np.eye(97, dtype=np.float32)[sums]
+
+    def read(self, tokens: list[int], sequence: int = 0) -> np.ndarray:
+        return self.prefill(tokens, sequence)[-1]
+
+    def step_all(self, tokens: list[int]) -> np.ndarray:
+        if any(read[-1:] == [13] and token == 96 for read, token in zip(self._read, tokens, strict=True)):
+            raise NonFiniteError("are not finite", kind="activation-non-finite")
+        return np.stack([self.read([token], n) for n, token in enumerate(tokens)])
+
+
+def counted(prompt: list[int], count: int) -> list[int]:
+    """What Counting says."""
+    text = [token % 97 for token in prompt]
+    for _ in range(count):
+        text.append(sum(text) % 97)
+    return text[len(prompt) :]
+
+
+class Rows:
+    """A ``choose`` that keeps the logits it saw."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling, self.rows = sampling, list[np.ndarray]()
+
+    def choose(self, logits: np.ndarray, text: Any) -> int:
+        self.rows.append(logits.copy())
+        return choose(logits, self.sampling, text)
+
+
+Kept = tuple[Rows, Request]
+
+
+def a_request(draw: random.Random) -> Kept:
+    """Prompts of 33 tokens or more, or of a whole chunk and as many: the program for 128 tokens reads all of them."""
+    long = draw.random() < 0.3
+    tail = [draw.randrange(256) for _ in range(draw.randint(33, 40))]
+    rows = Rows(draw.choice([Sampling(), Sampling(1.0, seed=draw.randrange(9))]))
+    prompt = (LONG[:128] if long else []) + tail
+    return rows, Request(prompt, draw.randint(1, 8), stop=draw.choice([None, ()]), choose=rows.choose)
+
+
+def test_bits_do_not_depend_on_what_else_is_served(engine: Any) -> None:
+    served = XlaScheduler(engine)
+    draw = random.Random(1)
+    asked = [a_request(draw) for _ in range(20)]
+    coming, numbers, cancelled = list(enumerate(asked)), dict[int, int](), set[int]()
+    while coming or any(served.unfinished):
+        while coming and draw.random() < 0.6:
+            which, (_, request) = coming.pop(0)
+            numbers[served.submit(request)] = which
+        served.step()
+        if draw.random() < 0.08 and (live := [n for n in numbers if n not in served.outcomes]):
+            served.cancel(gone := draw.choice(live))
+            cancelled.add(gone)
+    assert served.counters.reused >= 128, "prefixes were reused"
+    assert 0 < len(cancelled) < 10
+    assert served.positions_in_use == 0
+    for number, which in numbers.items():
+        together, request = asked[which]
+        rows = Rows(together.sampling)
+        fresh = XlaScheduler(engine, reuse=False)
+        alone = fresh.submit(Request(request.prompt, request.max_tokens, stop=request.stop, choose=rows.choose))
+        while any(fresh.unfinished):
+            fresh.step()
+        count = len(together.rows)
+        assert served.outcomes[number].tokens == fresh.outcomes[alone].tokens[:count]
+        np.testing.assert_array_equal(np.array(together.rows), np.array(rows.rows[:count]))
+        if number not in cancelled:
+            assert served.outcomes[number].reason == fresh.outcomes[alone].reason
+
+
+def test_the_judge_finds_over_http_that_it_conforms(model: Path, engine: Any) -> None:
+    with running("--backend", "xla", "--max-sequences", "3", model=model) as server:
+        words = ["check", "--engine", f"{server.url}?logprobs=259", "--model", str(model), "--tokens", "8", "--json"]
+        result = CliRunner().invoke(main, words)
+        assert server.service.core.model.positions_in_use == 0
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["levels"]["next_tokens"]["compared"] == 8
+
+
+SHORT = [token % 96 for token in LONG]
+
+
+def ended(served: XlaScheduler, request: Request) -> Any:
+    number = served.submit(request)
+    while any(served.unfinished):
+        served.step()
+    return served.outcomes[number]
+
+
+def test_places_and_chunks_change_no_token() -> None:
+    draw = random.Random(5)
+    for _ in range(30):
+        served = XlaScheduler(Counting(draw.randint(1, 4)), reuse=draw.random() < 0.7)
+        asked = [
+            Request(
+                SHORT[: draw.choice([0, 128])] + [draw.randrange(96) for _ in range(draw.randint(1, 9))], 7, stop=()
+            )
+            for _ in range(9)
+        ]
+        coming, numbers, gone = list(enumerate(asked)), dict[int, int](), set[int]()
+        while coming or any(served.unfinished):
+            if coming and draw.random() < 0.7:
+                which, request = coming.pop(0)
+                numbers[served.submit(request)] = which
+            served.step()
+            if numbers and draw.random() < 0.1:
+                gone.add(cancelled := draw.choice(list(numbers)))
+                served.cancel(cancelled)
+        for number, which in numbers.items():
+            said, prompt = served.outcomes[number].tokens, [*asked[which].prompt]
+            assert said == counted(prompt, len(said))
+            assert len(said) == 7 or number in gone or served.outcomes[number].reason == "failed"
+        assert (served.positions_in_use, served.unfinished) == (0, (0, 0))
+
+
+def test_a_prompt_that_is_heard_is_read_whole_and_kept_for_no_one() -> None:
+    served, heard = XlaScheduler(Counting(3)), list[tuple[int, int]]()
+    assert ended(served, Request(SHORT, 2)).reused == 0
+    assert ended(served, Request(SHORT, 2)).reused == 128
+    assert ended(served, Request(SHORT, 2, hear=lambda start, rows: heard.append((start, len(rows))))).reused == 0
+    assert heard == [(0, 128), (128, 12)]
+    assert ended(served, Request(SHORT, 2)).reused == 128, "another place still has it"
+    assert ended(served, Request(SHORT[:128], 2)).reused == 0, "the last token is read in any case"
+
+
+def test_one_that_fails_fails_alone() -> None:
+    served = XlaScheduler(Counting(3))
+    wrong = served.submit(Request([1, 13], 5, stop=(), choose=lambda logits, text: 96))
+    right = served.submit(Request([1, 2], 5, stop=()))
+    while any(served.unfinished):
+        served.step()
+    assert (served.outcomes[wrong].reason, served.outcomes[wrong].tokens) == ("failed", [96])
+    assert (served.outcomes[right].reason, served.outcomes[right].tokens) == ("length", counted([1, 2], 5))
+
+
+def test_a_cache_that_is_filled_to_its_end() -> None:
+    served = XlaScheduler(Counting(2, capacity=128))
+    assert ended(served, Request(SHORT[:128], 1)).tokens == counted(SHORT[:128], 1)
+    assert ended(served, Request(SHORT[:120], 9)).tokens == counted(SHORT[:120], 9)
+    assert ended(XlaScheduler(Counting(1)), Request([1] * 290, 50, stop=())).reason == "context_full"
+
+
+def test_what_can_never_be_served_is_refused() -> None:
+    small = XlaScheduler(Counting(1, capacity=20))
+    with pytest.raises(ContextError, match="page-budget"):
+        small.submit(Request([1] * 10, 12))
+    with pytest.raises(ContextError, match="token-id"):
+        small.submit(Request([999], 2))
+    assert small.unfinished == (0, 0)
+    small.submit(Request([1] * 10, 11))
+    small.cancel(0)
+    assert (small.unfinished, small.outcomes[0].reason) == ((0, 0), "cancelled")
