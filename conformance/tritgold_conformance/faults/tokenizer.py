@@ -6,6 +6,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, proc
 from tokenizers import Tokenizer as RawTokenizer
 
 from tritgold.tokenizer import TextStream, Tokenizer
+from tritgold_conformance.chat.template import chat_template
 from tritgold_conformance.faults.fault import Mutant
 
 BOS = "<bos>"
@@ -49,9 +50,17 @@ def encode(s: Mutant, text: str) -> list[int]:
 
 
 def chat(s: Mutant, message: str) -> list[int]:
-    """Ids of a user's message in the template ``User: ...\\nAssistant: ``."""
-    space = "" if s.text.get("template_space_missing") else " "
-    return encode(s, f"User: {message}\nAssistant:{space}")
+    """Ids of a user's message in the model's own template, or else in ``User: ...\\nAssistant: ``.
+
+    Special tokens are those that the model's template writes. Raises FormatError for a template that fails.
+    """
+    missing = bool(s.text.get("template_space_missing"))
+    tokenizer = tokenizer_of(s)
+    template = chat_template(s.checkpoint, tokenizer)
+    if template is None:
+        return encode(s, f"User: {message}\nAssistant:{'' if missing else ' '}")
+    text = template.text([{"role": "user", "content": message}])
+    return tokenizer.encode(text.rstrip() if missing else text, special=False)
 
 
 def stream(s: Mutant, ids: list[int]) -> list[str]:

@@ -5,6 +5,7 @@ The faulty golden model has the same methods, so that an answer can be compared 
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.unmasking import Rule
-from tritgold.errors import EngineError, TritgoldError
+from tritgold.errors import EngineError, FormatError, TritgoldError
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import tokenizer
 from tritgold_conformance.faults.fault import Mutant
@@ -158,10 +159,11 @@ def _reached(golden: Mutant, prompt: list[int], block: int, seen: list[np.ndarra
 
 
 def _texts(golden: Mutant) -> Iterator[Question]:
-    """By the model's own tokenizer, or by that of ``faults.tokenizer``. A template of its own is not known."""
+    """By the model's own tokenizer and template, or by those of ``faults.tokenizer``; no chat where that fails."""
     for text in TEXTS:
         yield Question(f"ids of {text!r}", "text", "encode", (text,))
-    if golden.checkpoint.chat_template() is None:
+    with suppress(FormatError):
+        tokenizer.chat(golden, "the 12")
         yield Question("ids of a chat", "text", "chat", ("the 12",))
     known = tokenizer.tokenizer_of(golden)
     ids = [i for i in known.encode("a 😸 é") if known.decode([i])]  # special tokens are no text
