@@ -129,7 +129,10 @@ def code_of(fault: Fault) -> str:
     wanted = {node.id for node in ast.walk(own) if isinstance(node, ast.Name)} - {own.name}
     lines = text.splitlines()
     head = lines[own.decorator_list[0].lineno - 1 : own.body[0].lineno - 1]
-    body = "\n".join(lines[own.body[0].end_lineno : own.end_lineno]).lstrip("\n") or "    ..."
+    body = "\n".join(lines[own.body[0].end_lineno : own.end_lineno]).lstrip("\n")
+    if not body:  # as ruff formats it, in pages too
+        *head, signature = head
+        body = f"{signature} ..."
     helpers = [lines[node.lineno - 1 : node.end_lineno] for name, node in functions.items() if name in wanted]
     return "\n\n\n".join("\n".join(part) for part in [*helpers, [*head, body]])
 

@@ -27,6 +27,7 @@ from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import with_plain_vocabulary
 from tritgold_conformance.golden.run import named_arithmetic
 from tritgold_conformance.questions.evidence import BEHAVIOURS
+from tritgold_conformance.results.levels import OF_THE_LADDER
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
@@ -88,7 +89,8 @@ def test_another_mode_is_another_verdict() -> None:
     """The reference is right in its own mode, and the report says which one it was held to."""
     code, report = check("reference", "kjv-ar", "--mode", "llama-cpp-q8_k", "--no-speed")
     assert (code, report["mode"]) == (1, "llama-cpp-q8_k/1")
-    unseen = {"packed_bytes", "operations", "edge_cases", "statistics", "trace", "next_tokens", *BEHAVIOURS}
+    unseen = {"packed_bytes", "operations", "edge_cases", "statistics", "trace", "next_tokens", "timed"}
+    unseen |= {*BEHAVIOURS, *OF_THE_LADDER}
     assert statuses(report, "not assessed") == unseen
     assert "--mode llama-cpp-q8_k" in report["reproduce"]
     words = ["check", "--engine", "reference", "--mode", "llama-cpp-q8_k", "--only", "layers.0.q", "--tokens", "2"]

@@ -97,7 +97,7 @@ def test_what_could_not_be_judged_has_a_report_of_that_and_none_of_an_earlier_ru
     assert "could not judge" in badge
     for text in (html, markdown, junit, data):
         assert "kernel panic" in text
-        assert "check --engine faulty_engines:Crashing --model seeded --tokens 3 --seed 1" in text
+        assert "check --engine faulty_engines:Crashing --model seeded --one-text --tokens 3 --seed 1" in text
     for text in (html, markdown, junit, data, badge):
         assert not re.search("conforms|passed", text)
     shown = call("report", files[3])
