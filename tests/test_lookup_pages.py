@@ -74,7 +74,7 @@ def test_the_code_of_every_fault_is_found() -> None:
 def test_the_code_of_a_fault_has_the_functions_that_it_names_and_its_page_the_notes() -> None:
     code = fault_pages.code_of(fault("no-commit"))
     assert code.startswith("def diffuses(defect: Defect)")
-    assert code.endswith("def no_commit() -> None:\n    ..."), "a function that is its docstring alone"
+    assert code.endswith("def no_commit() -> None: ..."), "a function that is its docstring alone"
     assert "the norm remembers" in fault_pages.page(fault("residual-behind-the-norm"))
 
 
