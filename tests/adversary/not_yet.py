@@ -7,7 +7,4 @@ NOT_YET: dict[str, str] = {
     "RaceOnePercent": "chance: missed with the probability that the coverage gives",
     "HalfOfAllProcesses": "chance: one process is asked",
     "DigitsApart": "loops and text: the vocabulary has no token of several digits, and all pieces come out alike",
-    "ChatWithoutRole": "loops and text: the model has a template of its own, which is not evaluated",
-    "ChatWithoutAnswer": "loops and text: the model has a template of its own, which is not evaluated",
-    "ChatTrailingSpaceLost": "loops and text: the model has a template of its own, which is not evaluated",
 }

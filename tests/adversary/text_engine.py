@@ -1,6 +1,7 @@
 """The base engine with loops and text: generate, serve, diffuse, encode, chat, stream."""
 
 import codecs
+import json
 
 import numpy as np
 from base_engine import Engine
@@ -175,7 +176,14 @@ class Speaking(Engine):
         return self.tokenizer.encode(text).ids
 
     def chat(self, message: str) -> list[int]:
-        return self.encode(f"User: {message}\nAssistant: ")
+        return self.chat_as("User: {}<eot>Assistant: ", message)
+
+    def chat_as(self, template: str, message: str) -> list[int]:
+        """As kjv-ar and kjv-dlm have it; without a template a line feed, and BOS, as the protocol says."""
+        config = self.folder / "tokenizer_config.json"
+        if not config.exists() or "chat_template" not in json.loads(config.read_text()):
+            return self.encode(template.replace("<eot>", "\n").format(message))
+        return list(self.tokenizer.encode(template.format(message), add_special_tokens=False).ids)
 
     def bytes_of(self, token: int) -> bytes:
         return bytes(

@@ -42,13 +42,13 @@ def _digits(text: str) -> list[str]:
 
 
 def _chat(what: str) -> Callable[[Speaking, str], list[int]]:
-    return lambda self, message: Speaking.encode(self, what.format(message))
+    return lambda self, message: self.chat_as(what, message)
 
 
 for _name, _what, _template in [
-    ("ChatWithoutRole", "chat leaves the roles out", "{}"),
-    ("ChatWithoutAnswer", "chat does not open the answer", "User: {}\n"),
-    ("ChatTrailingSpaceLost", "chat loses the space after the colon", "User: {}\nAssistant:"),
+    ("ChatWithoutRole", "chat leaves the roles out", "{}<eot>"),
+    ("ChatWithoutAnswer", "chat does not open the answer", "User: {}<eot>"),
+    ("ChatTrailingSpaceLost", "chat loses the space after the colon", "User: {}<eot>Assistant:"),
 ]:
     faulty(KIND, _what, model="kjv-ar")(made(_name, Speaking, chat=_chat(_template)))
 
