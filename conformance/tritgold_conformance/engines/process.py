@@ -123,26 +123,30 @@ def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: st
     keep_memory_private()
     mark = uuid.uuid4().hex
     environment = {**os.environ, **more, "TMPDIR": str(scratch), MARK: mark}
+    process = None
     try:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise EngineError(f"cannot be started: {error}", kind="engine-load", thing=thing) from None
-    try:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise EngineError(f"cannot be started: {error}", kind="engine-load", thing=thing) from None
         yield process
     finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if process is None:
+            time.sleep(POLL)  # interrupted while it was started: it may carry its mark only now
+        else:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         _kill_marked(mark)
-        assert process.stdout is not None
-        process.stdout.close()
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
 
 
 def keep_memory_private() -> None:

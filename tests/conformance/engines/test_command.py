@@ -349,6 +349,25 @@ def test_interrupting_the_judge_ends_the_program(model: Path, number: signal.Sig
         assert judge_process.wait(30) == 130
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="found by its mark in /proc")
+def test_an_interrupt_while_the_program_is_started_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs already, and the call that started it has not returned."""
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        held.append(started(*arguments, **options))
+        raise KeyboardInterrupt
+
+    started, held = subprocess.Popen, []
+    monkeypatch.setattr(process.subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        process.run_program(
+            [sys.executable, "-c", f"import time; time.sleep({NUMBER})", "a", "b"], tmp_path, 9, 9, tmp_path
+        )
+    [left] = held
+    assert left.wait(5) == -signal.SIGKILL
+    left.stdout.close()
+
+
 # ---- the example in C ------------------------------------------------------------------------------------------------
 
 
