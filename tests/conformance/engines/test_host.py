@@ -20,10 +20,11 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.contract.clock import measure_speed
+from tritgold_conformance.contract.session import Session
 from tritgold_conformance.engines import hosted, process
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch, Session
+from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch
 from tritgold_conformance.results.report import read_report
 
 ROOT = Path(__file__).parents[3]
