@@ -74,8 +74,10 @@ def stop_ids(config: Path, eos: list[int], generation_eos: list[int] | None, voc
         return inside(config, EOS, eos, vocab)
     where = config.with_name(GENERATION)
     if eos and not generation_eos:
-        what = f"{where}: gives no {EOS}: nothing ends a text, as in transformers; {eos} of config.json are not asked"
-        warnings.warn(printable(what), TritgoldWarning, stacklevel=2)
+        # Each part is cut by itself: a long path must not take the sentence away.
+        ids = printable(str(eos), 80)
+        what = f"gives no {EOS}: nothing ends a text, as in transformers; {ids} of config.json are not asked"
+        warnings.warn(f"{printable(str(where), 4096)}: {what}", TritgoldWarning, stacklevel=2)
     return inside(where, EOS, generation_eos, vocab)
 
 
