@@ -22,10 +22,11 @@ from tritgold_conformance.case_vectors.draft import Draft, Group
 from tritgold_conformance.comparing.compare import Exact, Tolerance
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
 from tritgold_conformance.comparing.tolerance import tolerances
+from tritgold_conformance.contract.session import Session
 from tritgold_conformance.faults.quick import in_memory
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
-from tritgold_conformance.questions.request_batch import OperationInput, RequestBatch, Session
+from tritgold_conformance.questions.request_batch import OperationInput, RequestBatch
 
 # Sizes that are no tile's; two layers, so that one can be taken for the other; query heads that share key heads.
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)

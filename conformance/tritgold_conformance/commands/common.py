@@ -89,7 +89,7 @@ def guarded(function: F) -> F:
 
 
 def write_not_judged(request: JudgeRequest, files: tuple[Path, ...], xfail: Path | None, error: dict[str, Any]) -> None:
-    """Write reports that say why there is no verdict: a reader of the report alone must not find an old one, or none.
+    """Write reports that say why the engine could not be judged, in place of any earlier report.
 
     error: fields of ``tritgold.error/1``. A file that cannot be written is left out: the exit code says so, and there
     is an error to be shown already.

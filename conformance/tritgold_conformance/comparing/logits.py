@@ -205,13 +205,15 @@ def _position(t: int, golden: np.ndarray, followed: np.ndarray, engine: np.ndarr
 
 
 def _kl(golden: np.ndarray, engine: np.ndarray) -> float:
-    p, q = _log_softmax(golden), _log_softmax(engine)
+    p, q = log_softmax(golden), log_softmax(engine)
     return float((np.exp(p) * (p - q)).sum())
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits - logits.max()
-    return shifted - np.log(np.exp(shifted).sum())
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64, over the last axis of finite logits."""
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    found: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return found
 
 
 def _overlap(golden: np.ndarray, engine: np.ndarray, k: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.logits import LOGIT_NOISE, log_softmax
 from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
 from tritgold_conformance.comparing.ties import BrokenTie, first_off
@@ -127,17 +127,16 @@ def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
     head = golden.arithmetic.logits
 
     def log_probabilities(x: np.ndarray, weights: object) -> np.ndarray:
-        return log_softmax(head(x, weights))
+        return floored(head(x, weights))
 
-    arrays = {**golden.trace.arrays, "logits": log_softmax(golden.logits)}
+    arrays = {**golden.trace.arrays, "logits": floored(golden.logits)}
     arithmetic = replace(golden.arithmetic, logits=log_probabilities)
     return replace(golden, trace=replace(golden.trace, arrays=arrays), arithmetic=arithmetic)
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """float64 [tokens, vocab], not below FLOOR."""
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)), FLOOR)
+def floored(logits: np.ndarray) -> np.ndarray:
+    """The log-softmax, float64 [tokens, vocab], not below FLOOR."""
+    return np.maximum(log_softmax(logits), FLOOR)
 
 
 def _contenders(

@@ -180,7 +180,7 @@ class _Search:
             self._run(self.cache.length, position, [])
 
     def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
-        """Codes within TIE of a tie, turned to the other side: those behind the last one in execution order.
+        """Codes within TIE of a tie, turned to the other side: those after the last one in execution order.
 
         A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
         one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head

@@ -18,7 +18,7 @@ _LEVELS = {"unpack": "packed_bytes"}  # by method; the others are levels themsel
 
 
 def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
-    """Explain every answer that is wrong, level by level, behind the faults that are found already."""
+    """Explain every answer that is wrong, level by level, after the faults found so far."""
     for level in ("files", "generated", "text"):
         asked = [(q, theirs) for q, theirs in evidence.answers if q.level == level]
         wrong = [a for a in asked if not _right(found.mutant, a)]

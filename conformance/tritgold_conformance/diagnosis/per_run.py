@@ -12,7 +12,7 @@ import numpy as np
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.comparing.activation_statistics import moments, moments_distance
-from tritgold_conformance.comparing.next_tokens import log_softmax
+from tritgold_conformance.comparing.next_tokens import floored
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
 from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
 from tritgold_conformance.diagnosis.distance import geometric, relative
@@ -145,7 +145,7 @@ def shown_distance(logits: np.ndarray, shown: np.ndarray) -> np.ndarray:
     [0.0]
     """
     there = ~np.isnan(shown)
-    return relative(np.where(there, log_softmax(logits), 0.0), np.where(there, shown, 0.0))
+    return relative(np.where(there, floored(logits), 0.0), np.where(there, shown, 0.0))
 
 
 def _forget(remembered: dict[_Key, Any]) -> None:

@@ -15,7 +15,7 @@ from tritgold_conformance.judging.edge_cases import edge_tolerances
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 
 # How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
-# a tie that falls the other way moves a token's codes by 2e-3, and what is computed of codes that nobody saw by more.
+# a tie that falls the other way moves a token's codes by 2e-3, and what is made of hidden codes by more.
 MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
 ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
 CLOSER = 0.1  # and it must be so much nearer than what it is to explain

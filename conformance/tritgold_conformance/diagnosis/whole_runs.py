@@ -8,7 +8,7 @@ from tritgold.errors import TritgoldError
 from tritgold_conformance.comparing.activation_statistics import moments_distance
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
-from tritgold_conformance.comparing.next_tokens import judge_text, log_softmax
+from tritgold_conformance.comparing.next_tokens import floored, judge_text
 from tritgold_conformance.comparing.statistics_bounds import FACTOR, FLOOR
 from tritgold_conformance.comparing.ties import first_off
 from tritgold_conformance.diagnosis.distance import relative
@@ -30,7 +30,7 @@ PAIRED = 4  # the nearest candidates, each tried with every other fault behind i
 
 
 def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
-    """Statistics where there is no trace, then logits of every path, behind the faults that are found already."""
+    """Statistics where there is no trace, then logits of every path, after the faults found so far."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     if not paths and not evidence.trace and evidence.next_tokens is not None:
@@ -154,7 +154,7 @@ class _Level:
         if ours is None or theirs is None:
             return np.zeros(len(self.evidence.golden.tokens))
         if self.level == "next_tokens" and self.evidence.next_tokens is not None:
-            return shown_distance(ours, np.where(np.isnan(self.evidence.next_tokens), np.nan, log_softmax(theirs)))
+            return shown_distance(ours, np.where(np.isnan(self.evidence.next_tokens), np.nan, floored(theirs)))
         return relative(ours, theirs)
 
     def explain(self, found: Found, library: list[Fault]) -> bool:

@@ -15,7 +15,7 @@ from tritgold.graph import Operation, trace_names, traced_arrays
 from tritgold_conformance.comparing.activation_statistics import MOMENTS
 from tritgold_conformance.contract.answer_shapes import Shape, tokens_of
 from tritgold_conformance.contract.clock import RUNS
-from tritgold_conformance.contract.session import Session as Session
+from tritgold_conformance.contract.session import Session
 from tritgold_conformance.faults.witnesses import FileCase
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import possible
 from tritgold.decode.sampling import GREEDY, Sampling, choose
+from tritgold_conformance.comparing.logits import log_softmax
 
 
 class Shown(NamedTuple):
@@ -88,8 +89,6 @@ def shown(logits: np.ndarray, token: int, count: int) -> Shown:
     >>> shown(np.log([1.0, 2.0, 1.0]), 0, 2)
     Shown(token=0, logprob=-1.3862943611198906, top=[(1, -0.6931471805599453), (0, -1.3862943611198906)])
     """
-    scores = logits.astype(np.float64)
-    scores -= np.max(scores)
-    scores -= np.log(np.exp(scores).sum())
+    scores = log_softmax(logits)
     likeliest = np.argsort(-scores, kind="stable")[:count]
     return Shown(token, float(scores[token]), list(zip(likeliest.tolist(), scores[likeliest].tolist(), strict=True)))

@@ -55,10 +55,6 @@ class ReferenceModel(Scheduler):
         idle = self.pool.free_pages + (0 if self.radix is None else self.radix.evictable_pages)
         return (self.pool.pages - idle) * self.pool.page_size
 
-    def submit(self, request: Request) -> int:  # type: ignore[override]  # a server traces nothing
-        """Queue a request."""
-        return super().submit(request)
-
 
 def positions_within(checkpoint: Checkpoint, scheme: KvScheme, sequences: int, memory: int) -> int:
     """Positions, of all sequences together, that so many bytes hold; at most the context for each sequence.

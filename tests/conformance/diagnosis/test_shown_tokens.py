@@ -12,7 +12,7 @@ from asked_once import diagnose
 from tritgold.checkpoint import open_checkpoint
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.model import forward
-from tritgold_conformance.comparing.next_tokens import log_softmax
+from tritgold_conformance.comparing.next_tokens import floored
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Mutant
@@ -47,7 +47,7 @@ class Server:
     def __init__(self, made: Mutant, shown: int) -> None:
         tokens, self._shown = golden().tokens, shown
         logits = forward(tokens, made.checkpoint.weights, made.config, arithmetic=made.arithmetic)
-        self._rows = log_softmax(logits)
+        self._rows = floored(logits)
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
         row = self._rows[len(tokens) - 1]
