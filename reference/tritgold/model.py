@@ -14,7 +14,8 @@ from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.base import EXACT, KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
-from tritgold.ternary import LinearWeight
+from tritgold.layers.rms_norm import normed_by
+from tritgold.layers.scaled import added, divided, scaled
 from tritgold.trace import Trace
 from tritgold.weights import LayerWeights, ModelWeights
 
@@ -49,13 +50,13 @@ def forward(
     ids = check_tokens(tokens, config, cache.length)
     cache.check_room(len(ids))
     run = _Pass(config, cache, trace, ids, arithmetic, block)
-    x = run.record("embedding", arithmetic.embed(ids, weights.embedding))
+    x = run.record("embedding", scaled(arithmetic.embed(ids, weights.embedding), config.embedding_scale))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
         x = run.norm("final_norm", x, weights.final_norm)
         wanted = np.array([-1] if last_only else range(len(ids)) if rows is None else rows, np.int64)
-        logits = arithmetic.logits(x[wanted], weights.head_or_embedding)
+        logits = arithmetic.logits(divided(x[wanted], config.logit_divisor), weights.head_or_embedding)
     if not np.isfinite(logits).all():
         hint = "is the head or the embedding damaged?"
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)
@@ -80,7 +81,8 @@ class _Pass:
         # A replacement of the softmax that knows causal attention only stays usable for it.
         self.softmax = arithmetic.softmax_weights if block == 1 else partial(arithmetic.softmax_weights, block=block)
         positions = cache.length + np.arange(len(ids))
-        self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
+        kinds = {config.rope_of(layer) for layer in range(config.layers)}
+        self.rotations = {kind: arithmetic.rotation_table(positions, config.head_dim, *kind) for kind in kinds}
         if trace is not None:
             trace.tokens += ids.tolist()
             mode = mode_id(arithmetic) if cache.scheme == EXACT else f"kv-{cache.scheme}-{mode_id(arithmetic)}"
@@ -99,37 +101,47 @@ class _Pass:
         c, at, tokens = self.config, f"layers.{index}", x.shape[0]
 
         n = self.norm(f"{at}.attn_norm", x, w.attn_norm)
-        q, k, v = self.linears(at, "attn_in", n, {"q": w.q, "k": w.k, "v": w.v})
-        q = self.record(f"{at}.q_rope", self.op.rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
-        k = self.record(f"{at}.k_rope", self.op.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
+        q, k, v = self.linears(at, "attn_in", n, w, "q", "k", "v")
+        q, k = q.reshape(tokens, c.heads, c.head_dim), k.reshape(tokens, c.kv_heads, c.head_dim)
+        if w.q_norm is not None and w.k_norm is not None:
+            q, k = self.norm(f"{at}.q_norm", q, w.q_norm), self.norm(f"{at}.k_norm", k, w.k_norm)
+        rotation = self.rotations[c.rope_of(index)]
+        q = self.record(f"{at}.q_rope", self.op.rotate(q, rotation))
+        k = self.record(f"{at}.k_rope", self.op.rotate(k, rotation))
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
-        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length))
+        window = {} if (size := c.window_of(index)) is None else {"window": size}
+        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length, **window))
         a = self.record(f"{at}.attn_mix", self.op.mix_values(probs, values))
         if w.attn_sub_norm is not None:
             a = self.norm(f"{at}.attn_sub_norm", a, w.attn_sub_norm)
-        (o,) = self.linears(at, "o_in", a, {"o": w.o})
-        x = self.record(f"{at}.attn_residual", x + o)
+        (o,) = self.linears(at, "o_in", a, w, "o")
+        if w.attn_post_norm is not None:
+            o = self.norm(f"{at}.attn_post_norm", o, w.attn_post_norm)
+        x = self.record(f"{at}.attn_residual", added(x, o, c.residual_scale))
 
         n = self.norm(f"{at}.ffn_norm", x, w.ffn_norm)
-        gate, up = self.linears(at, "ffn_in", n, {"gate": w.gate, "up": w.up})
+        gate, up = self.linears(at, "ffn_in", n, w, "gate", "up")
         f = self.record(f"{at}.ffn_act", self.op.gated_activation(gate, up, c.activation))
         if w.ffn_sub_norm is not None:
             f = self.norm(f"{at}.ffn_sub_norm", f, w.ffn_sub_norm)
-        (down,) = self.linears(at, "down_in", f, {"down": w.down})
-        return self.record(f"{at}.ffn_residual", x + down)
+        (down,) = self.linears(at, "down_in", f, w, "down")
+        if w.ffn_post_norm is not None:
+            down = self.norm(f"{at}.ffn_post_norm", down, w.ffn_post_norm)
+        return self.record(f"{at}.ffn_residual", added(x, down, c.residual_scale))
 
     def norm(self, name: str, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-        return self.record(name, self.op.rms_norm(x, gain, self.config.norm_eps))
+        return self.record(name, normed_by(self.op.rms_norm, x, gain, self.config.norm_eps))
 
-    def linears(self, at: str, source: str, x: np.ndarray, weights: dict[str, LinearWeight]) -> Iterator[np.ndarray]:
-        """Quantise x once, then run each linear on the same codes."""
+    def linears(self, at: str, source: str, x: np.ndarray, layer: LayerWeights, *names: str) -> Iterator[np.ndarray]:
+        """Quantise x once, then run each linear on the same codes, and add its bias where it has one."""
         try:
             codes, scale = self.op.quantize(x)
         except NonFiniteError as error:
             raise error.located(thing=f"{at}.{source}") from None
         codes = self.record(f"{at}.{source}.codes", codes)
         scale = self.record(f"{at}.{source}.scale", scale)
-        for name, weight in weights.items():
-            w = weight.ternary()
+        for name in names:
+            w, bias = layer.linear(name).ternary(), layer.bias(name)
             acc = self.record(f"{at}.{name}.acc", self.op.accumulate(codes, w.trits))
-            yield self.record(f"{at}.{name}.out", self.op.apply_scales(acc, scale, w.scale, self.config.scale_rule))
+            out = self.op.apply_scales(acc, scale, w.scale, self.config.scale_rule)
+            yield self.record(f"{at}.{name}.out", out if bias is None else out + bias)

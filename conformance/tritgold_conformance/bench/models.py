@@ -104,7 +104,7 @@ def _write_folder(folder: Path, checkpoint: Checkpoint) -> None:
     c, w = checkpoint.config, checkpoint.weights
     vectors = {"final_norm": w.final_norm}
     for index, layer in enumerate(w.layers):
-        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.norm_widths()}
+        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.vector_widths()}
     matrices = {"embedding": w.embedding} if w.head is None else {"embedding": w.embedding, "head": w.head}
     tensors = [bf16_tensor(written_name(HF, name), tuple(m.shape), partial(_rows, m)) for name, m in matrices.items()]
     tensors += [bf16_tensor(written_name(HF, name), v.shape, partial(list, [v])) for name, v in vectors.items()]

@@ -21,7 +21,7 @@ from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Shape
 from tritgold_conformance.contract.session import Session, usual_calls
@@ -80,7 +80,7 @@ def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
     for index, layer in enumerate(weights.layers):
         for name in LINEARS:
             yield from _linear(f"layers.{index}.{name}", layer.linear(name))
-        for name in NORMS:
+        for name in VECTORS:
             if (gain := getattr(layer, name)) is not None:
                 yield _gain(f"layers.{index}.{name}", gain)
 

@@ -23,7 +23,7 @@ from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.modes import LLAMA_CPP_Q8_K
 from tritgold_conformance.engines.command import CommandEngine
-from tritgold_conformance.engines.transformers_names import our_name
+from tritgold_conformance.engines.transformers_names import our_names
 
 PYTHON = "TRITGOLD_PEERS_PYTHON"
 PROGRAM = Path(__file__).with_name("programs") / "peer_program.py"
@@ -42,7 +42,9 @@ class TransformersEngine(CommandEngine):
 
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
         """Its modules' outputs, codes and scales, under our names."""
-        return {our_name(name): array for name, array in super().trace(tokens).items()}
+        shown = super().trace(tokens)
+        ours = our_names(shown)
+        return {ours[name]: array for name, array in shown.items()}
 
 
 class LlamaCppEngine(CommandEngine):
@@ -68,13 +70,13 @@ def open_transformers(checkpoint: Checkpoint, path: Path, seconds: float) -> Tra
 
 
 def open_llama_cpp(checkpoint: Checkpoint, path: Path, seconds: float) -> LlamaCppEngine:
-    """On a GGUF file as it is; of any other format, on a TQ2_0 file of architecture ``bitnet`` or ``llama``."""
+    """On a GGUF file as it is; of any other format, on a TQ2_0 file, a BitNet of architecture ``bitnet``."""
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, GgufFile):
             return shard_paths(path)[0]  # llama.cpp opens a split model by its first shard alone
         made = scratch / "model.gguf"
-        architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
+        architecture = "bitnet" if checkpoint.config.sub_norms else None
         convert(checkpoint, made, "tq2_0", Options(architecture=architecture, embedding="F32"))
         return with_plain_vocabulary(made, checkpoint)
 

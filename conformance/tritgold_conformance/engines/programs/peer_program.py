@@ -108,6 +108,9 @@ class Recorder:
         self.rows = rows
         self.arrays: dict[str, Any] = {}
         self._hooks = []
+        # Granite multiplies after its embedding, Gemma within; Gemma norms q and k with the heads before the tokens.
+        self._embedding_factor = getattr(model.config, "embedding_multiplier", 1.0)
+        self._heads_first = str(model.config.model_type).startswith("gemma3")
         for name, module in model.named_modules():
             if isinstance(module, BitLinear | AutoBitLinear):
                 self._hooks.append(module.register_forward_hook(self.linear(name)))
@@ -123,6 +126,10 @@ class Recorder:
         """A hook that keeps the output."""
 
         def hook(module: Any, arguments: tuple[Any, ...], output: Any) -> None:
+            if self._heads_first and name.endswith(("q_norm", "k_norm")):
+                output = output.transpose(1, 2)
+            if name.endswith("embed_tokens"):
+                output = output * self._embedding_factor
             self.arrays[f"{name}.output"] = output[0, self.rows].clone()
 
         return hook
