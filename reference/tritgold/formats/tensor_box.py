@@ -43,7 +43,7 @@ class TensorBox:
             )
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor | None:
-        """The tensor for tritgold's ``name``. None, with a problem noted, if it is absent or has another shape."""
+        """The tensor for tritgold's ``name``. None, with a problem noted, if absent, repeated or of another shape."""
         sources = candidates(self._table, name)
         found = [self._left.pop(source) for source in sources if source in self._left]
         if len(found) != 1:

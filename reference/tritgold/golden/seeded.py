@@ -182,6 +182,6 @@ class _Draws:
             yield ((total - 6.0) * std).astype(np.float32)
 
     def trits(self, shape: tuple[int, ...]) -> np.ndarray:
-        """int8: -1, 0, +1 with probabilities 5/16, 6/16, 5/16; absmean of normal weights gives about 0.37 zeros."""
+        """int8: -1, 0, +1 with probabilities 5/16, 6/16, 5/16, like absmean of bell-shaped weights (0.37 zeros)."""
         lot = (self._bits(int(np.prod(shape))) >> np.uint64(60)).astype(np.int8).reshape(shape)
         return np.where(lot < 5, -1, np.where(lot < 11, 0, 1)).astype(np.int8)

@@ -46,7 +46,7 @@ class Sizes:
 class KvCache(ABC):
     """Keys and values of one sequence, in every layer.
 
-    scheme: its id. capacity: the maximum number of positions. length: positions stored so far, the same for all layers
+    scheme: the scheme's id. capacity: most positions. length: positions stored so far, the same for all layers
     between two forward passes. A pass appends to each layer once and then calls ``advance``. An incomplete pass does
     not change ``length``, and the next pass overwrites what it appended.
     """
