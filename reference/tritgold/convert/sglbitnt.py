@@ -1,6 +1,6 @@
-"""A checkpoint as an SGLBITNT file: I2_S rows with the scale in the tensor's header, all else widened to float32.
+"""Convert a checkpoint to SGLBITNT: I2_S rows with the scale in the tensor's header, other tensors widened to float32.
 
-The container has no room for texts: tokenizer and chat template lie beside the file, named after it.
+The container cannot hold texts: tokenizer and chat template are written beside the file, ``<file>.<name>``.
 """
 
 import json
@@ -28,13 +28,13 @@ LOADED = ("bitnet", "llama")  # what the format's own loader knows
 
 @dataclass
 class SglbitntPlan(Plan):
-    """config: what goes into the header, Hugging Face keys. headers: scales by the name of the tensor."""
+    """config: the file's configuration, Hugging Face keys. headers: scales by tensor name."""
 
     config: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, np.float32] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """One file."""
+        """Write one file."""
         write_sglbitnt(path, self.config, self.tensors, self.headers)
 
 

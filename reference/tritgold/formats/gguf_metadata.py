@@ -1,8 +1,8 @@
-"""ModelConfig -> GGUF metadata, the inverse of ``formats.gguf_config``; and which architecture a model has.
+"""ModelConfig -> GGUF metadata, the inverse of ``formats.gguf_config``; and the architecture of a model.
 
-Written are the keys that llama.cpp and bitnet.cpp need to build the graph, and the two of our own that
-``formats.gguf_config`` documents. Values are Python's: an int is a GGUF uint32, a float a float32, which
-holds ``norm_eps`` and ``rope_theta`` exactly because ModelConfig has rounded them already.
+It has the keys that llama.cpp and bitnet.cpp need to build the graph, and tritgold's own keys that
+``formats.gguf_config`` documents. Values are Python's: an int is written as uint32, a float as float32, which
+is exact for ``norm_eps`` and ``rope_theta`` because ModelConfig has already rounded them.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION; the specification wants it in ever
 
 
 def default_architecture(config: ModelConfig) -> str:
-    """The architecture whose name implies the model's graph.
+    """The GGUF architecture that has this activation and these sub-norms.
 
     Raises ConfigError for parts that no architecture has together, and for an activation that none with these parts
     has: squared ReLU without sub-norms.

@@ -1,4 +1,4 @@
-"""Tensor names: one table a container, source name -> our name. ``{n}`` is the layer number.
+"""Tensor names: one table per container, tritgold's name -> the container's names. ``{n}`` is the layer number.
 
 ``hf_names`` has the changes of an architecture that calls its tensors otherwise.
 """

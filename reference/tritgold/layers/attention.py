@@ -1,4 +1,4 @@
-"""Grouped-query attention in two traced steps: softmax weights, then the mix of the values."""
+"""Grouped-query attention in two traced steps: softmax weights, then the weighted sum of the values."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from tritgold.portable_math import dot, exp, pairwise_sum
 
-_SCRATCH = 1 << 22  # float64 products at a time: 32 MB whatever the number of keys
+_SCRATCH = 1 << 22  # float64 products at a time: 32 MB for any number of keys
 
 
 def softmax_weights(
@@ -52,7 +52,7 @@ def softmax_weights(
 def mix_values(
     weights: Float32[np.ndarray, "heads tokens keys"], v: Float32[np.ndarray, "keys kv_heads head_dim"]
 ) -> Float32[np.ndarray, "tokens width"]:
-    """Weighted sum of the values, heads side by side: width = heads * head_dim.
+    """Weighted sum of the values, heads concatenated: width = heads * head_dim. float64 sums, rounded once.
 
     >>> v = np.array([[[1., 10.]], [[3., 30.]]], np.float32)
     >>> mix_values(np.array([[[1., 0.], [.5, .5]]], np.float32), v).tolist()
