@@ -187,7 +187,12 @@ def edited(case: str, folder: Path, keys: dict[str, Any]) -> Path:
         ("gemma3-auto-offline", {"sliding_window": 0}, "config-value", "window"),
         ("llama-bitlinear-llama3", {"architectures": ["Qwen3ForCausalLM"]}, "missing-tensor", "q_norm"),
         ("qwen3-bitlinear", {"architectures": ["LlamaForCausalLM"]}, "unused-tensor", "q_norm"),
-        ("qwen2-bitlinear-yarn-window", {"architectures": ["LlamaForCausalLM"]}, "unused-tensor", "bias"),
+        (
+            "qwen2-bitlinear-yarn-window",
+            {"architectures": ["LlamaForCausalLM"], "use_sliding_window": False},
+            "unused-tensor",
+            "bias",
+        ),
         ("granite-auto-offline", {"architectures": ["LlamaForCausalLM"]}, "config-unknown-key", "multiplier"),
         ("qwen3-bitlinear", {"architectures": ["Qwen3MoeForCausalLM"]}, "architecture", "Qwen3MoeForCausalLM"),
     ],
