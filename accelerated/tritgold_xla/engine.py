@@ -23,7 +23,7 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.lm_head import CoarseHead
 from tritgold_xla.model import LogitsFor
 from tritgold_xla.operations import Model, run_operation
-from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.parameters import Progress, parameter_bytes, screen_of
 from tritgold_xla.runtime.checks import (
     check_block,
     check_capacity,
@@ -36,6 +36,7 @@ from tritgold_xla.runtime.chunks import CHUNKS, bucket, chunks, pad, whole_block
 from tritgold_xla.runtime.flags import MODE, cpu_device, threads
 from tritgold_xla.ternary_matmul.choose import library_dots
 from tritgold_xla.ternary_matmul.tune import choices_of
+from tritgold_xla.weights_cache.prepared import KeptWeights, prepared_parameters
 
 
 class XlaEngine:
@@ -48,6 +49,7 @@ class XlaEngine:
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
     how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
+    kept_weights: a folder in which packed weights are kept for the next process, which maps them; None: nowhere.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
@@ -68,6 +70,7 @@ class XlaEngine:
         tuning: Path | None = None,
         progress: Progress | None = None,
         screen: bool | None = None,
+        kept_weights: KeptWeights | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
@@ -76,7 +79,7 @@ class XlaEngine:
         self.sequences = check_sequences(sequences)
         check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
         library_dots()  # asked now, for it compiles a program of its own
-        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress)
+        self._parameters = prepared_parameters(kept_weights, config, weights, self.capacity, self._device, progress)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences

@@ -82,15 +82,21 @@ def load_parameters(
             raise WeightsError("is not part of this model", kind="unused-tensor", thing=name)
     embedding = _dense("embedding", weights.embedding, config, device)
     head = embedding if weights.head is None else _dense("head", weights.head, config, device)
-    sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
+    sin, cos = rotations(config, capacity, device)
     return Parameters(
         embedding=embedding,
         layers=LayerParameters(linears, gains),
         final_norm=jax.device_put(_gain("final_norm", weights.final_norm, config.hidden), device),
         head=head,
-        sin=jax.device_put(sin, device),
-        cos=jax.device_put(cos, device),
+        sin=sin,
+        cos=cos,
     )
+
+
+def rotations(config: ModelConfig, capacity: int, device: jax.Device) -> tuple[jax.Array, jax.Array]:
+    """(sin, cos) of ``Parameters``."""
+    sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
+    return jax.device_put(sin, device), jax.device_put(cos, device)
 
 
 def parameter_bytes(config: ModelConfig) -> int:
