@@ -34,12 +34,14 @@ def open_engine(
     kv_cache: str | None = None,
     say: Callable[[str], None] | None = None,
     sequences: int = 1,
+    measure: bool = False,
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
     loading is, a bar as text. sequences: texts that are decoded together. Its programs and its packed weights are
-    kept for the next process, and what ``tuned`` has found is used.
+    kept for the next process, and what ``tuned`` has found is used. measure: where it has nothing for this machine and
+    model, measure for two seconds; not where nothing is to be kept.
 
     Raises MissingDependencyError without JAX, ConfigError for a storage that the engine does not have, EngineError
     ``tuning-file`` for choices that cannot be read and ``cache-size``.
@@ -55,7 +57,7 @@ def open_engine(
         room,
         kv_cache=stored,
         sequences=sequences,
-        tuning=tuning_file(),
+        tuning="auto" if measure and _cache_is_on() else tuning_file(),
         progress=_bar(say),
         kept_weights=kept_weights(),
     )
@@ -132,6 +134,19 @@ def tuning_file() -> Path | None:
     except OutputError:  # no home, no file
         return None
     return file if os.path.lexists(file) else None
+
+
+def choices_here() -> list[str]:
+    """What was measured on this machine, a line a matrix and number of tokens; empty where nothing was.
+
+    Raises EngineError ``tuning-file``, MissingDependencyError without JAX.
+    """
+    file = tuning_file()
+    if file is None:
+        return []
+    from tritgold_xla.ternary_matmul.tune import measured_here
+
+    return [f"{one.out}x{one.in_}, {one.tokens} tokens: {one.formulation}" for one in measured_here(file)]
 
 
 def tuned(out: int, in_: int) -> list[dict[str, Any]]:
