@@ -39,25 +39,24 @@ _WITHOUT = {1: ("select", "bit-serial", "float-dot"), 8: ("select", "float-dot")
 def measured_for(config: ModelConfig, tuning: Tuning) -> tuple[Measured, ...]:
     """What is known of this machine for a model: from a file, or measured now where nothing is known yet.
 
-    tuning: a file; "auto": ``tune.default_file``, after ``quick_tune`` where it has nothing for the model's largest
-    matrix; None: nothing is known. Raises EngineError ``tuning-file`` for a file that ``tune`` has not written. Where
+    tuning: a file; "auto": ``tune.default_file``, after ``quick_tune`` for the matrices that it does not know; None:
+    nothing is known. Raises EngineError ``tuning-file`` for a file that ``tune`` has not written. Where
     the file cannot be written a TritgoldWarning says so, and nothing is measured.
     """
     if tuning is None:
         return ()
     if tuning != "auto":
         return tune.measured_here(tuning)
-    shapes = shapes_of(config)
     try:
         file = tune.default_file()
         known = tune.measured_here(file) if file.exists() else ()
-        if not any((one.out, one.in_) == shapes[0] for one in known):
-            quick_tune(shapes, file)
+        if missing := [shape for shape in shapes_of(config) if shape not in {(one.out, one.in_) for one in known}]:
+            quick_tune(missing, file)
             known = tune.measured_here(file)
     except OutputError as error:
         warnings.warn(f"the fastest ways to multiply are not measured: {error}", TritgoldWarning, stacklevel=4)
         return ()
-    return _filled(known, shapes)
+    return known
 
 
 def choices_for(config: ModelConfig, formulation: str | None, tuning: Tuning) -> Choices:
@@ -84,20 +83,20 @@ def shapes_of(config: ModelConfig) -> list[tuple[int, int]]:
 def quick_tune(shapes: list[tuple[int, int]], path: Path, seconds: float = SECONDS) -> list[tune.Choice]:
     """Measure for about so many seconds, the first matrix with one token in any case; keep the choices in the file.
 
+    Returns a choice for each matrix and each of CHUNKS: without ``seconds`` where there was no time for it.
+
     Raises OutputError where the file cannot be written, before anything is measured; EngineError ``tuning-differs`` as
     ``tune.tune``.
     """
     cpu_device()
     require_folder(path.parent)
     end, found = time.perf_counter() + seconds, list[tune.Choice]()
-    try:
-        for shape, tokens, ways in _tasks(shapes):
-            if found and time.perf_counter() > end:
-                break
-            found.append(_choice(shape, tokens, ways))
-    finally:
-        if found:
-            tune.keep(path, found)
+    for shape, tokens, ways in _tasks(shapes):
+        if found and time.perf_counter() > end:
+            break
+        found.append(_choice(shape, tokens, ways))
+    found += _others(found, shapes)
+    tune.keep(path, found)
     return found
 
 
@@ -129,20 +128,17 @@ def _problem(out: int, in_: int, tokens: int) -> tuple[jax.Array, Planes]:
     return jax.numpy.asarray(codes), Planes(jax.numpy.asarray(bits), jax.numpy.asarray(negatives.astype(np.int32)))
 
 
-def _filled(known: tuple[Measured, ...], shapes: list[tuple[int, int]]) -> tuple[Measured, ...]:
-    """Every matrix and number of tokens: what was measured, or was for the nearest in size, or the rule.
+def _others(found: list[tune.Choice], shapes: list[tuple[int, int]]) -> list[tune.Choice]:
+    """What was not measured: as the matrix that is nearest in size, else as the rule.
 
-    Without the last, numbers of tokens that were not come to would follow those that were.
+    Without them, a number of tokens that was not come to would follow a smaller one.
     """
-    found = {(one.out, one.in_, one.tokens): one.formulation for one in known}
-
-    def size(shape: tuple[int, ...]) -> float:
-        return log(shape[0] * shape[1])
+    known = {(one.out, one.in_, one.tokens) for one in found}
+    missing = [(shape, tokens) for shape in shapes for tokens in CHUNKS if (*shape, tokens) not in known]
 
     def way(shape: tuple[int, int], tokens: int) -> str:
-        others = [key for key in found if key[2] == tokens]
-        nearest = min(others, key=lambda key: abs(size(key) - size(shape)), default=())
-        return found.get((*shape, tokens)) or (found[nearest] if nearest else choose(tokens))
+        alike = [one for one in found if one.tokens == tokens]
+        nearest = min(alike, key=lambda one: abs(log(one.out * one.in_) - log(shape[0] * shape[1])), default=None)
+        return choose(tokens) if nearest is None else nearest.formulation
 
-    counts = sorted({*CHUNKS, *(one.tokens for one in known)})
-    return tuple(Measured(*shape, tokens, way(shape, tokens)) for shape in shapes for tokens in counts)
+    return [tune.Choice(*shape, tokens, way(shape, tokens), {}) for shape, tokens in missing]

@@ -9,6 +9,7 @@ import json
 import mmap
 import os
 import time
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
@@ -20,6 +21,7 @@ import numpy as np
 
 import tritgold
 from tritgold.config import ModelConfig
+from tritgold.errors import OutputError
 from tritgold.formats.container import StoredTensor
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.whole_file import written_whole
@@ -40,8 +42,8 @@ class _Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | None:
     """A SHA-256 in hexadecimal; None where the weights do not all lie in files that are mapped, or one has changed.
 
-    memory: a folder, made where it is not there, for what was hashed before. Raises OSError and OutputError where the
-    files cannot be read or the folder not written.
+    memory: a folder, made where it is not there, for what was hashed before. Raises OSError where the files cannot
+    be read.
     """
     parts = [weights.embedding, weights.head, weights.final_norm]
     parts += [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
@@ -106,9 +108,10 @@ def content_of(file: Path, memory: Path) -> str | None:
     if _stat(file) != before:
         return None
     if time.time() - max(before[-2:]) / 1e9 > _SETTLED:
-        memory.mkdir(parents=True, exist_ok=True)
-        with written_whole(note) as scratch:
-            scratch.write_bytes(msgspec.json.encode(_Seen(before, digest.hexdigest())))
+        with suppress(OSError, OutputError):  # then it is hashed again the next time
+            memory.mkdir(parents=True, exist_ok=True)
+            with written_whole(note) as scratch:
+                scratch.write_bytes(msgspec.json.encode(_Seen(before, digest.hexdigest())))
     return digest.hexdigest()
 
 

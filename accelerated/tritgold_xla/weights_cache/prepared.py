@@ -53,7 +53,7 @@ def prepared_parameters(
     if kept is not None and parameter_bytes(config) >= kept.least:
         try:
             key = key_of(config, weights, kept.folder / "seen")
-        except (OSError, OutputError) as error:
+        except OSError as error:
             _note(error)
     if key is None:
         return load_parameters(config, weights, capacity, device, progress)
@@ -159,10 +159,15 @@ def _nested(arrays: Arrays) -> dict[str, Any]:
 
 
 def _typed(kind: Any, node: Any) -> Any:
-    """Nested dictionaries as the named tuples that ``kind`` and its fields are; what is missing has its default."""
+    """Nested dictionaries as the named tuples that ``kind`` and its fields are, of ``kind`` or None as well.
+
+    What is missing has its default; a dictionary without arrays left no trace, and is empty.
+    """
     if get_origin(kind) is dict:
         return {name: _typed(get_args(kind)[1], below) for name, below in node.items()}
-    if hasattr(kind, "_fields"):
-        hints = get_type_hints(kind)
-        return kind(**{name: _typed(hints[name], below) for name, below in node.items()})
-    return node
+    kind = next((member for member in (kind, *get_args(kind)) if hasattr(member, "_fields")), None)
+    if kind is None:
+        return node
+    hints = get_type_hints(kind)
+    empty = {name: {} for name, hint in hints.items() if get_origin(hint) is dict}
+    return kind(**{name: _typed(hints[name], below) for name, below in (empty | node).items()})

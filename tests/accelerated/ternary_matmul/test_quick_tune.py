@@ -35,17 +35,18 @@ def seconds(monkeypatch):
 def test_what_wins_every_round_is_taken_and_kept(seconds, tmp_path):
     file = tmp_path / "new" / "t.json"
     seconds |= {"bit-serial": 1.0, "int8-right": 4.0}
-    found = quick.quick_tune(SHAPES, file)
+    found = [one for one in quick.quick_tune(SHAPES, file) if one.seconds]
     chosen = {(one.out, one.in_, one.tokens): one.formulation for one in found}
     expected = {1: "bit-serial", 8: "int8-right", 32: "int8-right"}
     assert chosen == {(*shape, tokens): name for shape in SHAPES for tokens, name in expected.items()}
-    assert {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)} == chosen
+    kept = {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)}
+    assert kept == chosen | {(*shape, 128): choose(128) for shape in SHAPES}
     assert found[0].seconds == {"select": 5 / 4, "bit-serial": 1 / 4}, "of one of the four matrices"
 
 
 def test_what_loses_one_round_does_not_stand_over_the_rule(seconds, tmp_path):
     seconds["bit-serial"] = [1.0, 1.0, 9.0, 1.0]
-    (one,) = quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
+    one, *_ = quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
     assert (one.formulation, one.tokens) == (choose(1), 1)
 
 
@@ -58,21 +59,23 @@ def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tuning, "compiled", compiled)
     found = quick.quick_tune(SHAPES, tmp_path / "t.json")
-    assert [(one.out, one.in_, one.tokens) for one in found] == [(24, 130, 1), (24, 130, 8), (24, 130, 32)]
+    measured = [(one.out, one.in_, one.tokens) for one in found if one.seconds]
+    assert measured == [(24, 130, 1), (24, 130, 8), (24, 130, 32)]
 
 
-def test_what_is_not_measured_follows_the_nearest_else_the_rule():
-    known = (Measured(24, 130, 1, "bit-serial"), Measured(8, 16, 1, "plain"), Measured(24, 130, 8, "int8-right"))
-    choices = Choices(measured=quick._filled(known, [(24, 130), (8, 16), (8, 20)]))
+def test_what_is_not_measured_follows_the_nearest_else_the_rule(seconds, tmp_path, monkeypatch):
+    counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-right",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
+    tasks = [(shape, tokens, ways) for shape, by in counted.items() for tokens, ways in by.items()]
+    monkeypatch.setattr(quick, "_tasks", lambda _: iter(tasks))
+    seconds |= {"bit-serial": 1.0, "int8-right": 1.0, "plain": 1.0}
+    file = tmp_path / "t.json"
+    found = quick.quick_tune(list(counted), file)
+    assert [(one.out, one.in_, one.tokens) for one in found if one.seconds] == [task[0] + task[1:2] for task in tasks]
+    choices = Choices(measured=measured_here(file))
     assert choices.of((8, 20), 1) == "plain"
     assert choices.of((8, 16), 5) == "int8-right"
-    assert [choices.of((24, 130), tokens) for tokens in (1, 8, 32, 128)] == [
-        "bit-serial",
-        "int8-right",
-        choose(32),
-        choose(128),
-    ]
-    assert Choices(measured=quick._filled((), [(8, 16)])).of((8, 16), 128) == choose(128)
+    ways = [choices.of((24, 130), tokens) for tokens in (1, 8, 32, 128)]
+    assert ways == ["bit-serial", "int8-right", choose(32), choose(128)]
 
 
 def test_the_largest_matrix_of_a_layer_is_first():

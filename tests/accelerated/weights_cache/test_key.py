@@ -90,6 +90,13 @@ def test_a_file_is_hashed_once_and_again_when_it_has_changed(tmp_path, monkeypat
     assert list(memory.iterdir()) == [note]
 
 
+def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
+    file = tmp_path / "a"
+    settled(file, b"one")
+    monkeypatch.setattr("tritgold_xla.weights_cache.key._SETTLED", -1.0)
+    assert content_of(file, file / "memory") == hashlib.sha256(b"one").hexdigest()
+
+
 def test_what_was_changed_a_moment_ago_is_not_remembered(tmp_path):
     file, memory = tmp_path / "a", tmp_path / "memory"
     settled(file, b"one")

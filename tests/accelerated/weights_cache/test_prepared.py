@@ -5,6 +5,7 @@ import shutil
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -85,8 +86,9 @@ def test_the_second_start_maps_what_the_first_has_made(checkpoint, made, kept, m
     assert_same(found, made)
     assert (found.head is found.embedding) == (made.head is made.embedding)
     (folder,) = folders(kept)
-    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-    assert str(folder / "embedding.npy") in mapped, "in memory once, as the system's own copy of the file"
+    if (maps := Path("/proc/self/maps")).exists():
+        mapped = {line.split()[-1] for line in maps.read_text().splitlines()}
+        assert str(folder / "embedding.npy") in mapped, "in memory once, as the system's own copy of the file"
     bits = np.asarray(found.layers.linears["q"].planes.bits)
     assert found.layers.linears["q"].planes.bits.unsafe_buffer_pointer() == bits.ctypes.data
 
@@ -197,6 +199,23 @@ def test_room_is_made_by_what_was_used_longest_ago(checkpoint, kept):
     with pytest.raises(prepared.OutputError) as refused:
         prepared._make_room(kept.folder, size, size - 1)
     assert refused.value.kind == "cache-limit"
+
+
+class _Inner(NamedTuple):
+    a: int
+
+
+class _Outer(NamedTuple):
+    inner: _Inner | None
+    several: dict[str, _Inner]
+    empty: dict[str, int]
+    missing: int | None = None
+
+
+def test_dictionaries_become_the_named_tuples_that_the_fields_say():
+    found = prepared._typed(_Outer, {"inner": {"a": 1}, "several": {"x": {"a": 2}}})
+    assert found == _Outer(_Inner(1), {"x": _Inner(2)}, {})
+    assert type(found.several["x"]) is _Inner
 
 
 def test_more_than_the_limit_is_not_kept(checkpoint, made, tmp_path):
