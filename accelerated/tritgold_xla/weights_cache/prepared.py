@@ -169,5 +169,5 @@ def _typed(kind: Any, node: Any) -> Any:
     if kind is None:
         return node
     hints = get_type_hints(kind)
-    empty = {name: {} for name, hint in hints.items() if get_origin(hint) is dict}
+    empty: dict[str, Any] = {name: {} for name, hint in hints.items() if get_origin(hint) is dict}
     return kind(**{name: _typed(hints[name], below) for name, below in (empty | node).items()})
