@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.lm_head import CoarseHead
 from tritgold_xla.model import LogitsFor
 from tritgold_xla.operations import Model, run_operation
-from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.parameters import Progress, parameter_bytes, screen_of
 from tritgold_xla.runtime.checks import (
     check_block,
     check_capacity,
@@ -35,7 +34,8 @@ from tritgold_xla.runtime.checks import (
 from tritgold_xla.runtime.chunks import CHUNKS, bucket, chunks, pad, whole_blocks
 from tritgold_xla.runtime.flags import MODE, cpu_device, threads
 from tritgold_xla.ternary_matmul.choose import library_dots
-from tritgold_xla.ternary_matmul.tune import choices_of
+from tritgold_xla.ternary_matmul.quick_tune import Tuning, choices_for
+from tritgold_xla.weights_cache.prepared import KeptWeights, prepared_parameters
 
 
 class XlaEngine:
@@ -44,10 +44,12 @@ class XlaEngine:
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
     formulation: one of ``kernels`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
-    a file that ``tune.tune`` has made, whose choices for this machine are used; else the rule in ``choose``.
+    a file that ``tune.tune`` has made, whose choices for this machine are used; "auto": the file of the cache folder,
+    after measuring for two seconds where it has nothing for this machine and model; None: the rule in ``choose``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
     how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
+    kept_weights: a folder in which packed weights are kept for the next process, which maps them; None: nowhere.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
@@ -65,18 +67,20 @@ class XlaEngine:
         kv_cache: str = "f32",
         formulation: str | None = None,
         sequences: int = 1,
-        tuning: Path | None = None,
+        tuning: Tuning = None,
         progress: Progress | None = None,
         screen: bool | None = None,
+        kept_weights: KeptWeights | None = None,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
-        self._options = Options(kv_scheme(kv_cache).name, choices_of(formulation, tuning))
         self._device = cpu_device()
+        scheme = kv_scheme(kv_cache).name
+        self._options = Options(scheme, choices_for(config, formulation, tuning))
         self.sequences = check_sequences(sequences)
         check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
         library_dots()  # asked now, for it compiles a program of its own
-        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress)
+        self._parameters = prepared_parameters(kept_weights, config, weights, self.capacity, self._device, progress)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
@@ -110,8 +114,9 @@ class XlaEngine:
         return tuple(self._lengths)
 
     def versions(self) -> dict[str, str]:
-        """What results may depend on: the versions of JAX and of its compiler, and the device."""
-        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
+        """What results and speed depend on: JAX, its compiler, the device, and the choices that were measured."""
+        here = {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
+        return here | ({"tuned": tuned} if (tuned := self._options.choices.told()) else {})
 
     def reset(self) -> None:
         """Forget all tokens."""

@@ -82,25 +82,24 @@ def load_parameters(
             raise WeightsError("is not part of this model", kind="unused-tensor", thing=name)
     embedding = _dense("embedding", weights.embedding, config, device)
     head = embedding if weights.head is None else _dense("head", weights.head, config, device)
-    sin, cos = _rotations(config, capacity)
+    sin, cos = rotations(config, capacity, device)
     return Parameters(
         embedding=embedding,
         layers=LayerParameters(linears, gains),
         final_norm=jax.device_put(_gain("final_norm", weights.final_norm, config.hidden), device),
         head=head,
-        sin=jax.device_put(sin, device),
-        cos=jax.device_put(cos, device),
+        sin=sin,
+        cos=cos,
     )
 
 
-def _rotations(config: ModelConfig, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """sin and cos [capacity, half]; [2, capacity, half] where layers with a window have a theta of their own."""
+def rotations(config: ModelConfig, capacity: int, device: jax.Device) -> tuple[jax.Array, jax.Array]:
+    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have a theta of their own."""
     tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
-    if config.local_rope_theta is None:
-        return tables
-    local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
-    sin, cos = (np.stack(both) for both in zip(tables, local, strict=True))
-    return sin, cos
+    if config.local_rope_theta is not None:
+        local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
+        tables = np.stack([tables[0], local[0]]), np.stack([tables[1], local[1]])
+    return jax.device_put(tables[0], device), jax.device_put(tables[1], device)
 
 
 def parameter_bytes(config: ModelConfig) -> int:

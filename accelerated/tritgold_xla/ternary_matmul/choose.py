@@ -42,6 +42,19 @@ class Choices(NamedTuple):
             return choose(tokens)
         return found[min((count for count in found if count >= tokens), default=max(found))]
 
+    def told(self) -> str:
+        """Where it is not the rule, in one line; empty where nothing was measured.
+
+        >>> Choices(measured=(Measured(64, 128, 1, "select"), Measured(64, 128, 8, "plain"))).told()
+        '64x128 8 plain'
+        """
+        if self.everywhere is not None:
+            return f"{self.everywhere} everywhere"
+        others = [
+            f"{m.out}x{m.in_} {m.tokens} {m.formulation}" for m in self.measured if m.formulation != choose(m.tokens)
+        ]
+        return ", ".join(others) or ("as the rule" if self.measured else "")
+
 
 def choose(tokens: int) -> str:
     """The rule: the name of the formulation for ``tokens`` tokens."""

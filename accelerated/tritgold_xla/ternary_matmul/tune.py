@@ -24,13 +24,13 @@ from tritgold.machine import instructions, processor
 from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cache_folder, cpu_device, jit, require_folder, threads
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.choose import Choices, Measured
+from tritgold_xla.ternary_matmul.choose import Measured
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes
 
 SCHEMA: Final = "tritgold.xla-tuning/1"
 
 # Matrices that a program multiplies in order: its temporaries are reused, as over the layers of a model.
-_MATRICES = 4
+MATRICES = 4
 # The most multiply-accumulates for which the plain formulation is measured: it does about 1e9 per second.
 _PLAIN = 1 << 24
 # A formulation that takes this many times the fastest's time in the first round is not measured again.
@@ -86,21 +86,6 @@ def default_file() -> Path:
     return cache_folder() / "xla-tuning.json"
 
 
-def choices_of(formulation: str | None, tuning: Path | None) -> Choices:
-    """One formulation everywhere, or the choices measured on this machine. A given file is always read.
-
-    Raises EngineError for an unknown formulation (``formulation``) and an invalid file (``tuning-file``).
-    """
-    if formulation is not None and formulation not in FORMULATIONS:
-        raise EngineError(
-            "no such formulation of the ternary product",
-            kind="formulation",
-            got=repr(formulation),
-            expected=", ".join(FORMULATIONS),
-        )
-    return Choices(formulation, () if tuning is None else measured_here(tuning))
-
-
 def measured_here(path: Path) -> tuple[Measured, ...]:
     """The choices in a file that were measured with this machine and these versions; may be empty.
 
@@ -142,7 +127,7 @@ def tune(
     found = []
     for out, in_ in wanted:
         choices = [_fastest(out, in_, count, say) for count in counts]
-        _keep(file, choices)
+        keep(file, choices)
         found += choices
     return found
 
@@ -150,23 +135,23 @@ def tune(
 def _fastest(out: int, in_: int, tokens: int, say: Callable[[str], None]) -> Choice:
     say(f"tuning {out} x {in_}, {tokens} tokens")
     rng = np.random.default_rng(158)
-    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(_MATRICES)]
+    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(MATRICES)]
     weights = Planes(*(jax.numpy.stack(arrays) for arrays in zip(*packed, strict=True)))
-    codes = jax.numpy.asarray(rng.integers(-127, 128, (_MATRICES, tokens, in_), dtype=np.int8))
+    codes = jax.numpy.asarray(rng.integers(-127, 128, (MATRICES, tokens, in_), dtype=np.int8))
     ways = [way for way in FORMULATIONS.values() if way.name != "plain" or out * in_ * tokens <= _PLAIN]
-    runs = dict(_compiled(ways, codes, weights))
+    runs = dict(compiled(ways, codes, weights))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(_ROUNDS):
         for name, run in runs.items():
-            seconds[name].append(_seconds(name, run))
+            seconds[name].append(seconds_of(name, run))
         if number == 0:
             least = min(times[0] for times in seconds.values())
             runs = {name: run for name, run in runs.items() if seconds[name][0] <= _HOPELESS * least}
-    medians = {name: statistics.median(times) / _MATRICES for name, times in seconds.items()}
+    medians = {name: statistics.median(times) / MATRICES for name, times in seconds.items()}
     return Choice(out, in_, tokens, min(runs, key=medians.__getitem__), medians)
 
 
-def _compiled(
+def compiled(
     ways: list[Formulation], codes: jax.Array, weights: Planes
 ) -> Iterator[tuple[str, Callable[[], jax.Array]]]:
     """Each formulation as a program over all matrices, after one run whose result equals the first one's."""
@@ -195,7 +180,7 @@ def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Plan
     return program(codes, weights).block_until_ready()
 
 
-def _seconds(name: str, run: Callable[[], object]) -> float:
+def seconds_of(name: str, run: Callable[[], object]) -> float:
     """Seconds of one call. name: of the formulation, for tests that replace this clock."""
     del name
     begin = time.perf_counter()
@@ -203,7 +188,7 @@ def _seconds(name: str, run: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def _keep(path: Path, choices: list[Choice]) -> None:
+def keep(path: Path, choices: list[Choice]) -> None:
     """Store the choices in the file; they replace older ones for the same sizes."""
     here, tunings = MadeFor.here(), _read(path) if path.exists() else []
     new = {(choice.out, choice.in_, choice.tokens) for choice in choices}

@@ -29,7 +29,7 @@ def require_peers(peers: tuple[str, ...]) -> None:
 def engine_process(spec: str, threads: int, cache: str | None = None, timed: bool = True) -> Worker:
     """A process in which the engine is timed, or only judged: then our own folder of compiled programs is used.
 
-    cache: a folder for the compiled programs of a timed one.
+    cache: a folder for what a timed one keeps: compiled programs and packed weights.
     """
     command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads)]
     return Worker(spec, command, environment(threads, cache, timed))
@@ -49,7 +49,7 @@ def environment(threads: int, cache: str | None = None, timed: bool = True) -> d
     """The environment of a process that is to use so many threads.
 
     The processors that the child holds itself to decide for most libraries; NPROC says it to XLA again, and BLAS and
-    OpenMP have variables of their own. cache: a folder for JAX's compiled programs; without it a timed process keeps
+    OpenMP have variables of their own. cache: stands for the user's XDG_CACHE_HOME; without it a timed process keeps
     nothing, so that a first call always compiles.
     """
     count = str(threads)
@@ -61,6 +61,5 @@ def environment(threads: int, cache: str | None = None, timed: bool = True) -> d
     if timed:
         found["TRITGOLD_CACHE"] = "0"
     if cache is not None:
-        found["JAX_COMPILATION_CACHE_DIR"] = cache
-        found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        found |= {"XDG_CACHE_HOME": cache, "TRITGOLD_CACHE": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     return found

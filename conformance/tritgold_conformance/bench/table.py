@@ -69,6 +69,7 @@ def _engine(engine: Engine, console: Console) -> None:
         ("first token cold {:.2f} s", engine.cold),
         ("warm {:.2f} s", engine.warm),
         ("peak {:,.0f} MB", engine.peak_memory and engine.peak_memory / 1e6),
+        ("after a warm start {:,.0f} MB", engine.warm_memory and engine.warm_memory / 1e6),
         ("packed weights {:,.0f} MB", engine.packed_bytes and engine.packed_bytes / 1e6),
     )
     facts = [text.format(value) for text, value in measured if value is not None]

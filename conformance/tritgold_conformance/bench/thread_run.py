@@ -17,7 +17,7 @@ from tritgold_conformance.bench.plan import OF_A_PEER, Case, Groups, Plan
 from tritgold_conformance.bench.processes import engine_process, peer_process
 from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status, Tuned
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
-from tritgold_conformance.bench.synthetic import Say
+from tritgold_conformance.bench.synthetic import Say, cache_folder
 from tritgold_conformance.bench.throughput import bytes_of_a_step, products_of, profile_of, row_of_a_model, shown
 from tritgold_conformance.bench.timing import Timing, paired_ratio
 
@@ -210,11 +210,12 @@ class ThreadRun:
         return got
 
     def _start(self, model: Model, engine: Engine) -> None:
-        """The first token of a new process: with an empty compilation cache, then with the one that this left."""
-        with tempfile.TemporaryDirectory(prefix="tritgold-bench-") as cache:
+        """The first token of a new process: with an empty cache folder, then with the one that this left."""
+        with tempfile.TemporaryDirectory(prefix="start-", dir=cache_folder()) as cache:
             for what in ("cold", "warm"):
                 with self._process(cache=cache) as child:
                     opened = self._opened(child, model, self.plan.kv_cache)
+                    engine.warm_memory = child.ask("facts")["peak_memory"]
                 setattr(engine, what, opened["first"])
                 timing = Timing.of([opened["load"] + (opened["first"] or 0)])
                 self._add(Result(

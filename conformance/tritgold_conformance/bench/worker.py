@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ class Bench:
         from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
-            return self._adapter("xla").open_engine
+            return partial(self._adapter("xla").open_engine, measure=True)
         return lambda checkpoint, capacity, _: (
             load_engine(self._spec, Path(path), checkpoint, capacity, in_process=True).engine
         )

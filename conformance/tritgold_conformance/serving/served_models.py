@@ -117,5 +117,5 @@ def xla_model(
     Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
-    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences)
+    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences, measure=True)
     return XlaScheduler(engine, reuse)
