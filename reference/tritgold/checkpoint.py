@@ -1,8 +1,8 @@
-"""open_checkpoint: the one door from disk to a model that can be run.
+"""open_checkpoint: the one function that opens a model from disk.
 
-A path goes in, a configuration and weight handles come out; or one error that lists everything that is wrong.
-Every tensor of the model is set exactly once, every tensor of the file is used exactly once: a scale that no
-rule consumed, a bias the graph has no place for, a head beside a tied embedding that differs, all are refused.
+It takes a path and returns a configuration and weights that are read when needed, or raises one error that lists all
+problems. Every tensor of the model is set exactly once, every tensor of the file is used exactly once: an unused scale,
+a bias that the graph does not have, a head that differs from a tied embedding are all refused.
 """
 
 import hashlib
@@ -44,8 +44,9 @@ NOT_ARITHMETIC = ("context", "bos", "eos", "mask", "block")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An opened model. container: for looking at the file itself. tokenizer: the text of a tokenizer.json, given in the
-    place of the model's own.
+    """An opened model.
+
+    container: the opened file, for inspection. tokenizer: the text of a tokenizer.json that replaces the model's own.
     """
 
     path: Path
@@ -55,11 +56,11 @@ class Checkpoint:
     tokenizer: str | None = None
 
     def model_hash(self) -> str:
-        """SHA-256 of whatever the arithmetic uses: configuration, trits, scales, floats.
+        """SHA-256 of everything that the arithmetic uses: configuration, trits, scales, floats.
 
-        Equal for one model in two formats that apply their scales alike; a dividing checkpoint and a GGUF of it hold
-        other scales, and round differently. Context, special tokens and diffusion block do not count. Reads every
-        tensor once; seconds for a 2B model.
+        Equal for one model in two formats with the same scale rule; a checkpoint whose scales divide and a GGUF of it
+        have different scales and round differently. Context, special tokens and diffusion block are not included.
+        Reads every tensor once; takes seconds for a 2B model.
         """
         used = {k: v for k, v in self.config.as_dict().items() if k not in NOT_ARITHMETIC}
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
@@ -73,15 +74,15 @@ class Checkpoint:
         return digest.hexdigest()
 
     def texts(self) -> dict[str, str]:
-        """The text files that go with the weights, by the names they have in a Hugging Face folder."""
+        """The text files of the model, by the names that they have in a Hugging Face folder."""
         return side_texts(self.path, self.container, tokenizer=self.tokenizer)
 
     def tokenizer_json(self) -> str | None:
-        """The text of tokenizer.json, built from the metadata where a GGUF file has none; None without a tokenizer."""
+        """The text of tokenizer.json, built from the metadata if a GGUF file has none; None without a tokenizer."""
         return side_texts(self.path, self.container, (TOKENIZER,), self.tokenizer).get(TOKENIZER)
 
     def chat_template(self) -> str | None:
-        """The chat template, a Jinja text; None where the checkpoint has none."""
+        """The chat template, a Jinja text; None if the checkpoint has none."""
         return template_of(side_texts(self.path, self.container, (TEMPLATE, TOKENIZER_CONFIG)), self.path)
 
     def _floats(self) -> Iterator[np.ndarray]:
@@ -102,11 +103,10 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a Hugging Face folder, a GGUF file or an SGLBITNT file.
 
-    linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
-    config.json or of GGUF metadata (whole names) to pass over although tritgold does not know them.
-    layouts: what the file does not say about its
-    bytes. quantize: make float weights ternary by absmean where nothing says that they are masters.
-    tokenizer: a tokenizer.json in the place of the model's own, which may be none or of an unknown kind.
+    linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: unknown keys of
+    config.json or of GGUF metadata (full names) to ignore. layouts: what the file does not state about its bytes.
+    quantize: make float weights ternary by absmean even if the configuration does not say that they are masters.
+    tokenizer: a tokenizer.json to use instead of the model's own, which may be missing or unsupported.
 
     Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
     checked for code 3 and non-finite scales here, not at first use; float masters are quantised here.
@@ -119,11 +119,11 @@ def open_checkpoint(
 def _open(
     path: Path, linear_class: str | None, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool
 ) -> Checkpoint:
-    # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
+    # os.path: for a name that is too long for the file system it returns False, where Path of Python 3.11 raises.
     if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys, layouts, quantize)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError("is no regular file", kind="unreadable", file=path)
+        raise FormatError("is not a regular file", kind="unreadable", file=path)
     if not os.path.isfile(path):
         wanted = "a GGUF or SGLBITNT file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)
@@ -177,7 +177,7 @@ def _open_sglbitnt(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts) -
 
 
 def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) -> ModelWeights:
-    """Take every tensor, let the box raise whatever was wrong, and only then build and check."""
+    """Take every tensor from the box, let it raise all problems together, and only then check payloads and build."""
     box.expect_layers(config.layers)
     embedding = box.matrix("embedding", (config.vocab, config.hidden))
     head = None

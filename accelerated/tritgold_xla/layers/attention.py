@@ -1,7 +1,7 @@
-"""Grouped-query attention on a preallocated cache, twice: step by step for traces, and in parts of the cache for speed.
+"""Grouped-query attention on a preallocated cache, twice: in traced steps, and faster over parts of the cache.
 
-``ends`` says for every token how many positions it sees, 0 to ends - 1: causal attention, or blocks that see
-themselves whole. Query head h reads key head h // (heads / kv_heads).
+``ends`` is for every token the number of positions it sees, 0 to ends - 1: for causal attention, or for blocks that
+see all of themselves. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
@@ -22,7 +22,7 @@ def softmax_weights(
     keys: Float32[jax.Array, "kv_heads positions head_dim"],
     ends: Int32[jax.Array, " tokens"],
 ) -> Float32[jax.Array, "heads tokens positions"]:
-    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 after them."""
+    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 for later positions."""
     tokens, heads, _ = q.shape
     scores = _scores(_grouped(q, keys.shape[0]), keys)
     seen = lax.iota(jnp.int32, keys.shape[1]) < _repeated(ends, scores.shape[1] // tokens)
@@ -35,7 +35,7 @@ def mix_values(
     weights: Float32[jax.Array, "heads tokens positions"],
     values: Float32[jax.Array, "kv_heads positions head_dim"],
 ) -> Float32[jax.Array, "tokens width"]:
-    """Weighted sum of the values, heads side by side: width = heads * head_dim. Unseen values must be finite."""
+    """Weighted sum of the values, heads concatenated: width = heads * head_dim. Unseen values must be finite."""
     heads, tokens, positions = weights.shape
     mixed = _mix(weights.reshape(values.shape[0], -1, positions), values)
     return _ungrouped(mixed, heads, tokens)
@@ -51,10 +51,10 @@ def attend(
     kv_heads: int,
     sequence: Int32[jax.Array, ""] | int = 0,
 ) -> Float32[jax.Array, "tokens width"]:
-    """Both steps above over the first ``length`` positions of one layer, a part of them at a time.
+    """Both steps above over the first ``length`` positions of one layer, one part at a time.
 
-    The loop's length is known at run time only, so the cost follows the positions in use, in one program. Each part
-    has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
+    The number of iterations is known only at run time, so one program's cost is proportional to the positions in use.
+    Each part has its own maximum; earlier sums are rescaled to the larger one (arXiv 2205.14135).
     """
     tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
@@ -71,7 +71,7 @@ def attend(
         total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
         return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
-    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
+    # Every token sees position 0, so after the first part no maximum is -inf.
     shape = *grouped.shape[:2], 1
     empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
     _, total, mixed = lax.fori_loop(0, (length + size - 1) // size, part, empty)
@@ -86,10 +86,10 @@ def attend_each(
     ends: Int32[jax.Array, " sequences"],
     kv_heads: int,
 ) -> Float32[jax.Array, "sequences width"]:
-    """One token of each sequence, which sees the first ``ends`` positions of its own.
+    """Attention of one token of each sequence, which sees the first ``ends`` positions of its own sequence.
 
-    One sequence after another: the cost follows the length of each, and what becomes float32 stays in a core's cache.
-    All at once is slower from a few sequences on, three times with 64.
+    A loop over the sequences: the cost is proportional to each length, and the float32 data stays in a core's cache.
+    All at once is slower for more than a few sequences, three times with 64.
     """
     sequences, heads, head_dim = q.shape
 

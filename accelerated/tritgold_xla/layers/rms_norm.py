@@ -12,8 +12,8 @@ def rms_norm(
 ) -> Float32[jax.Array, "tokens width"]:
     """x / sqrt(mean(x^2) + eps) * gain. Source: arXiv 1910.07467.
 
-    A zero token gives zeros. Infinity or NaN in a token makes that token NaN, and so does a sum of squares beyond
-    float32 (|x| above 1e19): dividing by infinity would make a plausible zero of it.
+    A zero token gives zeros. Infinity or NaN in a token makes that token NaN, and so does a sum of squares that
+    overflows float32 (|x| above 1e19): dividing by infinity would give zeros, which look plausible.
     """
     mean_square = multiply(tree_sum(multiply(x, x)), jnp.float32(1 / x.shape[1]))
     mean_square = jnp.where(jnp.isinf(mean_square), jnp.float32(jnp.nan), mean_square)

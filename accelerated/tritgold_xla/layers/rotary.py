@@ -11,7 +11,7 @@ from tritgold_xla.runtime.ieee import multiply
 def rotation_table(
     positions: int, head_dim: int, theta: float
 ) -> tuple[Float32[np.ndarray, "positions half"], Float32[np.ndarray, "positions half"]]:
-    """(sin, cos) of position * theta ** (-2 i / head_dim), for positions 0 and up: NumPy float64, rounded once.
+    """(sin, cos) of position * theta ** (-2 i / head_dim), positions from 0: NumPy float64, rounded once to float32.
 
     >>> sin, cos = rotation_table(2, 4, theta=1e4)
     >>> sin[1].round(4), cos[0]
@@ -27,7 +27,7 @@ def rotate(
     sin: Float32[jax.Array, "tokens half"],
     cos: Float32[jax.Array, "tokens half"],
 ) -> Float32[jax.Array, "tokens any_heads head_dim"]:
-    """RoPE: turn each pair (x[i], x[i + half]) of each head by its token's angle. Source: arXiv 2104.09864."""
+    """RoPE: rotate each pair (x[i], x[i + half]) of each head by its token's angle. Source: arXiv 2104.09864."""
     sin, cos = sin[:, None, :], cos[:, None, :]
     first, second = jnp.split(x, 2, axis=2)
     turned = multiply(first, cos) - multiply(second, sin), multiply(second, cos) + multiply(first, sin)

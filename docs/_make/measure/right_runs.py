@@ -3,8 +3,8 @@
 ``python -m measure.right_runs --rounds 200 --out docs/data/right-runs.json``
 
 The engines are those of tests/adversary/right, in plain NumPy. A round is a small model of its own seed and shape, and
-a text of its own length; each right engine reads it under what it declares, and all levels that it gives are judged. Goes
-on where it stopped: rounds stand in ``OUT.rows`` until all are there.
+a text of its own length; each right engine reads it under what it declares, and all levels that it gives are judged.
+Goes on where it stopped: rounds stand in ``OUT.rows`` until all are there.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A checkpoint as a Hugging Face folder: packed uint8 linears with a weight_scale, config.json, the text files."""
+"""Convert a checkpoint to a Hugging Face folder: packed uint8 linears with a weight_scale, config.json, text files."""
 
 import shutil
 import warnings
@@ -24,14 +24,14 @@ from tritgold.weights import LINEARS, NORMS
 
 @dataclass
 class HfPlan(Plan):
-    """texts: the files beside the weights, by name. copied: files of the source that go along as they are."""
+    """texts: the text files, name -> text. copied: files of the source to copy. shard_bytes: the most per file."""
 
     texts: dict[str, str] = field(default_factory=dict)
     copied: list[Path] = field(default_factory=list)
     shard_bytes: int = 0
 
     def write(self, path: Path) -> None:
-        """Into an existing, empty folder."""
+        """Write into ``path``, an existing, empty folder."""
         for name, text in self.texts.items():
             (path / name).write_bytes(text.encode())
         for file in self.copied:
@@ -40,7 +40,7 @@ class HfPlan(Plan):
 
 
 def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_bytes: int) -> HfPlan:
-    """texts: of the source. embedding: F32, F16 or BF16, or None to keep the source's."""
+    """Plan the folder. texts: of the source. embedding: F32, F16 or BF16, or None to keep the source's."""
     floats = matrix_dtype(wanted.matrix("embedding"), embedding, wanted.widened)
     texts = dict(texts)
     if GENERATION in texts and not _gives_eos(wanted, texts[GENERATION]):
@@ -57,7 +57,7 @@ def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_
 
 
 def _gives_eos(wanted: Wanted, text: str) -> bool:
-    """Whether a generation_config.json stops where the source did. One from a GGUF file may not: its own keys decide.
+    """Whether a generation_config.json has the source's stop ids. In a GGUF source it may not: there the keys decide.
 
     Raises ConfigError for a text that is not a generation_config.json.
     """

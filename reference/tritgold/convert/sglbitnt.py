@@ -1,6 +1,6 @@
-"""A checkpoint as an SGLBITNT file: I2_S rows with the scale in the tensor's header, all else widened to float32.
+"""Convert a checkpoint to SGLBITNT: I2_S rows with the scale in the tensor's header, other tensors widened to float32.
 
-The container has no room for texts: tokenizer and chat template lie beside the file, named after it.
+The container cannot hold texts: tokenizer and chat template are written beside the file, ``<file>.<name>``.
 """
 
 import json
@@ -25,18 +25,18 @@ from tritgold.weights import LINEARS, NORMS
 
 @dataclass
 class SglbitntPlan(Plan):
-    """config: what goes into the header, Hugging Face keys. headers: scales by the name of the tensor."""
+    """config: the file's configuration, Hugging Face keys. headers: scales by tensor name."""
 
     config: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, np.float32] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """One file."""
+        """Write one file."""
         write_sglbitnt(path, self.config, self.tensors, self.headers)
 
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
-    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
+    """Plan the file. texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
     plan = SglbitntPlan(
         config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
     )

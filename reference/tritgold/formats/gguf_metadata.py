@@ -1,8 +1,8 @@
-"""ModelConfig -> GGUF metadata, the inverse of ``formats.gguf_config``; and which architecture a model has.
+"""ModelConfig -> GGUF metadata, the inverse of ``formats.gguf_config``; and the architecture of a model.
 
-Written are the keys that llama.cpp and bitnet.cpp need to build the graph, and the two of our own that
-``formats.gguf_config`` documents. Values are Python's: an int is a GGUF uint32, a float a float32, which
-holds ``norm_eps`` and ``rope_theta`` exactly because ModelConfig has rounded them already.
+It has the keys that llama.cpp and bitnet.cpp need to build the graph, and tritgold's own keys that
+``formats.gguf_config`` documents. Values are Python's: an int is written as uint32, a float as float32, which
+is exact for ``norm_eps`` and ``rope_theta`` because ModelConfig has already rounded them.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION; the specification wants it in ever
 
 
 def default_architecture(config: ModelConfig) -> str:
-    """The architecture whose name implies the model's graph.
+    """The GGUF architecture that has this activation and these sub-norms.
 
     Raises ConfigError for squared ReLU without sub-norms, which no GGUF architecture has.
     """
@@ -39,8 +39,8 @@ def gguf_metadata(config: ModelConfig, architecture: str, name: str, file_type: 
     squared ReLU always is, since llama.cpp's newer bitnet graph takes SiLU where the key is missing (microsoft/BitNet
     issue 602). name, file_type: ``general.name`` and ``general.file_type``.
 
-    Raises ConfigError for an unknown architecture, for one with other sub-norms, and for scales that divide, of which
-    GGUF has no notion: invert them first.
+    Raises ConfigError for an unknown architecture, for one whose sub-norms differ from the model's, and for scales that
+    divide, which GGUF cannot express: invert them first.
     """
     if architecture not in ARCHITECTURES:
         raise _refusal("is unknown", architecture, ", ".join(ARCHITECTURES))

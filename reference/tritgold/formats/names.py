@@ -1,4 +1,4 @@
-"""Tensor names: one table a container, source name -> our name. ``{n}`` is the layer number."""
+"""Tensor names: one table per container, tritgold's name -> the container's names. ``{n}`` is the layer number."""
 
 # A name may have several sources: transformers renamed the sub-norms of 1bitLLM's original code.
 HF: dict[str, tuple[str, ...]] = {
@@ -42,7 +42,7 @@ GGUF: dict[str, tuple[str, ...]] = {
 
 
 def written_name(table: dict[str, tuple[str, ...]], name: str) -> str:
-    """The name under which our tensor ``name`` is written: the first that is read.
+    """The name under which tritgold's tensor ``name`` is written: the first of its ``candidates``.
 
     >>> written_name(HF, "layers.0.attn_sub_norm")
     'model.layers.0.self_attn.attn_sub_norm.weight'
@@ -51,7 +51,7 @@ def written_name(table: dict[str, tuple[str, ...]], name: str) -> str:
 
 
 def candidates(table: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """The source names that may hold our tensor ``name``.
+    """The container's names of tritgold's tensor ``name``; a file must have exactly one of them.
 
     >>> candidates(GGUF, "layers.3.o")
     ('blk.3.attn_output.weight',)

@@ -11,8 +11,8 @@ def rms_norm(
 ) -> Float32[np.ndarray, "tokens width"]:
     """Normalise each token by its root mean square, then scale each channel by its gain.
 
-    Float64 throughout, rounded once; transformers rounds x / rms to float32 before it multiplies by the gain. A zero
-    token gives zeros (eps keeps the root positive). NaN in a token makes that token NaN.
+    Computed in float64, rounded once; transformers rounds x / rms to float32 before it multiplies by the gain. A zero
+    token gives zeros (eps keeps the root positive). A NaN makes all values of its token NaN.
 
     3 and 4 have a mean square of 12.5: 3 / sqrt(12.5) = 0.8485, 4 / sqrt(12.5) * 2 = 2.2627.
 

@@ -1,7 +1,7 @@
-"""RoPE with half rotation: dimension i turns with dimension i + head_dim / 2. Source: arXiv 2104.09864, GPT-NeoX.
+"""RoPE with half rotation: dimension i is paired with dimension i + head_dim / 2. Source: arXiv 2104.09864, GPT-NeoX.
 
-GGUF files of the ``llama`` architecture hold q and k rows permuted for interleaved pairs; the checkpoint reader
-undoes that, so one rotation serves all.
+GGUF files of the ``llama`` architecture have the rows of q and k permuted for interleaved pairs; the checkpoint reader
+undoes that, so this one rotation is enough.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def rotate(
     x: Float32[np.ndarray, "tokens any_heads head_dim"],
     table: tuple[Float64[np.ndarray, "tokens half"], Float64[np.ndarray, "tokens half"]],
 ) -> Float32[np.ndarray, "tokens any_heads head_dim"]:
-    """Turn each pair (x[i], x[i + half]) of each head by its token's angle. Position 0 changes nothing.
+    """Rotate each pair (x[i], x[i + half]) of each head by its token's angle. Position 0 changes nothing.
 
     >>> x = np.array([[[1, 0, 0, 0]]], np.float32)
     >>> rotate(x, rotation_table(np.array([1]), 4, theta=1e4)).round(4)

@@ -171,7 +171,7 @@ def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
 
 
 def llama_cpp_answers(model: str, requests: dict[str, Any], cache: str) -> tuple[Arrays, Facts]:
-    """The next token behind each prefix, and log-probabilities of the whole vocabulary."""
+    """The next token after each prefix, and log-probabilities of the whole vocabulary."""
     from importlib.metadata import version
 
     said: Facts = {"versions": {"xllamacpp": version("xllamacpp")}}
