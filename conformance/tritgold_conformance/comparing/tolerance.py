@@ -15,6 +15,8 @@ from tritgold.rope_scaling import RopeScaling
 from tritgold.ternary import LinearWeight
 from tritgold.weights import ModelWeights
 from tritgold_conformance.comparing.compare import Bound, Exact, TieAwareCodes, Tolerance, Ulp
+from tritgold_conformance.comparing.policy_tolerance import widened
+from tritgold_conformance.policies import FLOAT32, Policy
 
 U = 2.0**-24
 TIE_DISTANCE = 4 * 127 * U  # in code units: x * s is at most 127 and carries up to four roundings
@@ -26,9 +28,20 @@ def sum_roundings(n: int) -> float:
 
 
 def tolerances(
-    operation: Operation, inputs: dict[str, np.ndarray], config: ModelConfig, weights: ModelWeights
+    operation: Operation,
+    inputs: dict[str, np.ndarray],
+    config: ModelConfig,
+    weights: ModelWeights,
+    policy: Policy = FLOAT32,
 ) -> dict[str, Tolerance]:
     """Output role -> tolerance, for an operation on these golden inputs."""
+    allowed = _float32(operation, inputs, config, weights)
+    return allowed if policy == FLOAT32 else widened(allowed, operation, inputs, config, weights, policy)
+
+
+def _float32(
+    operation: Operation, inputs: dict[str, np.ndarray], config: ModelConfig, weights: ModelWeights
+) -> dict[str, Tolerance]:
     match operation.kind:
         case "embedding":
             if config.embedding_scale != 1:

@@ -171,7 +171,7 @@ def same_operation(mutant: Mutant, base: Mutant, operation: Operation) -> bool:
 
 def _made_of(s: Mutant, operation: Operation) -> tuple[object, ...]:
     """Everything that an operation's outputs depend on beside its inputs."""
-    a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.at
+    a, c, w, at = s.arithmetic.at(operation.name), s.config, s.checkpoint.weights, operation.at
     layer = None if at.layer is None else w.layers[at.layer]
     match operation.kind:
         case "embedding":

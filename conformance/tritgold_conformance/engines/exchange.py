@@ -40,7 +40,7 @@ class Answer:
     """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
 
     refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
-    id, as JSON. clock, mode, methods: of a class, as its host says.
+    id, as JSON. clock, mode, policy, methods: of a class, as its host says.
     """
 
     arrays: dict[str, np.ndarray]
@@ -52,6 +52,7 @@ class Answer:
     behaviours: dict[str, Any] = field(default_factory=dict)
     clock: str = ""
     mode: str = "golden"
+    policy: str = "float32"
     methods: tuple[str, ...] = ()
 
 
@@ -182,6 +183,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
         behaviours,
         printable(header.get("clock") or ""),
         printable(header.get("mode") or "golden"),
+        printable(header.get("policy") or "float32"),
         tuple(map(str, header.get("methods") or ())),
     )
 

@@ -65,7 +65,7 @@ class ReferenceEngine:
     def _outputs(
         self, operation: graph.Operation, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        c, w, op, at = self._config, self._weights, self._op, operation.at
+        c, w, op, at = self._config, self._weights, self._op.at(operation.name), operation.at
         layer = None if at.layer is None else w.layers[at.layer]
         match operation.kind:
             case "embedding":
