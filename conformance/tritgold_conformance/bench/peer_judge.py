@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tritgold.formats.gguf_config import ARCHITECTURES
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.formats.gguf_split import open_gguf
 from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
@@ -60,7 +60,8 @@ def verdict(next_tokens: NextTokens, path: Path) -> tuple[bool, str]:
         config = replace(c, activation=activation)
         return log_softmax(forward(whole, checkpoint.weights, config, arithmetic=arithmetic, rows=rows))
 
-    named = ARCHITECTURES[str(open_gguf(path).metadata["general.architecture"])].activation
+    name = str(open_gguf(path).metadata["general.architecture"])
+    named = GGUF_ARCHITECTURES[name].gguf[name]
     activations = dict.fromkeys((c.activation, named))
     policies = {
         mode.name + (f", {activation}" if len(activations) > 1 else ""): of(arithmetic, activation)
