@@ -26,12 +26,12 @@ def require_peers(peers: tuple[str, ...]) -> None:
         )
 
 
-def engine_process(spec: str, threads: int, cache: str | None = None, timed: bool = True) -> Worker:
+def engine_process(spec: str, threads: int, cache: str | None = None, timed: bool = True, devices: int = 1) -> Worker:
     """A process in which the engine is timed, or only judged: then our own folder of compiled programs is used.
 
-    cache: a folder for the compiled programs of a timed one.
+    cache: a folder for the compiled programs of a timed one. devices: of the engine xla.
     """
-    command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads)]
+    command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads), str(devices)]
     return Worker(spec, command, environment(threads, cache, timed))
 
 

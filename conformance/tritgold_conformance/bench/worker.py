@@ -3,6 +3,7 @@
 It holds itself to its processors before anything else is loaded: libraries count them when they start.
 """
 
+import functools
 import gc
 import importlib
 import os
@@ -14,11 +15,11 @@ from typing import Any
 from tritgold_conformance.bench.json_rpc import serve
 
 
-def main(spec: str, threads: int) -> None:
+def main(spec: str, threads: int, devices: int = 1) -> None:
     """Serve until standard input ends."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    bench = Bench(spec, threads)
+    bench = Bench(spec, threads, devices)
     offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "profile", "facts")
     serve({name: getattr(bench, name) for name in offered})
 
@@ -26,8 +27,8 @@ def main(spec: str, threads: int) -> None:
 class Bench:
     """What the parent may ask for. Answers are JSON."""
 
-    def __init__(self, spec: str, threads: int) -> None:
-        self._spec, self._threads = spec, threads
+    def __init__(self, spec: str, threads: int, devices: int = 1) -> None:
+        self._spec, self._threads, self._devices = spec, threads, devices
         self._engine: Any = None
         self._rows: Any = None
         self._judge: Any = None
@@ -143,7 +144,7 @@ class Bench:
         from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
-            return self._adapter("xla").open_engine
+            return functools.partial(self._adapter("xla").open_engine, devices=self._devices)
         return lambda checkpoint, capacity, _: (
             load_engine(self._spec, Path(path), checkpoint, capacity, in_process=True).engine
         )
@@ -162,4 +163,4 @@ def _wrong(check: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -22,6 +22,7 @@ from tritgold_conformance.bench.synthetic import Say, model_bytes
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.env import environment
 from tritgold_conformance.commands.leaving import interrupted_by_signals
+from tritgold_conformance.commands.options import devices_option
 
 DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
@@ -68,6 +69,7 @@ class Listed(click.ParamType[tuple[Any, ...]]):
 @click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; bf16 for xla.")
 @click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
 @click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine as well, in turn.")
+@devices_option
 @click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
 @click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
 @click.option(
@@ -107,6 +109,8 @@ def bench(
     engine = asked["engine"]
     if asked["tune"] and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
+    if asked["devices"] > 1 and (engine != "xla" or asked["profile"]):
+        raise click.UsageError("--devices: of the engine xla, and without --profile, which times operations on one")
     if asked["kv_cache"] is None and engine == "xla":
         asked["kv_cache"] = "bf16"
     with printing.errors(False), printing.progress() as say, interrupted_by_signals(), ExitStack() as stack:

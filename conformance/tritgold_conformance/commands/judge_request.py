@@ -11,7 +11,7 @@ import click
 
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.options import collected
+from tritgold_conformance.commands.options import collected, devices_option
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
@@ -23,7 +23,8 @@ from tritgold_conformance.questions.ladder import Ladder, ladder_of
 class JudgeRequest:
     """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
 
-    timeout: seconds. mode: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
+    timeout: seconds. mode: None for the engine's own. depth: None for ``default``. ids: instead of --tokens. devices:
+    of the engine xla.
     """
 
     engine: str
@@ -35,6 +36,7 @@ class JudgeRequest:
     seed: int = 1
     depth: str | None = None
     ids: list[int] | None = None
+    devices: int = 1
     reading: model_input.Reading = field(default_factory=model_input.Reading)
 
     @property
@@ -44,7 +46,8 @@ class JudgeRequest:
 
     def options(self) -> tuple[str, ...]:
         """What the commands in a report repeat, besides engine, model and ids."""
-        named = {"--timeout": self.timeout, "--mode": self.mode}
+        devices = self.devices if self.devices > 1 else None
+        named = {"--timeout": self.timeout, "--mode": self.mode, "--devices": devices}
         said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
         depth = [f"--{self.depth}"] if self.depth else []
         depth += ["--seed", str(self.seed)] if self.seed != 1 else []  # of the texts besides --ids
@@ -60,7 +63,9 @@ class JudgeRequest:
 
     @contextmanager
     def opened(self) -> Iterator["Opened"]:
-        """Engine and checkpoint, opened. Raises click.UsageError where --in-process has no meaning."""
+        """Engine and checkpoint, opened. Raises click.UsageError where --in-process or --devices has no meaning."""
+        if self.devices > 1 and self.engine != "xla":
+            raise click.UsageError(f"--devices: of the engine xla; {self.engine} has its own")
         with model_input.model_path(self.model) as path, printing.progress() as say:
             checkpoint = self.reading.open(path)
             ids = self.ids
@@ -69,7 +74,7 @@ class JudgeRequest:
             ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
             longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
-            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process)
+            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process, self.devices)
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
             yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say)
@@ -135,5 +140,6 @@ judge_options = collected(
         click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
         click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
+        devices_option,
     ),
 )  # fmt: skip

@@ -31,33 +31,52 @@ def open_engine(
     kv_cache: str | None = None,
     say: Callable[[str], None] | None = None,
     sequences: int = 1,
+    devices: int = 1,
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
-    loading is, a bar as text. sequences: texts that are decoded together. Its programs are kept for the next process,
-    and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
-    for a storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read.
+    loading is, a bar as text. sequences: texts that are decoded together. devices: over how many of JAX's devices the
+    model is cut; where JAX has not started, it takes the processor for so many. The engine's programs are kept for the
+    next process, and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError for a
+    storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read, ``devices``
+    where JAX has started with fewer.
     """
     from tritgold_xla import XlaEngine
+    from tritgold_xla.processes.opening import opened
+    from tritgold_xla.processes.team import seat_of
+    from tritgold_xla.runtime.flags import start_with_devices
 
-    _keep_programs()
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
-    return XlaEngine(
-        checkpoint.config,
-        checkpoint.weights,
-        room,
-        kv_cache=stored,
-        sequences=sequences,
-        tuning=tuning_file(),
-        progress=_bar(say),
-    )
+
+    def make(count: int) -> XlaEngine:
+        _keep_programs()
+        return XlaEngine(
+            checkpoint.config,
+            checkpoint.weights,
+            room,
+            kv_cache=stored,
+            sequences=sequences,
+            tuning=tuning_file(),
+            progress=_bar(say),
+            devices=count,
+        )
+
+    if (seat := seat_of(os.environ)) is not None:
+        about = {"positions": str(room), "KV cache": stored, "sequences": str(sequences)}
+        led: Any = opened(seat, checkpoint.path, devices, about, make)
+        return led  # type: ignore[no-any-return]
+    if devices > 1:
+        start_with_devices(devices)
+    return make(devices)
 
 
-def open_judged(checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None) -> JudgedXlaEngine:
+def open_judged(
+    checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None, devices: int = 1
+) -> JudgedXlaEngine:
     """The XLA engine as the judge asks it, for ``--engine xla``."""
-    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say))
+    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say, devices=devices))
 
 
 def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:
