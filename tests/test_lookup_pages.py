@@ -75,7 +75,7 @@ def test_the_code_of_a_fault_has_the_functions_that_it_names_and_its_page_the_no
     code = fault_pages.code_of(fault("no-commit"))
     assert code.startswith("def diffuses(defect: Defect)")
     assert code.endswith("def no_commit() -> None: ..."), "a function that is its docstring alone"
-    assert "the norm remembers" in fault_pages.page(fault("residual-behind-the-norm"))
+    assert "the norm remembers" in fault_pages.page(fault("residual-after-the-norm"))
 
 
 def test_every_command_and_option_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ class XlaEngine:
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it (``devices``: it has fewer), where memory is short
-    (``memory``, before anything is allocated) or ``tuning`` is no such file (``tuning-file``), WeightsError for tensors
+    (``memory``, before anything is allocated) or ``tuning`` is not one (``tuning-file``), WeightsError for tensors
     of other shapes, ConfigError for an unknown KV-cache scheme.
     """
 

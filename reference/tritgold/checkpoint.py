@@ -123,7 +123,7 @@ def _open(
     if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys, layouts, quantize)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError("is no regular file", kind="unreadable", file=path)
+        raise FormatError("is not a regular file", kind="unreadable", file=path)
     if not os.path.isfile(path):
         wanted = "a GGUF or SGLBITNT file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)

@@ -74,7 +74,7 @@ class Sizes:
                 "bd_size and mask_token_id in config.json make a model one of block diffusion; or name both yourself: "
             )
             raise ConfigError(
-                "is no block-diffusion model",
+                "is not a block-diffusion model",
                 kind="no-diffusion",
                 got=f"block {block}, mask {mask}",
                 expected="both",

@@ -22,7 +22,7 @@ class Tokenizer:
         try:
             self._tokenizer = _Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
-            raise FormatError(f"is no tokenizer: {_printable(error)}", kind="tokenizer", file=path) from error
+            raise FormatError(f"is not a tokenizer: {_printable(error)}", kind="tokenizer", file=path) from error
 
     @classmethod
     def from_text(cls, text: str, file: Path | None = None) -> Self:
@@ -57,7 +57,7 @@ class Tokenizer:
             if at is None:
                 raise
             thing = f"character {at + 1} of the text"
-            raise ContextError("is no Unicode", kind="text", thing=thing, got=ascii(text[at])) from None
+            raise ContextError("is not Unicode", kind="text", thing=thing, got=ascii(text[at])) from None
         except Exception as error:
             if type(error) is not Exception:  # the library's are bare
                 raise
@@ -73,7 +73,7 @@ class Tokenizer:
             return str(self._tokenizer.decode(ids))
         except OverflowError:
             bad = next(i for i in ids if not 0 <= i < 2**32)
-            raise ContextError("is no token id", kind="token-id", got=bad, expected="0 to 2**32 - 1") from None
+            raise ContextError("is not a token id", kind="token-id", got=bad, expected="0 to 2**32 - 1") from None
 
 
 class TextStream:

@@ -142,6 +142,6 @@ def counterpart(name: str) -> Counterpart:
     taken = TraceName.of(name)
     pattern = name if taken.layer is None else f"layers.{{n}}.{taken.inner}"
     if pattern not in TRACE_NAMES or taken.label:
-        raise TraceError("is no trace point", kind="trace-name-missing", thing=name)
+        raise TraceError("is not a trace point", kind="trace-name-missing", thing=name)
     found, layer = TRACE_NAMES[pattern], str(taken.layer)
     return Counterpart(found.llama_cpp.replace("{n}", layer), found.hf.replace("{n}", layer), found.note)

@@ -29,7 +29,7 @@ def without_flash(base: Arithmetic) -> Arithmetic:
 
 
 def with_flash(base: Arithmetic) -> Arithmetic:
-    """q, k and v are rounded to float16, and so is the running sum of weighted values, behind each key.
+    """q, k and v are rounded to float16, and so is the running sum of weighted values, after each key.
 
     The sum is of exp(score - largest so far), and is scaled when a larger one comes.
     """

@@ -195,7 +195,7 @@ def distance(mutant: Mutant, tokens: list[int], completions: Rows) -> tuple[int,
     """How near a golden model is to the log-probabilities shown, smaller is nearer: minus the number of positions at
     which all of them are within float noise, and the median over positions of a position's largest difference, nats.
 
-    None where the mutant cannot be run. No tie is followed: behind a broken one, positions are off by 1e-2 and more.
+    None where the mutant cannot be run. No tie is followed: after a broken one, positions are off by 1e-2 and more.
     """
     c = mutant.checkpoint
     try:

@@ -1,6 +1,6 @@
 """Models that the light peers run, what they made of them, and the judgement; for the recorded and the live tests.
 
-    python light_cases.py PEERS_PYTHON    # writes recorded/ anew
+    python light_cases.py PEERS_PYTHON    # writes recorded/ again
 
 recorded/<case>.safetensors holds llama.cpp's tokens, logprobs [tokens, vocab] and greedy continuation, pytritium.json
 the next token at each position and the continuation; the models come from seeds and are made where they are needed.

@@ -68,7 +68,7 @@ def assert_agrees(verdict: LogitsVerdict) -> None:
     """The search is strict: an explanation by ties holds to the noise of float32."""
     assert verdict.passed, verdict.problem
     assert verdict.allowed is None
-    # Measured over 52 models and 864 positions: at most 4.2e-7 behind the ties.
+    # Measured over 52 models and 864 positions: at most 4.2e-7 after the ties.
     assert max(position.explained for position in verdict.positions) < LOGIT_NOISE / 10
 
 
@@ -226,7 +226,7 @@ def test_tq1_0_is_tq2_0_bit_for_bit(tmp_path: Path) -> None:
 
 @live
 def test_f16_weights_round_activations_to_f16(tmp_path: Path) -> None:
-    """Position 0 shows it. Behind it roundings to float16 flip by the hundred, and move log-probabilities by 1e-3."""
+    """Position 0 shows it. After it roundings to float16 flip by the hundred, and move log-probabilities by 1e-3."""
     model = with_silu(kjv_ar())
     peer = run(model, "bitnet", "F16", GENESIS, tmp_path)
 

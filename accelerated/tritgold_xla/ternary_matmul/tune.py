@@ -225,5 +225,5 @@ def _read(path: Path) -> list[_Tuning]:
 
 
 def _wrong(path: Path, message: str, got: object, expected: str) -> EngineError:
-    hint = "delete it, and tune anew where its choices are wanted: tritgold bench --tune"
+    hint = "delete it, and tune again where its choices are wanted: tritgold bench --tune"
     return EngineError(message, kind="tuning-file", file=path, got=got, expected=expected, hint=hint)

@@ -39,7 +39,7 @@ def export(run: Run, tokenizer: Tokenizer, folder: Path) -> None:
     Raises ConfigError for a run in float32, which no ternary checkpoint can hold.
     """
     if not run.recipe.ternary:
-        raise ConfigError("is no ternary model", kind="export", thing=f"run {run.recipe.name!r}")
+        raise ConfigError("is not a ternary model", kind="export", thing=f"run {run.recipe.name!r}")
     texts = {
         "tokenizer.json": str(tokenizer.to_str(pretty=False)) + "\n",
         "tokenizer_config.json": _json(tokenizer_config(run.recipe)),

@@ -63,5 +63,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     except (OSError, ValueError, TypeError) as error:
-        hint = "remove it; the runs write it anew"
+        hint = "remove it; the runs write it again"
         raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error

@@ -72,7 +72,7 @@ def load(recipe: Recipe, path: Path) -> Run:
         held_out = tuple((int(step), float(bits)) for step, bits in facts["held_out"])
         step, losses, seconds = int(facts["step"]), tuple(map(float, facts["losses"])), float(facts["seconds"])
     except (KeyError, TypeError, ValueError) as error:
-        hint = "give another folder, or remove the file to begin anew"
+        hint = "give another folder, or remove the file to begin again"
         raise FormatError("holds no training run", kind="training-state", file=path, hint=hint) from error
     if found != recipe:
         raise _another(path, found, recipe)
@@ -114,7 +114,7 @@ def _read(file: SafetensorsFile, name: str, like: jax.Array) -> jax.Array:
             thing=f"tensor {name!r}",
             got=None if stored is None else f"{stored.dtype} {list(stored.shape)}",
             expected=f"{like.dtype} {list(like.shape)}",
-            hint="remove the file to begin anew",
+            hint="remove the file to begin again",
         )
     return jnp.asarray(np.frombuffer(stored.data.tobytes(), _DTYPES[stored.dtype]).reshape(stored.shape))
 
@@ -128,5 +128,5 @@ def _another(path: Path, found: Recipe, recipe: Recipe) -> ConfigError:
         file=path,
         got={name: theirs[name] for name in changed},
         expected={name: ours[name] for name in changed},
-        hint="give another folder, or remove the file to begin anew",
+        hint="give another folder, or remove the file to begin again",
     )

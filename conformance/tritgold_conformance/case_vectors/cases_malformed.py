@@ -116,7 +116,7 @@ def _safetensors() -> Iterator[tuple[str, str, bytes]]:
     yield "unknown-dtype", "unknown-dtype", safetensors({"a": entry("F33")}, bytes(4))
     yield "wrong-dtype", "size-mismatch", safetensors({"a": entry("F64")}, bytes(4))
     yield "wrong-shape", "size-mismatch", safetensors({"a": entry(shape=[2])}, bytes(4))
-    yield "begins-behind-its-end", "offsets-order", safetensors({"a": entry(offsets=[4, 0])}, bytes(4))
+    yield "begins-after-its-end", "offsets-order", safetensors({"a": entry(offsets=[4, 0])}, bytes(4))
     yield "overlap", "overlap", safetensors({"a": ONE, "b": entry(offsets=[2, 6])}, bytes(6))
     yield "gap", "gap", safetensors({"a": ONE, "b": entry(offsets=[5, 9])}, bytes(9))
     yield "trailing-bytes", "trailing-bytes", safetensors({"a": ONE}, bytes(5))

@@ -4,7 +4,7 @@ Each side computed from its own earlier values, so floats are held to NOISE. Cod
 ties excepted: the judge compares with the golden trace that has followed the engine's ties (``ties.py``), where
 everything is strict. Two trace files without their model cannot be followed: there a position is judged up to the
 first broken tie that it sees, its own or one of a position it attends to, and is blind from there on. Nor can ties be
-followed in a trace without codes, where no logits tell of them: there a position is blind behind the first golden code
+followed in a trace without codes, where no logits tell of them: there a position is blind after the first golden code
 near a tie that it sees, and is held to what breaking ties at random does to the golden model's own trace.
 """
 

@@ -20,7 +20,7 @@ TOP_K = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Explained:
-    """The golden logits behind the ties that are known or were found.
+    """The golden logits after the ties that are known or were found.
 
     allowed: None where that is an explanation to the last digit; else how far, as a relative root mean square, a
     position may be from the plain golden logits. largest: the same of one logit.
@@ -41,7 +41,7 @@ class Position:
     """One position.
 
     max_abs, relative: largest |difference|, as it is and over the position's largest golden |logit|. explained:
-    the same behind the ties that explain it; equal to ``relative`` where there are none. kl: golden || engine, nats.
+    the same after the ties that explain it; equal to ``relative`` where there are none. kl: golden || engine, nats.
     top_k: share of the golden top k that the engine has too, for each k of TOP_K. argmax: golden, engine.
     near_tie: they differ, but between tokens whose golden logits are closer than twice max_abs, at a position
     that passes. passed: explained is within LOGIT_NOISE, or the position within what the golden model's own spread

@@ -74,7 +74,7 @@ class TextVerdict:
 
 
 def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> TextVerdict:
-    """Judge what the engine would write behind each prefix of the golden tokens; None: it gave nothing there.
+    """Judge what the engine would write after each prefix of the golden tokens; None: it gave nothing there.
 
     Log-probabilities are held to the noise of float32, rounding ties followed as for logits; where these are too many,
     to what breaking them at random does to the golden model's own. A token other than the
@@ -155,7 +155,7 @@ def _contenders(
 def _explained(
     golden: GoldenRun, given: np.ndarray, shown: np.ndarray, search: bool
 ) -> tuple[np.ndarray, list[BrokenTie], bool]:
-    """Golden rows behind the ties that explain what is shown; and whether these are too many to search."""
+    """Golden rows after the ties that explain what is shown; and whether these are too many to search."""
     off = first_off(golden.logits, given, LOGIT_NOISE, 0, shown)
     if off is None or not search:
         return golden.logits, [], False

@@ -26,7 +26,7 @@ from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.tie_sensitivity import Coin
 from tritgold_conformance.golden.run import GoldenRun
 
-# With 4 runs, one of 250 right engines had an extreme behind a tie that no coin broke.
+# With 4 runs, one of 250 right engines had an extreme after a tie that no coin broke.
 RUNS, FACTOR, FLOOR = 6, 4.0, 2e-5
 # A share of zeros moves by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
 COUNTED = 4

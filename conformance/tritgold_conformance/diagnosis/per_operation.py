@@ -154,7 +154,7 @@ class Local:
         return self._distances[label]
 
     def scan(self, mutant: Mutant, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a mutant. until: stop behind this output."""
+        """Replay a mutant. until: stop after this output."""
         scan, skipped = Scan(), set(skip)
 
         def see(name: str, value: Array) -> bool:

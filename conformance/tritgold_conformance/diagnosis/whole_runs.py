@@ -26,7 +26,7 @@ CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, o
 APART = 0.3  # and by at least so much, when they are, or where the difference is too small for ties
 FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 OWN = 8  # runs of a candidate with noise of its own; where codes seldom break, most of them show none that do
-PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
+PAIRED = 4  # the nearest candidates, each tried with every other fault after it
 
 
 def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
@@ -186,19 +186,17 @@ class _Level:
         return False
 
     def _tried(self, mutant: Mutant, library: list[Fault]) -> list[tuple[Fault, Mutant, np.ndarray]]:
-        behind = self.level in ("continued", "steps") and self.evidence.logits is not None
-        candidates = (
-            (fault, fault.apply(mutant)) for fault in library if not behind or self._leaves_the_prefill(fault)
-        )
+        after = self.level in ("continued", "steps") and self.evidence.logits is not None
+        candidates = ((fault, fault.apply(mutant)) for fault in library if not after or self._leaves_the_prefill(fault))
         possible = [
             (fault, made)
             for fault, made in candidates
-            if made is not None and (not behind or self.near(self.prefill(made), None))
+            if made is not None and (not after or self.near(self.prefill(made), None))
         ]
         return [(fault, made, self.measure(made)) for fault, made in possible]
 
     def _leaves_the_prefill(self, fault: Fault) -> bool:
-        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that.
+        """Pieces and steps are looked at after a prefill that is explained: a candidate must not spoil that.
 
         Alone, too, it moves this path and not the prefill, which costs one run a fault and not one a pair.
         """

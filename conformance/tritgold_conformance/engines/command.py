@@ -38,7 +38,7 @@ class CommandEngine:
     Raises EngineError, kind ``engine-changed-model``, where the files of the checkpoint are not what they were.
     """
 
-    timed = False  # starting a program is no part of a token's time: it is asked for its own seconds
+    timed = False  # starting a program is not a part of a token's time: it is asked for its own seconds
     clock = "engine"
     mode = GOLDEN.name
 
@@ -162,7 +162,7 @@ def open_command(command: str, checkpoint: Checkpoint, path: Path, seconds: floa
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise EngineError(f"is no command: {error}", kind="engine-unknown", thing=f"cmd:{command}") from None
+        raise EngineError(f"is not a command: {error}", kind="engine-unknown", thing=f"cmd:{command}") from None
     if not words:
         raise EngineError("names no program", kind="engine-unknown", thing="cmd:", expected="cmd:./my_engine --flag")
     return CommandEngine(words, checkpoint, path, seconds)

@@ -170,7 +170,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
     arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
     refused = header.get("refused") or []
     if not isinstance(refused, list) or not all(isinstance(number, str) for number in refused):
-        raise _refused(f"{ANSWER}: refused is no list of ids", thing, printable(repr(refused)), 'like ["7"]')
+        raise _refused(f"{ANSWER}: refused is not a list of ids", thing, printable(repr(refused)), 'like ["7"]')
     versions, raised, behaviours = (_object(header, key, thing) for key in ("versions", "raised", "behaviours"))
     return Answer(
         arrays,
@@ -189,7 +189,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
 def _object(header: dict[str, Any], key: str, thing: str) -> dict[str, Any]:
     found = header.get(key, {})
     if not isinstance(found, dict):
-        raise _refused(f"{ANSWER}: {key} is no object", thing, type(found).__name__, "an object")
+        raise _refused(f"{ANSWER}: {key} is not an object", thing, type(found).__name__, "an object")
     return found
 
 
@@ -229,7 +229,7 @@ def _plain(folder: Path, name: str, thing: str) -> Path:
         except OSError:
             raise _refused(f"it ended without an error and wrote no {name}", thing) from None
         if not is_right(mode):
-            raise _refused(f"{name if what == 'file' else 'the output folder'} is no plain {what}", thing)
+            raise _refused(f"{name if what == 'file' else 'the output folder'} is not a plain {what}", thing)
     return folder / name
 
 

@@ -88,7 +88,7 @@ PEERS: dict[str, Callable[[Checkpoint, Path, float], CommandEngine]] = {
 
 
 def with_plain_vocabulary(path: Path, checkpoint: Checkpoint) -> Path:
-    """A GGUF file, written anew with words for tokens: llama.cpp shows nothing where one is a part of a character."""
+    """A GGUF file, written again with words for tokens: llama.cpp shows nothing where one is a part of a character."""
     file = open_gguf(path)
     kept = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     write_gguf(path, kept | plain_vocabulary(checkpoint), [_planned(tensor) for tensor in file.tensors.values()])
@@ -122,7 +122,7 @@ def _words(peer: str) -> list[str]:
         done = subprocess.run([python, "-c", _MISSING, *needs], capture_output=True, text=True, check=True, timeout=60)
         missing = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        what = f"{PYTHON} is no Python: {error}"
+        what = f"{PYTHON} is not a Python: {error}"
         raise EngineError(what, kind="engine-load", thing=f"engine {peer}", got=python, hint=hint) from None
     if missing:
         what = f"{', '.join(missing)} not installed for {python}"

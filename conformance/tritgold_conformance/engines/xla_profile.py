@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 def operations(engine: "XlaEngine", context: int) -> list[Part]:
-    """Every operation of a step behind ``context`` positions; each has run once."""
+    """Every operation of a step after ``context`` positions; each has run once."""
     found = [*_float_operations(engine, context), *_linears(engine), *_attention(engine, context), _head(engine)]
     for part in found:
         part.run()

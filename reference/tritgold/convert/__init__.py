@@ -65,7 +65,7 @@ class Options:
 class Conversion:
     """What was done. path: what to open, the first of several shards. files: how many hold tensors. types: tensors and
     bytes by type. bits_per_weight: of the linears. other_type: linears kept in another type, by name. rounded_scales:
-    linears whose scale float16 holds only nearly. read_as_zero: codes of the source that are no trit. quantised:
+    linears whose scale float16 holds only nearly. read_as_zero: codes of the source that are no trits. quantised:
     linears made ternary by absmean. rounded_matrices: embedding or head whose values the asked dtype does not hold.
     """
 
@@ -87,7 +87,7 @@ class Conversion:
         said = {
             "quantised by absmean: {} linear weights, whose float values are not kept": self.quantised,
             "{} scales rounded to float16, as asked": self.rounded_scales,
-            "{} codes that are no trit read as 0, as asked": self.read_as_zero,
+            "{} codes that are no trits read as 0, as asked": self.read_as_zero,
         }
         found = [text.format(count) for text, count in said.items() if count]
         return found + [f"{name} rounded, as asked" for name in self.rounded_matrices]

@@ -35,7 +35,7 @@ class Wanted:
         return isinstance(self.source.container, SglbitntFile)
 
     def linear(self, name: str) -> TernaryTensor:
-        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
+        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked again at each call."""
         return TernaryTensor(self._weight(name).ternary().trits, self.scales(name))
 
     def scales(self, name: str) -> np.ndarray:

@@ -37,7 +37,7 @@ def block_diffusion(
     model: a fresh one, with nothing stored, of the same attention. options: preset fast-dllm-v2 if None.
 
     Raises, before any compute, ConfigError as ``resolve`` does; ContextError for a prompt that cannot be read
-    (``check_tokens``), holds the mask (``mask-in-prompt``) or leaves no room for what has to stand behind it
+    (``check_tokens``), holds the mask (``mask-in-prompt``) or leaves no room for what has to stand after it
     (``context-length``), and for max_tokens below 1 (``max-tokens``).
     """
     return block_diffusion_batch([prompt], config, [model], max_tokens, options).results[0]

@@ -79,14 +79,14 @@ class ServedSequence:
             self._unlock(radix)
 
     def part(self, chunk: int) -> Part:
-        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted behind all of the text."""
+        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted after all of the text."""
         start = self.cache.length
         tokens = self.text[start : start + chunk]
         every = self.hear is not None and start < self.prompt
         return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace, every)
 
     def take(self, logits: np.ndarray) -> Step:
-        """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
+        """Choose the next token by the logits [vocab] after the text. Raises what ``choose`` does."""
         if self._choose is not None:
             token = self._choose(logits, self.text)
         else:

@@ -84,7 +84,7 @@ class StoredTensor:
         if self.dtype in DENSE_BLOCKS:
             return dequantised(self.dtype, flat)
         raise WeightsError(
-            "is no float tensor",
+            "is not a float tensor",
             kind="weight-dtype",
             file=self.file,
             thing=f"tensor {self.name!r}",
@@ -118,7 +118,7 @@ class Container(Protocol):
 def map_file(path: Path) -> np.ndarray:
     """The file as a read-only uint8 array, memory-mapped.
 
-    Raises FormatError for a missing file and for what is no regular file (``unreadable``), for an empty one
+    Raises FormatError for a missing file and for what is not a regular file (``unreadable``), for an empty one
     (``truncated``).
     """
     try:
@@ -133,8 +133,8 @@ def holes(path: Path) -> list[tuple[int, int]]:
     """Stretches of the file that were never written, (begin, end) in bytes; they read as zeros.
 
     A download that reserves its space first and is then cut short leaves a file of the right length with a hole at
-    its end, and zero bytes are no zero weights: in most packings they are rows of -1. Empty where the file system
-    keeps no account of them. Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does.
+    its end, and zero bytes are not zero weights: in most packings they are rows of -1. Empty where the file system
+    keeps no account of them. Raises FormatError ``unreadable`` for no regular file, OSError as ``open`` does.
     """
     if not hasattr(os, "SEEK_HOLE"):
         return []
@@ -148,7 +148,7 @@ def holes(path: Path) -> list[tuple[int, int]]:
                 break
             try:
                 end = file.seek(begin, os.SEEK_DATA)
-            except OSError:  # ENXIO: no data behind it
+            except OSError:  # ENXIO: no data after it
                 end = size
             found.append((begin, end))
     return found

@@ -1,7 +1,7 @@
 """Fingerprint: which layouts the bytes of a tensor may have, which they cannot have, and why.
 
 A layout is ruled out by what the file shows (length, span to the next tensor, shape, codes that stand for no trit,
-scales that are no numbers), never by what seems likely: 128 and 64 weights a block of I2_S have the same type number,
+scales that are not numbers), never by what seems likely: 128 and 64 weights a block of I2_S have the same type number,
 length, histogram and row sums. Where two layouts are left, somebody else has to say: a key of the file, the user, or
 the same model in another format.
 """
@@ -90,7 +90,7 @@ class Place:
 
     def holds(self, size: int, exactly: bool) -> bool:
         """Whether a tensor of this size may stand here. exactly: some type of this number fills the span, so that a
-        shorter one is none; where none does, the bytes behind a tensor are a gap, which GGUF allows."""
+        shorter one is none; where none does, the bytes after a tensor are a gap, which GGUF allows."""
         return self.fills(size) if exactly else size <= self.span
 
 
@@ -168,7 +168,7 @@ def merged(by_tensor: Mapping[str, Sequence[Hypothesis]]) -> list[Hypothesis]:
 
 
 def padding_is_zero(tensors: Iterable[StoredTensor]) -> bool | None:
-    """Whether the 28 bytes behind every scale in a trailer are 0; None where no tensor has a trailer.
+    """Whether the 28 bytes after every scale in a trailer are 0; None where no tensor has a trailer.
 
     Python converters write zeros (and I2_S in blocks of 128 alone), llama-quantize leaves what was in memory.
     """
@@ -254,14 +254,14 @@ def _gap(size: int, place: Place | None) -> str:
     """What is to be said of a tensor that does not fill its span."""
     if place is None or place.fills(size):
         return ""
-    return f"; {place.span - size} bytes behind it are more than padding"
+    return f"; {place.span - size} bytes after it are more than padding"
 
 
 def _foreign(name: str, tensor: StoredTensor, shape: tuple[int, int], place: Place, exactly: bool) -> Hypothesis:
     """A type that shares the number and holds no trits: by its length alone."""
     size = tensor_bytes(name, tensor.shape)
     if size is None:
-        return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are no whole blocks of it")
+        return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are not whole blocks of it")
     if not place.holds(size, exactly):
         reason = f"would be {size} bytes, and the next tensor begins after {place.span}"
         return Hypothesis(name, None, shape, False, reason)

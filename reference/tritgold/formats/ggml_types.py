@@ -45,7 +45,7 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 }
 
 # The bitnet.cpp fork's types, by the number they share with types that ggml has retired or reused. Their scale
-# lies behind the payload: 32 bytes a tensor.
+# lies after the payload: 32 bytes a tensor.
 BITNET_FORK = {36: "I2_S", 37: "I8_S", 38: "TL1", 39: "TL2"}
 
 # What ggml called the same numbers until it retired them: name, weights a block, bytes a block.

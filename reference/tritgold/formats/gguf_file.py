@@ -90,7 +90,7 @@ class GgufFile:
     def _preamble(self) -> tuple[int, int, int]:
         magic = bytes(self._bytes[self._take(4, "magic") : 4])
         if magic != b"GGUF":
-            self._refuse("is no GGUF file", "not-gguf", "magic", magic, b"GGUF")
+            self._refuse("is not a GGUF file", "not-gguf", "magic", magic, b"GGUF")
         version = self._scalar("I", "version")
         if version in (2 << 24, 3 << 24):
             self._refuse(
@@ -129,7 +129,7 @@ class GgufFile:
         at = self._take(count * dtype.itemsize, f"value of {key!r}")
         raw = self._file[at : at + count * dtype.itemsize]
         if item == _BOOL and (raw > 1).any():
-            self._refuse("is no bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
+            self._refuse("is not a bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
         return raw.view(dtype)
 
     def _alignment(self) -> int:
@@ -143,7 +143,7 @@ class GgufFile:
         """It is read wherever it makes sense; ggml's own readers ask for a UINT32 and a power of two."""
         odd = [] if kind == _UINT32 else [f"is of value type {kind} where ggml asks for {_UINT32} (UINT32)"]
         if self.alignment & (self.alignment - 1):
-            odd.append(f"is {self.alignment}, and llama.cpp refuses what is no power of two")
+            odd.append(f"is {self.alignment}, and llama.cpp refuses what is not a power of two")
         if odd:
             what = f"{self.path}: key {ALIGNMENT!r} {' and '.join(odd)}"
             warnings.warn(printable(what), TritgoldWarning, stacklevel=3)
@@ -177,7 +177,7 @@ class GgufFile:
             thing = f"tensor {info.name!r}"
             stop = start + info.offset + size
             if align(stop, self.alignment) > self._file.size:
-                what = f"{dtype} payload, padded to {self.alignment}, ends behind the end of the file"
+                what = f"{dtype} payload, padded to {self.alignment}, ends after the end of the file"
                 self._refuse(what, "truncated", thing, self._file.size, align(stop, self.alignment))
             if size > span:
                 self._refuse(

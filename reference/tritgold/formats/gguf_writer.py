@@ -47,7 +47,7 @@ def write_gguf(
     """
     pairs = dict(metadata)
     if alignment < 1 or alignment & (alignment - 1):
-        raise _refused(path, "is no power of two", "alignment", "the alignment", alignment, "32, say")
+        raise _refused(path, "is not a power of two", "alignment", "the alignment", alignment, "32, say")
     if alignment != DEFAULT_ALIGNMENT:
         pairs.setdefault(ALIGNMENT, alignment)
     if pairs.get(ALIGNMENT, alignment) != alignment:

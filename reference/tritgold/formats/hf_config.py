@@ -104,7 +104,7 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
     """Read config.json. Raises ConfigError naming the key, what it holds, and what is supported.
 
     The stop ids are those of ``generation_config.json`` beside it, where that gives any (``special_tokens``).
-    A file that is no regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
+    A file that is not a regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
     before it is parsed.
 
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
@@ -176,7 +176,7 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=path) from error
     if not isinstance(values, dict):
-        raise ConfigError("is no JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
+        raise ConfigError("is not a JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
     return values
 
 
@@ -218,7 +218,7 @@ def _kept_dense(keys: _Keys, layers: object, mode: str) -> None:
     if names is None:
         return
     if not all(isinstance(name, str) and is_plain(name) for name in names):
-        keys.refuse("holds what is no name", "config-unsupported", "modules_to_not_convert", repr(names), "names")
+        keys.refuse("holds what is not a name", "config-unsupported", "modules_to_not_convert", repr(names), "names")
     count = layers if type(layers) is int and 0 < layers <= _MOST_LAYERS else 0
     if (dense := first_dense(names, count)) is not None:
         hint = "tritgold has no arithmetic for dense linears"

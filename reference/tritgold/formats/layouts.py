@@ -85,7 +85,7 @@ def said_by(metadata: Mapping[str, Any], layouts: Layouts, file: object) -> Layo
     if found is not None and not (isinstance(found, str) and found in get_args(I2sLayout)):
         expected = ", ".join(get_args(I2sLayout))
         got, thing = printable(repr(found)), f"key {I2S_KEY!r}"
-        raise FormatError("is no layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
+        raise FormatError("is not a layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
     own = tiles_of(metadata, file)
     asked = {shape: layouts.tiles.get(shape, layouts.tile) for shape in own}
     others = [f"{m} x {k}" for (m, k), tile in asked.items() if tile not in (None, own[m, k])]
@@ -106,7 +106,9 @@ def parse_tile(text: str) -> Tile:
     """
     parts = text.split(",")
     if len(parts) not in (2, 3) or not all(map(_is_size, parts)):
-        raise PackingError("is no tile", kind="packing-option", got=printable(repr(text)), expected="BM,BK or BM,BK,bm")
+        raise PackingError(
+            "is not a tile", kind="packing-option", got=printable(repr(text)), expected="BM,BK or BM,BK,bm"
+        )
     return dict(zip(("BM", "BK", "bm"), map(int, parts), strict=False))
 
 
@@ -115,7 +117,7 @@ def parse_shape(text: str) -> tuple[int, int]:
     sizes = text.split("x")
     if len(sizes) != 2 or not all(map(_is_size, sizes)):
         raise PackingError(
-            "is no shape", kind="packing-option", got=printable(repr(text)), expected="OUTxIN, 256x768 say"
+            "is not a shape", kind="packing-option", got=printable(repr(text)), expected="OUTxIN, 256x768 say"
         )
     return int(sizes[0]), int(sizes[1])
 
@@ -143,7 +145,7 @@ def tiles_of(metadata: Mapping[str, Any], file: object) -> dict[tuple[int, int],
         sound = len(sizes) == 2 and all(map(_is_size, sizes)) and isinstance(value, np.ndarray)
         if not sound or value.ndim != 1 or value.size not in (2, 3) or value.dtype.kind != "u":
             what = "two or three unsigned numbers under tritgold.tile.<out>x<in>"
-            raise FormatError("is no tile", kind="value", file=file, thing=printable(f"key {key!r}"), expected=what)
+            raise FormatError("is not a tile", kind="value", file=file, thing=printable(f"key {key!r}"), expected=what)
         tiles[int(sizes[0]), int(sizes[1])] = dict(zip(("BM", "BK", "bm"), map(int, value), strict=False))
     return tiles
 

@@ -57,11 +57,11 @@ class SafetensorsFile:
                 self._refuse("leaves a gap to the tensor before it", "gap", thing, got=begin, expected=end)
             end = stop
             if start + stop > self._file.size:
-                self._refuse("ends behind the end of the file", "truncated", thing, self._file.size, start + stop)
+                self._refuse("ends after the end of the file", "truncated", thing, self._file.size, start + stop)
             data = self._file[start + begin : start + stop]
             self.tensors[name] = StoredTensor(self.path, name, dtype, shape, start + begin, data)
         if start + end != self._file.size:
-            self._refuse("has bytes behind the last tensor", "trailing-bytes", None, self._file.size, start + end)
+            self._refuse("has bytes after the last tensor", "trailing-bytes", None, self._file.size, start + end)
 
     def _header(self) -> tuple[dict[str, Any], int]:
         size = self._file.size
@@ -109,7 +109,7 @@ class SafetensorsFile:
             self._refuse("shape and offsets are lists of whole numbers", "entry", thing, f"{shape}, {offsets}")
         begin, stop = offsets
         if begin > stop:
-            self._refuse("begins behind its end", "offsets-order", thing, offsets)
+            self._refuse("begins after its end", "offsets-order", thing, offsets)
         if stop - begin != prod(shape) * ITEM_BYTES[dtype]:
             got, want = f"{stop - begin} bytes", f"{prod(shape) * ITEM_BYTES[dtype]} bytes ({dtype} {shape})"
             self._refuse("size is not shape x dtype", "size-mismatch", thing, got, want)
@@ -227,14 +227,14 @@ def _weight_map(index: Path) -> dict[str, str]:
     try:
         where = parse_json(read_text(index, MAX_INDEX))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"is no shard index: {type(error).__name__}: {error}"
+        what = f"is not a shard index: {type(error).__name__}: {error}"
         raise FormatError(what, kind="index", file=index) from error
     if not isinstance(where, dict) or not where or not all(isinstance(v, str) for v in where.values()):
         raise FormatError("weight_map must map tensor names to file names", kind="index", file=index)
     for name in where.values():
         # A name with a path in it would read files outside the checkpoint.
         if not re.fullmatch(r"[^/\\:]+\.safetensors", name):
-            what = "names a shard that is no plain file name"
+            what = "names a shard that is not a plain file name"
             raise FormatError(what, kind="index", file=index, got=printable(repr(name)))
     return where
 

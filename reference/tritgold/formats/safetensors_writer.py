@@ -68,7 +68,7 @@ def write_sharded(folder: Path, tensors: Iterable[PlannedTensor], metadata: dict
         for file, shard in zip(files, shards, strict=True):
             write_safetensors(file, shard, metadata)
             done.append(file)
-        with written_whole(folder / INDEX) as scratch:  # last: without it the shards are no checkpoint
+        with written_whole(folder / INDEX) as scratch:  # last: without it the shards are not a checkpoint
             text = json.dumps(index, indent=2, sort_keys=True) + "\n"
             scratch.write_text(text, encoding="utf-8", newline="")
     except BaseException:

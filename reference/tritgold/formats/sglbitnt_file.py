@@ -3,7 +3,7 @@
 Layout, all little-endian and without alignment: ``SGLBITNT``, u32 version 1, u32 length of the configuration and the
 configuration (JSON), u32 number of tensors; then each tensor: u32 length of the name and the name (UTF-8), u32 dtype
 (0 U8, 1 F32, 2 F16, 3 BF16), u32 number of sizes and the sizes (u32, rows first), u32 has_scale, f32 scale, u64 length
-of the data and the data. A tensor begins where the one before ends: one wrong length and all behind it is noise.
+of the data and the data. A tensor begins where the one before ends: one wrong length and all after it is noise.
 
 Two programs write it and differ in one field. ``convert_to_sglkernel.py`` (main; read so by sgl-kernel's
 ``sglkernel_loader.h``) leaves the scale out where has_scale is 0; ``convert_dlm_to_sglkernel.py`` (branch
@@ -67,7 +67,7 @@ class SglbitntFile:
         self._at = 0
         magic = self._raw(len(MAGIC), "magic")
         if magic != MAGIC:
-            self._refuse("is no SGLBITNT file", "not-sglbitnt", "magic", magic, MAGIC)
+            self._refuse("is not an SGLBITNT file", "not-sglbitnt", "magic", magic, MAGIC)
         version = self._u32("version")
         if version != VERSION:
             self._refuse("unsupported version", "version", "version", version, VERSION)
@@ -84,7 +84,7 @@ class SglbitntFile:
         for index in range(count):
             self._tensor(index)
         if self._at != self._file.size:
-            self._refuse("has bytes behind the last tensor", "trailing-bytes", None, self._file.size, self._at)
+            self._refuse("has bytes after the last tensor", "trailing-bytes", None, self._file.size, self._at)
 
     def _config(self) -> dict[str, Any]:
         text = self._text("configuration", "config-utf8")
@@ -116,7 +116,7 @@ class SglbitntFile:
         size = prod(shape) * ITEM_BYTES[dtype]
         flag = self._u32(f"has_scale of {thing}")
         if flag > 1:
-            self._refuse("has_scale is no flag", "scale-flag", thing, flag, "0 or 1")
+            self._refuse("has_scale is not a flag", "scale-flag", thing, flag, "0 or 1")
         if flag:
             self._scale(name, thing)
         else:

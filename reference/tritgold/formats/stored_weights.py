@@ -70,7 +70,7 @@ class PackedWeight:
 
     @property
     def _lenient(self) -> bool:
-        """Only code 3 of a two-bit layout may be read as 0: a float that is no trit is a master weight."""
+        """Only code 3 of a two-bit layout may be read as 0: a float that is not a trit is a master weight."""
         return self.code3_as_zero and self.layout.invalid_kind == "code-3"
 
     def ternary(self) -> TernaryTensor:

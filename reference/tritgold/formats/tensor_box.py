@@ -43,7 +43,7 @@ class TensorBox:
             )
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor | None:
-        """The tensor behind our ``name``. None, with a problem noted, where it is absent or of another shape."""
+        """The tensor that our ``name`` stands for. None, with a problem noted, where absent or of another shape."""
         sources = candidates(self._table, name)
         found = [self._left.pop(source) for source in sources if source in self._left]
         if len(found) != 1:

@@ -31,14 +31,14 @@ def require_regular(path: Path) -> int:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
-        raise FormatError("is no regular file", kind="unreadable", file=path)
+        raise FormatError("is not a regular file", kind="unreadable", file=path)
     return found.st_size
 
 
 def read_text(path: Path, limit: int) -> str:
     """The text of a small UTF-8 file, its line ends as they are. At most ``limit`` + 1 bytes are read.
 
-    Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does, and ValueError for a file
+    Raises FormatError ``unreadable`` for no regular file, OSError as ``open`` does, and ValueError for a file
     that is larger or not UTF-8 (UnicodeDecodeError).
     """
     size = require_regular(path)
@@ -75,7 +75,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_one_of(value: object, allowed: Iterable[object]) -> bool:
-    """Whether the value equals one of the allowed, its type included: true is not 1, and an array is no number.
+    """Whether the value equals one of the allowed, its type included: true is not 1, and an array is not a number.
 
     >>> is_one_of(1, (1, None)), is_one_of(True, (1, None))
     (True, False)

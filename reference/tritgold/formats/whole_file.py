@@ -35,7 +35,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     _require_place(path)
     if os.path.exists(path) and not os.path.isfile(path):
-        what = "is a folder" if os.path.isdir(path) else "is no regular file"
+        what = "is a folder" if os.path.isdir(path) else "is not a regular file"
         raise OutputError(what, kind="exists", file=path, expected="the name of a file")
     with _scratch(path) as scratch:
         yield scratch
@@ -83,7 +83,7 @@ def written_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
 
 def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
     """Write a tensor's bytes as they are made. Raises OutputError (``planned-size``) where they are more or fewer
-    than planned: the header, which is written already, would be wrong about every tensor behind it.
+    than planned: the header, which is written already, would be wrong about every tensor after it.
     """
     written = 0
     for chunk in tensor.chunks():
@@ -118,7 +118,7 @@ def _require_place(path: Path) -> None:
         raise OutputError("is a folder that is there", kind="exists", file=path, expected="the name of a new one")
     if not os.path.isdir(path.parent):
         raise OutputError(
-            "is no folder", kind="no-folder", file=path.parent, hint=f"make it first: {path.name} goes there"
+            "is not a folder", kind="no-folder", file=path.parent, hint=f"make it first: {path.name} goes there"
         )
 
 

@@ -68,7 +68,7 @@ class KvCache(ABC):
         self.scheme, self.shape, self.capacity, self.length = scheme, shape, capacity, 0
 
     def check_pass(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
-        """Refuse, for ``append``: what is no k and v of this model (ContextError ``kv-array``), and what does not fit.
+        """Refuse, for ``append``: what is not a k and v of this model (ContextError ``kv-array``), or does not fit.
 
         NumPy would repeat a missing head, read [3, 1, 64] as [3, 2, 32], and take layer -1 for the last one.
         """
@@ -111,7 +111,7 @@ class KvCache(ABC):
         """Positions that ``truncate(length)`` keeps; the error that it raises."""
         if not is_count(length):
             got, expected = repr(length), "an integer, 0 or more"
-            raise ContextError("is no length", kind="kv-truncate", got=got, expected=expected)
+            raise ContextError("is not a length", kind="kv-truncate", got=got, expected=expected)
         return min(self.length, length)
 
     def advance(self, tokens: int) -> None:

@@ -55,7 +55,9 @@ class PagePool:
     def allocate(self, count: int) -> list[int]:
         """``count`` pages, or ContextError ``no-free-page`` and none; ``page-address`` for a count that is none."""
         if not is_count(count):
-            raise ContextError("is no count", kind="page-address", thing="pages", got=repr(count), expected="0 or more")
+            raise ContextError(
+                "is not a count", kind="page-address", thing="pages", got=repr(count), expected="0 or more"
+            )
         self.check_free(count)
         return [self._free.pop() for _ in range(count)]
 

@@ -54,7 +54,7 @@ class AttentionRule(SparsityRule):
                 f"{list(shape)}, start {start}, block {block}",
                 "[heads, tokens, keys], start >= 0, block >= 1",
             )
-            raise ContextError("no weights behind a softmax", kind="attention-shape", got=got, expected=expected)
+            raise ContextError("no weights after a softmax", kind="attention-shape", got=got, expected=expected)
         if not np.isfinite(weights).all():
             raise NonFiniteError("attention weights are not finite", kind="attention-non-finite")
         heads, tokens, keys = weights.shape

@@ -207,7 +207,7 @@ def test_a_damaged_file_is_named_with_what_was_found_and_the_remedy(name, tmp_pa
     file = tmp_path / "t.json"
     file.write_bytes(DAMAGE[name])
     for use in (lambda: measured_here(file), lambda: tune([(8, 16)], [1], file)):
-        with pytest.raises(EngineError, match=r"t\.json: .*found .*expected .*delete it, and tune anew") as refused:
+        with pytest.raises(EngineError, match=r"t\.json: .*found .*expected .*delete it, and tune again") as refused:
             use()
         assert refused.value.kind == "tuning-file"
     assert file.read_bytes() == DAMAGE[name]

@@ -221,10 +221,10 @@ def content(**written: Any) -> Any:
 
 
 HOSTILE: dict[str, tuple[Any, str]] = {
-    "nothing": ("", "no JSON"),
-    "garbage": ("{'choices'", "no JSON"),
-    "binary": (b"\xff\xfe", "no JSON"),
-    "deep": ("[" * 100_000, "no JSON"),
+    "nothing": ("", "is not JSON"),
+    "garbage": ("{'choices'", "is not JSON"),
+    "binary": (b"\xff\xfe", "is not JSON"),
+    "deep": ("[" * 100_000, "is not JSON"),
     "a list": ([], "no choices"),
     "no choices": ({"choices": []}, "no choices"),
     "text alone": (

@@ -4,7 +4,7 @@
 
 Both open the checkpoint that config.json names, with their own readers. transformers: logits and activations, in
 float32 with eager attention; its trace bears its own module names (``transformers_names`` translates them).
-llama.cpp: log-probabilities of the whole vocabulary behind each prefix, from its own server; it never shows logits.
+llama.cpp: log-probabilities of the whole vocabulary after each prefix, from its own server; it never shows logits.
 """
 
 import json
@@ -163,7 +163,7 @@ def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
 
 
 def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, Facts]:
-    """The next token behind each prefix, and log-probabilities of the whole vocabulary."""
+    """The next token after each prefix, and log-probabilities of the whole vocabulary."""
     from importlib.metadata import version
 
     said: Facts = {"versions": {"xllamacpp": version("xllamacpp")}}

@@ -77,7 +77,7 @@ def offset_doubled(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 def offset_from_float_sum(s: Mutant) -> Mutant:
     """The correction is the sum of the unquantised activations.
 
-    Looks like: accumulators that are no integers, off by less than the rounding of a row
+    Looks like: accumulators that are not integers, off by less than the rounding of a row
     Seen in: ikawrakow/ik_llama.cpp #168
 
     That is, the sum of x * s, where the products take that of the codes."""

@@ -17,7 +17,7 @@ from tritgold.formats.packings.q2_0 import Q10
 Weight = tuple[int, int]
 
 # What docs/formats shows of each packing whose bits hold trits: one block, or enough tiles to see how they follow each
-# other. The key is the packing's name, and behind a hyphen its option where it has several layouts.
+# other. The key is the packing's name, and after a hyphen its option where it has several layouts.
 EXAMPLES: dict[str, tuple[Packing, tuple[int, int]]] = {
     "hf": (packing("hf"), (10, 8)),
     "i2_s-128": (packing("i2_s"), (1, 128)),

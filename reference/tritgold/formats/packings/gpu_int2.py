@@ -64,5 +64,5 @@ class GpuInt2(Packing):
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         pairs = (data[:, None] >> np.array([0, 2, 4, 6], np.uint8)) & 3
         axes = pairs.reshape(shape[0] // ROWS, shape[1] // COLUMNS, 2, 2, 8, 4, 4)
-        # Code 0 wraps to 255: more than 2, as everything that is no trit.
+        # Code 0 wraps to 255: more than 2, as everything that is not a trit.
         return axes.transpose(0, 2, 4, 1, 3, 6, 5).reshape(shape) - np.uint8(1)

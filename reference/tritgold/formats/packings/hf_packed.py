@@ -19,7 +19,7 @@ class HfPacked(Packing):
         row  3R + r   2R + r    R + r      r        code 0 1 2 = trit -1 0 +1
 
     Blocked, not interleaved: reading rows 4r .. 4r + 3 out of a byte permutes the rows of every matrix and leaves
-    every histogram and every row sum as it was. Where out is no multiple of 4, the surplus rows hold code 0, as
+    every histogram and every row sum as it was. Where out is not a multiple of 4, the surplus rows hold code 0, as
     transformers writes them, and are cropped on unpacking. The scale is a tensor of its own, ``weight_scale``.
 
     Checkpoints of transformers and onebitllms have it: microsoft/bitnet-b1.58-2B-4T, Falcon3 and Llama3 1.58-bit.
@@ -43,7 +43,7 @@ class HfPacked(Packing):
         return row % -(-shape[0] // 4) * shape[1] + column
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """Bytes whose surplus rows, where out is no multiple of 4, hold another code than the 0 that encoders write."""
+        """Bytes whose surplus rows, where out is not a multiple of 4, hold another code than the 0 encoders write."""
         quarter = -(-shape[0] // 4)
         packed = self._checked(data, shape).reshape(quarter, -1)
         surplus = [

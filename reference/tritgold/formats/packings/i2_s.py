@@ -23,7 +23,7 @@ class I2S(WithTrailer):
         bits   7 6    5 4     3 2     1 0
         weight  p    p + 32  p + 64  p + 96        code 0 1 2 = trit -1 0 +1
 
-    Behind the payload of out * in / 4 bytes lies a trailer of 32: the scale as little-endian float32, which
+    After the payload of out * in / 4 bytes lies a trailer of 32: the scale as little-endian float32, which
     multiplies, and 28 bytes of padding that some writers leave undefined and nobody may compare. Code 3 is +2 to
     bitnet.cpp's kernels and 0 to its dequantiser; here it is refused.
 

@@ -75,7 +75,7 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot be read: {printable(error)}", kind="unreadable", file=path) from error
     except IniError as error:
-        raise FormatError("is no ini file", kind="ini-syntax", file=path, got=printable(error.message)) from error
+        raise FormatError("is not an ini file", kind="ini-syntax", file=path, got=printable(error.message)) from error
     if not parser.sections():
         raise FormatError("names no kernel", kind="ini-empty", file=path, expected="a section [Kernels_0]")
     return {section: dict(parser[section]) for section in parser.sections()}
@@ -86,7 +86,7 @@ def _size(text: str, key: str, path: Path, thing: str) -> int:
     size = int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else 0
     if not 0 < size < 2**31:
         raise FormatError(
-            f"{key} is no size",
+            f"{key} is not a size",
             kind="value",
             file=path,
             thing=thing,

@@ -1,4 +1,4 @@
-"""What TL1 and TL2 have in common: nibbles that index a look-up table, tiles, one float32 scale behind the payload.
+"""What TL1 and TL2 have in common: nibbles that index a look-up table, tiles, one float32 scale after the payload.
 
 Both are the weights of bitnet.cpp's look-up-table kernels. The sizes of their tiles stand in the
 ``kernel_config.ini`` with which a file was made and nowhere in the file: read with other sizes, every weight is a
@@ -26,7 +26,7 @@ class LutPacking(WithTrailer):
     invalid_kind: ClassVar[str] = "invalid-nibble"
 
     def _require_sizes(self, **sizes: int) -> None:
-        """Refuse an option that is no positive integer (PackingError ``packing-option``)."""
+        """Refuse an option that is not a positive integer (PackingError ``packing-option``)."""
         for option, size in sizes.items():
             if type(size) is not int or size < 1:
                 raise self._no_such_tile(f"{option} = {size!r}", "a positive integer")

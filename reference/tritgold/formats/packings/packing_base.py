@@ -34,7 +34,7 @@ class Packing(ABC):
         """Trits int8 [out, in] and their scale -> the bytes of the format. The argument is left untouched.
 
         Raises PackingError for anything but int8 -1, 0, +1, for a shape the format cannot hold, and for a scale
-        that is no real number (``scale-dtype``) or not finite.
+        that is not a real number (``scale-dtype``) or not finite.
         """
         check_trits(trits)
         self.packed_size(trits.shape)
@@ -66,7 +66,7 @@ class Packing(ABC):
         if not count:
             return
         rows, columns = np.nonzero(self._decode(flat, shape) > 2)
-        where = "in the padding behind the trits"
+        where = "in the padding after the trits"
         if rows.size:
             row, column = int(rows[0]), int(columns[0])
             where = f"first at [{row}, {column}], byte {self.byte_of(row, column, shape)}"
@@ -99,7 +99,7 @@ class Packing(ABC):
     def packed_size(self, shape: tuple[int, ...]) -> int:
         """Bytes of a packed tensor, scale included, as a Python integer, whatever the integers of the shape.
 
-        Raises PackingError ``packing-shape`` for a shape the format cannot hold, and for what is no shape [out, in].
+        Raises PackingError ``packing-shape`` for a shape the format cannot hold, and for what is not a shape [out, in].
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Packing(ABC):
         return flat
 
     def _sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The shape as two Python integers, whose products cannot wrap as NumPy's do. Refuses all that is no shape."""
+        """The shape as two Python integers, whose products cannot wrap as NumPy's do. Refuses all else."""
         rule = "a row count and a column count, each at least 1 and below 2**63"
         try:
             rows, columns = map(operator.index, shape)
@@ -179,7 +179,7 @@ class Packing(ABC):
 
 
 def _flat_bytes(data: Bytes) -> np.ndarray:
-    """uint8 [bytes]; copied only where the bytes do not lie behind each other. TypeError where there are none."""
+    """uint8 [bytes]; copied only where the bytes do not lie one after another. TypeError where there are none."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     view = memoryview(data)

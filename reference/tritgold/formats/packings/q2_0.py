@@ -52,7 +52,7 @@ class _ScaleFirst(Packing):
 
 @dataclass(frozen=True)
 class Q20(_ScaleFirst):
-    """Four consecutive weights a byte, least significant pair first, behind the scale of their block.
+    """Four consecutive weights a byte, least significant pair first, after the scale of their block.
 
     ::
 
@@ -61,7 +61,7 @@ class Q20(_ScaleFirst):
         weight            4i + 3  4i + 2  4i + 1  4i        code 0 1 2 = trit -1 0 +1
 
     block: 64 weights = 18 bytes, ggml's; or 128 = 34 bytes, of PrismML's files from before ggml had the type, under
-    the same number 42 (now 142, PQ2_0). Code 3 is +2d to ggml's kernels; it is no trit and refused.
+    the same number 42 (now 142, PQ2_0). Code 3 is +2d to ggml's kernels; it is not a trit and refused.
 
     >>> Q20().pack(np.array([[1, -1] + [0] * 62], np.int8), 0.5).hex()
     '003852555555555555555555555555555555'

@@ -1,4 +1,4 @@
-"""Scales inside packed bytes: a float16 beside every block, or one float32 in a trailer behind the payload."""
+"""Scales inside packed bytes: a float16 beside every block, or one float32 in a trailer after the payload."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -20,7 +20,7 @@ class WithTrailer(Packing):
     stores_scale: ClassVar[bool] = True
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The float32 behind the payload."""
+        """The float32 after the payload."""
         return read_trailer(self._checked(data, shape))
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
@@ -101,5 +101,5 @@ def float32_trailer(name: str, scale: np.ndarray) -> bytes:
 
 
 def read_trailer(data: np.ndarray) -> np.ndarray:
-    """float32 []: the scale in the last 32 bytes of uint8 data. The padding behind it is not looked at."""
+    """float32 []: the scale in the last 32 bytes of uint8 data. The padding after it is not looked at."""
     return np.asarray(data[-TRAILER : 4 - TRAILER].copy().view("<f4")[0].astype(np.float32))

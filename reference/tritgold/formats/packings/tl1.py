@@ -28,7 +28,7 @@ class TL1(LutPacking):
         bits    7 6 5 4        3 2 1 0
         weight  columns 0, 1   columns 2, 3      nibble = 3 w0 + w1 + 4, 0..8; 9..15 stand for nothing
 
-    All-zero weights are 0x44. Behind the payload of out * in / 4 bytes lies a trailer of 32: the scale as
+    All-zero weights are 0x44. After the payload of out * in / 4 bytes lies a trailer of 32: the scale as
     little-endian float32, which multiplies, and 28 bytes of padding that nobody may compare.
 
     BM, BK, bm: bm, bk and bmm of the kernel_config.ini; bm is 32 or 64, BM a multiple of bm, BK of by. A shape has

@@ -20,7 +20,7 @@ class BpeTokenizer:
     control: ids of special tokens, found in a text before anything else and left out of decoded text.
     user_defined: found likewise, and decoded. unknown: of ``llama``, the id for what no token can say; also in control.
     merges: best first. pre: of ``gpt2``, a name in PRE_TOKENIZERS. space_prefix: of ``llama``, whether a space goes
-    before the text and after every special token. first, last: ids put before and behind every text.
+    before the text and after every special token. first, last: ids put before and after every text.
 
     Raises FormatError: ``tokenizer-tokens`` for an id out of range, a text that two ids have, or missing byte tokens;
     ``tokenizer-merges`` for a merge that names no tokens.
@@ -42,10 +42,10 @@ class BpeTokenizer:
         if (twice := first_repeated(t for t in self.tokens if t is not None)) is not None:
             _refuse("tokens", f"token {printable(repr(twice))}", "occurs twice")
         object.__setattr__(self, "ids", {text: i for i, text in enumerate(self.tokens) if text is not None})
-        named = (("unknown token", self.unknown), ("token before the text", self.first), ("token behind", self.last))
+        named = (("unknown token", self.unknown), ("token before the text", self.first), ("token after", self.last))
         for what, token in (*named, *(("special token", t) for t in self.control | self.user_defined)):
             if token is not None and not (0 <= token < len(self.tokens) and self.tokens[token] is not None):
-                _refuse("tokens", f"{what} {token}", "is no token of the vocabulary", len(self.tokens))
+                _refuse("tokens", f"{what} {token}", "is not a token of the vocabulary", len(self.tokens))
         for merge in self.merges:
             for part in (*merge, "".join(merge)):
                 if part not in self.ids:

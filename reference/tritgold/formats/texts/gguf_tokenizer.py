@@ -52,7 +52,7 @@ def tokenizer_metadata(
     rows = len(tokenizer.tokens) if rows is None else rows
     if len(tokenizer.tokens) > rows:
         _refuse("tokens", "the tokenizer", "has more tokens than the embedding has rows", len(tokenizer.tokens), rows)
-    for what, token, named in (("before", tokenizer.first, bos), ("behind", tokenizer.last, next(iter(eos), None))):
+    for what, token, named in (("before", tokenizer.first, bos), ("after", tokenizer.last, next(iter(eos), None))):
         if token is not None and token != named:
             which = f"the token {what} every text"
             _refuse("template", which, "is not the model's BOS or EOS", token, named)
@@ -178,7 +178,9 @@ def _gpt2(keys: _Keys) -> BpeTokenizer:
     for text in keys.texts(_GGML + "merges"):
         left, space, right = text.partition(" ")
         if not (left and space and right) or " " in right:
-            _refuse("merges", f"merge {printable(repr(text))}", "is no pair of tokens", None, "two tokens and a space")
+            _refuse(
+                "merges", f"merge {printable(repr(text))}", "is not a pair of tokens", None, "two tokens and a space"
+            )
         merges.append((left, right))
     pre = _pre(keys, fields["tokens"])
     return BpeTokenizer("gpt2", merges=merges, pre=pre, **fields, **keys.around(PRE_TOKENIZERS[pre].adds_bos))
@@ -213,7 +215,7 @@ def _llama(keys: _Keys) -> BpeTokenizer:
             normal[text] = score
     unknown = keys.take(_GGML + "unknown_token_id", int)
     if unknown is not None and unknown not in fields["control"]:
-        _refuse("key", f"key '{_GGML}unknown_token_id'", "is no control token", unknown)
+        _refuse("key", f"key '{_GGML}unknown_token_id'", "is not a control token", unknown)
     prefix = keys.flag("add_space_prefix", True)
     around = keys.around(adds_bos=True)
     return BpeTokenizer("llama", merges=merges_of(normal), unknown=unknown, space_prefix=prefix, **fields, **around)

@@ -103,7 +103,7 @@ def template_of(texts: Mapping[str, str], path: Path) -> str | None:
     try:
         config = parse_json(texts[TOKENIZER_CONFIG])
     except ValueError as error:
-        raise FormatError(f"is no JSON: {error}", kind="chat-template", file=path / TOKENIZER_CONFIG) from error
+        raise FormatError(f"is not JSON: {error}", kind="chat-template", file=path / TOKENIZER_CONFIG) from error
     found = config.get("chat_template") if isinstance(config, dict) else None
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, dict) and item.get("name") == "default"]
@@ -151,7 +151,7 @@ def texts_as_metadata(texts: Mapping[str, str], config: ModelConfig) -> dict[str
 
 
 def _padding(texts: Mapping[str, str], config: ModelConfig) -> dict[str, int]:
-    """``pad_token_id`` of config.json, which changes no arithmetic and is no field of ModelConfig."""
+    """``pad_token_id`` of config.json, which changes no arithmetic and is not a field of ModelConfig."""
     try:
         values = parse_json(texts.get(CONFIG, "{}"))
     except ValueError:

@@ -25,7 +25,7 @@ def merges_of(scores: Mapping[str, float]) -> list[Merge]:
     """Every merge that the scores allow, best first. scores: of the normal pieces, by text.
 
     Raises FormatError for two joined pieces of one score, whose order would depend on where they stand, for a piece of
-    more than MAX_PIECE characters, and for one with a character that is no piece.
+    more than MAX_PIECE characters, and for one with a character that is not a piece.
 
     >>> merges_of({"a": 0, "b": 0, "ab": -2, "ba": -1, "aba": -3})
     [('b', 'a'), ('a', 'b'), ('ab', 'a'), ('a', 'ba')]
@@ -79,7 +79,9 @@ def _check_characters(pieces: Mapping[str, object]) -> None:
     """SentencePiece starts from characters, pieces or not; the library from those that are pieces."""
     for piece in pieces:
         if missing := [character for character in piece if character not in pieces]:
-            _refuse(f"piece {printable(repr(piece))}", "has a character that is no piece", printable(repr(missing[0])))
+            _refuse(
+                f"piece {printable(repr(piece))}", "has a character that is not a piece", printable(repr(missing[0]))
+            )
 
 
 def _refuse(thing: str, message: str, got: object) -> NoReturn:

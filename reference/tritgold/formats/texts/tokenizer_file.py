@@ -34,13 +34,13 @@ STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 def read_tokenizer_file(text: str, pre: str | None = None) -> BpeTokenizer:
     """Read the text of a tokenizer.json. pre: the name of its rule of splitting, where that is not recognised.
 
-    Raises FormatError: ``tokenizer`` for what is no tokenizer.json, ``tokenizer-unsupported`` for what BpeTokenizer
+    Raises FormatError: ``tokenizer`` for what is not a tokenizer.json, ``tokenizer-unsupported`` for what BpeTokenizer
     cannot say, ``tokenizer-pre`` for a rule without a name, and those of BpeTokenizer.
     """
     try:
         root = parse_json(text)
     except ValueError as error:
-        raise FormatError(f"is no JSON: {error}", kind="tokenizer", thing="tokenizer.json") from error
+        raise FormatError(f"is not JSON: {error}", kind="tokenizer", thing="tokenizer.json") from error
     root = _typed(root, dict, "tokenizer.json")
     model = _typed(root.get("model"), dict, "model")
     if model.get("type", "BPE") != "BPE":
@@ -89,7 +89,7 @@ def _tokens(root: dict[str, Any], model: dict[str, Any]) -> tuple[dict[str, int]
         "".join(ids).encode()
     except UnicodeEncodeError as error:
         raise FormatError(
-            "is no Unicode text", kind="tokenizer", thing="a token", got=ascii(error.object)[:80]
+            "is not Unicode text", kind="tokenizer", thing="a token", got=ascii(error.object)[:80]
         ) from None
     if len(set(ids.values())) < len(ids):
         raise FormatError("one id has two texts", kind="tokenizer", thing="model.vocab, added_tokens")
@@ -99,7 +99,7 @@ def _tokens(root: dict[str, Any], model: dict[str, Any]) -> tuple[dict[str, int]
 def _id(value: object, text: str) -> int:
     if type(value) is not int or not 0 <= value < MAX_TOKENS:
         thing = printable(f"id of token {text!r}")
-        raise FormatError("is no id", kind="tokenizer", thing=thing, got=printable(repr(value)))
+        raise FormatError("is not an id", kind="tokenizer", thing=thing, got=printable(repr(value)))
     return value
 
 
@@ -109,7 +109,7 @@ def _merges(model: dict[str, Any]) -> list[Merge]:
     for merge in _typed(model.get("merges"), list, "model.merges"):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
-            raise FormatError("is no pair", kind="tokenizer", thing="model.merges", got=printable(repr(merge)))
+            raise FormatError("is not a pair", kind="tokenizer", thing="model.merges", got=printable(repr(merge)))
         found.append((parts[0], parts[1]))
     return found
 
@@ -157,7 +157,7 @@ def _llama(root: dict[str, Any]) -> bool:
 
 
 def _template(section: object, ids: dict[str, int]) -> tuple[int | None, int | None]:
-    """The ids that a post-processor puts before and behind a text."""
+    """The ids that a post-processor puts before and after a text."""
     steps = [section]
     if isinstance(section, dict) and section.get("type") == "Sequence":
         steps = _typed(section.get("processors"), list, "post_processor")
@@ -179,7 +179,7 @@ def _around(step: dict[str, Any], ids: dict[str, int]) -> tuple[int | None, int 
         names.append(_typed(special.get("id"), str, "post_processor: id") if isinstance(special, dict) else None)
     at = names.index(None) if None in names else -1
     if names.count(None) != 1 or at > 1 or len(names) - at > 2:
-        _unsupported("post_processor", names, "the text, with at most one token before and one behind it")
+        _unsupported("post_processor", names, "the text, with at most one token before and one after it")
     tokens = [None if name is None else _template_id(step, name, ids) for name in names]
     return tokens[0] if at == 1 else None, tokens[-1] if len(names) - at == 2 else None
 

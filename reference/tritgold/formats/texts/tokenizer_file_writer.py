@@ -52,13 +52,13 @@ def _template_section(tokenizer: BpeTokenizer) -> dict[str, Any] | None:
         return None
     text = [{"Sequence": {"id": "A", "type_id": 0}}], [{"Sequence": {"id": "B", "type_id": 1}}]
     named = {tokenizer.tokens[t]: t for t in (tokenizer.first, tokenizer.last) if t is not None}
-    before, behind = (
+    before, after = (
         [] if t is None else [{"SpecialToken": {"id": tokenizer.tokens[t], "type_id": 0}}]
         for t in (tokenizer.first, tokenizer.last)
     )
     return {
         "type": "TemplateProcessing",
-        "single": [*before, *text[0], *behind],
-        "pair": [*before, *text[0], *text[1], *behind],
+        "single": [*before, *text[0], *after],
+        "pair": [*before, *text[0], *text[1], *after],
         "special_tokens": {name: {"id": name, "ids": [t], "tokens": [name]} for name, t in named.items()},
     }
