@@ -18,6 +18,8 @@ from tritgold_xla.processes.team import Seat, Team
 
 # Methods of the engine that run programs or change what the next one reads.
 CALLS = ("prefill", "read", "step", "step_all", "greedy", "trace", "operation", "reset", "truncate")
+# Methods that run nothing.
+_ALONE = ("versions",)
 _COULD_NOT = 3  # exit code, as of the commands
 
 
@@ -29,8 +31,11 @@ class LedEngine:
         self._made = [0] if made is None else made
 
     def __getattr__(self, name: str) -> Any:
+        value = getattr(self._engine, name)
         if name not in CALLS:
-            return getattr(self._engine, name)
+            if callable(value) and name not in _ALONE:
+                raise AttributeError(f"{name}: not over several processes, where the others would not call it")
+            return value
         return lambda *args, **kwargs: self._call(name, getattr(self._engine, name), args, kwargs)
 
     def fork(self, sequences: int, capacity: int | None = None) -> "LedEngine":
@@ -111,7 +116,7 @@ def packed(value: Any) -> Any:
         array = np.ascontiguousarray(value)
         return {"array": array.tobytes(), "dtype": array.dtype.str, "shape": list(np.shape(value))}
     if isinstance(value, np.generic):
-        return packed(np.asarray(value))
+        return value.item()
     if isinstance(value, dict):
         return {name: packed(each) for name, each in value.items()}
     return [packed(each) for each in value] if isinstance(value, list | tuple) else value

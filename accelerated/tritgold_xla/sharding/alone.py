@@ -1,6 +1,8 @@
 """The operations of the graph that read weights, each alone, over the devices: what ``operations`` runs on one."""
 
+from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,25 +25,29 @@ class ShardedOperations:
 
     def __init__(self, shards: Shards, parameters: Parameters) -> None:
         self._shards, self._parameters = shards, parameters
+        self._programs: dict[Any, Callable[..., Any]] = {}
 
     def embed(self, tokens: Array) -> jax.Array:
         """float32 [tokens, hidden]."""
-        return self._run(Split.embed, tokens, self._parameters.embedding)
+        return self._run("embed", Split.embed, tokens, self._parameters.embedding)
 
     def linear(
         self, name: str, layer: np.int32, codes: Array, scale: Array, rule: ScaleRule, choices: Choices
     ) -> tuple[jax.Array, jax.Array]:
         """(accumulators int32, outputs float32), each [tokens, out]."""
         function = partial(_linear, name=name, rule=rule, choices=choices)
-        return self._run(function, codes, scale, layer, self._parameters.layers.linears[name])
+        return self._run((name, rule, choices), function, codes, scale, layer, self._parameters.layers.linears[name])
 
     def logits(self, x: Array) -> jax.Array:
         """float32 [tokens, vocab]."""
-        return self._run(Split.logits, x, self._parameters.head)
+        return self._run("logits", Split.logits, x, self._parameters.head)
 
-    def _run(self, function, *arrays):  # type: ignore[no-untyped-def]
-        specs = jax.tree.map(lambda a: a.sharding.spec if isinstance(a, jax.Array) else PartitionSpec(), arrays)
-        return self._shards.each(function, specs)(*arrays)
+    def _run(self, key: Hashable, function: Callable[..., Any], *arrays: Any) -> Any:
+        """One program for each key, or it would be compiled again at each call."""
+        if key not in self._programs:
+            specs = jax.tree.map(lambda a: a.sharding.spec if isinstance(a, jax.Array) else PartitionSpec(), arrays)
+            self._programs[key] = self._shards.each(function, specs)
+        return self._programs[key](*arrays)
 
 
 def _linear(

@@ -39,7 +39,6 @@ class Shards(Place):
         self._mine = [(devices.index(device), device) for device in mine]
         self.plan = Plan.of(config, len(devices), rows_together=1 if library_dots() else ROWS)
         self._programs: dict[Any, Callable[..., Any]] = {}
-        self._specs: dict[int, Any] = {}
 
     def parts(self, role: str, shape: tuple[int, int], cut: bool = True) -> list[Part]:
         """Of each device of this process. Raises EngineError ``partition`` for a role that nothing is said about."""

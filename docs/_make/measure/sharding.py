@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from measure.report import show
-from measure.sharding_model import SHAPES, Machine, step
+from measure.sharding_model import ASSUMED, COUNTS, SHAPES, Machine, step
 from tritgold.config import ModelConfig
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights, ModelWeights
@@ -128,7 +128,6 @@ def report() -> dict[str, Any]:
     read = step(CONFIG, Machine(1, 1e9, 0, 0)).bytes_read
     bandwidth = read / alone["step"]
     here = Machine(2, bandwidth, shared["collective"], float("inf"))
-    network = Machine(2, 50e9, 30e-6, 12.5e9 / 2)
     return {
         "schema": SCHEMA,
         "layers": LAYERS,
@@ -136,7 +135,7 @@ def report() -> dict[str, Any]:
         "bandwidth": bandwidth,
         "predicted": step(CONFIG, here).as_dict(),
         "modelled": {
-            name: [step(config, replace(network, devices=count)).as_dict() for count in (1, 2, 4, 8, 16)]
+            name: [step(config, replace(ASSUMED, devices=count)).as_dict() for count in COUNTS]
             for name, config in SHAPES.items()
         },
     }

@@ -1,6 +1,6 @@
 """What a step of a model costs over devices: bytes, memory, collectives, seconds. Formulas, and shapes for them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tritgold.config import ModelConfig
@@ -71,3 +71,22 @@ def step(config: ModelConfig, machine: Machine, context: int = 1024, scheme: str
     sent = (n - 1) * (config.layers * a_layer + 2 * 4 * config.hidden + 4 * config.vocab) // n
     seconds = read / machine.bandwidth + count * machine.latency + sent / machine.network
     return Step(n, held, read, count, sent, seconds)
+
+
+# A socket with eight channels of memory in use by one process, and a network of 50 Gbit/s between sockets.
+ASSUMED = Machine(1, 50e9, 30e-6, 6.25e9)
+COUNTS = (1, 2, 4, 8, 16)
+
+
+def table() -> str:
+    """The table of docs/sharding.md, which a test holds to these formulas."""
+    lines = [
+        "| model | devices | GB a device | GB read a token | collectives | MB sent | ms a token | tokens/s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, config in SHAPES.items():
+        for count in COUNTS:
+            s = step(config, replace(ASSUMED, devices=count))
+            figures = f"{s.held / 1e9:.2f} | {s.bytes_read / 1e9:.2f} | {s.collectives} | {s.bytes_sent / 1e6:.1f}"
+            lines.append(f"| {name} | {count} | {figures} | {s.seconds * 1e3:.0f} | {1 / s.seconds:.1f} |")
+    return "\n".join(lines)

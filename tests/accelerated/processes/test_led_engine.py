@@ -66,6 +66,9 @@ class FakeEngine:
 
         return method
 
+    def unheard_of(self):
+        pytest.fail("called on one process alone")
+
     def fork(self, sequences, capacity=None):
         return FakeEngine([*self.said, ("fork", sequences, capacity)])
 
@@ -85,6 +88,8 @@ def test_the_others_make_the_same_calls():
     block = Block(*(np.arange(3, dtype=np.int32) + n for n in range(9)))
     led.run_on_cache(fill, block, None, "a block", program=PROGRAM)
     assert led.capacity == 7  # not a call
+    with pytest.raises(AttributeError, match="the others would not call it"):
+        led.unheard_of()
     assert len(team.calls) == 5
     follow(team, FakeEngine(theirs), None)
     assert theirs == mine != []
