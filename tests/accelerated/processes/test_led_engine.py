@@ -61,7 +61,7 @@ class FakeEngine:
 
         def method(*args, **kwargs):
             self.said.append((name, args, kwargs))
-            if args == ([],):
+            if args and isinstance(args[0], list) and not args[0]:
                 raise ContextError("none", kind="no-tokens")
 
         return method
