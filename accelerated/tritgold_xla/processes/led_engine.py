@@ -94,7 +94,9 @@ def _fill(engine: XlaEngine, inputs: list[Any], block: int | None, thing: str, p
 def start_jax(seat: Seat) -> None:
     """Have JAX start in this process as one of several. Before anything else uses it."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
-    given = {"initialization_timeout": 30, "heartbeat_timeout_seconds": 100, "shutdown_timeout_seconds": 10}
+    given: dict[str, Any] = {"initialization_timeout": 30, "shutdown_timeout_seconds": 10}
+    if seat.on_this_machine:
+        given["coordinator_bind_address"] = seat.of_jax
     known = inspect.signature(jax.distributed.initialize).parameters
     jax.distributed.initialize(
         seat.of_jax, seat.processes, seat.process, **{name: value for name, value in given.items() if name in known}

@@ -58,6 +58,11 @@ class Seat:
         host, port = self.place
         return f"{host}:{port + 1}"
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether nobody else need be able to connect."""
+        return self.place[0] in ("127.0.0.1", "::1", "localhost")
+
 
 def seat_of(environment: "os._Environ[str] | dict[str, str]") -> Seat | None:
     """The seat that the environment names, None where it names no TRITGOLD_COORDINATOR or one process.
@@ -270,7 +275,7 @@ def join(seat: Seat, facts: dict[str, str]) -> Team:
 
 def _lead(seat: Seat, facts: dict[str, str], deadline: float) -> Team:
     found: dict[int, tuple[Peer, dict[str, str]]] = {}
-    with socket.create_server(("", seat.place[1])) as server:
+    with socket.create_server((seat.place[0] if seat.on_this_machine else "", seat.place[1])) as server:
         while len(found) < seat.processes - 1:
             server.settimeout(max(0.01, deadline - time.monotonic()))
             try:

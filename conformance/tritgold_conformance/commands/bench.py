@@ -1,5 +1,6 @@
 """tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
 
+import os
 import re
 import shlex
 import sys
@@ -109,6 +110,8 @@ def bench(
     engine = asked["engine"]
     if asked["tune"] and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
+    if os.environ.get("TRITGOLD_COORDINATOR"):
+        raise click.UsageError("bench starts processes of its own, and is not one of several: --devices is for one")
     if asked["devices"] > 1 and (engine != "xla" or asked["profile"]):
         raise click.UsageError("--devices: of the engine xla, and without --profile, which times operations on one")
     if asked["kv_cache"] is None and engine == "xla":

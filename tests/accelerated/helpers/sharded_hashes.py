@@ -42,7 +42,7 @@ def answers(engine, tokens: list[int], short: bool) -> dict[str, str]:
     engine.reset()
     if short:
         steps = digest(*(engine.step(token) for token in tokens[:3]))
-        return {"trace": digest(*trace.arrays.values()), "logits": steps}
+        return {"trace": digest(*trace.arrays.values()), "logits": steps, "collectives": str(collectives(engine))}
     logits = [engine.prefill(tokens[:5]), *(engine.step(token)[None] for token in tokens[5:8])]
     engine.reset()
     made = [engine.greedy(tokens[:5])]
@@ -57,6 +57,16 @@ def answers(engine, tokens: list[int], short: bool) -> dict[str, str]:
             done = block_diffusion(engine, tokens[:9], 40, preset(name))
             found[name] = digest(np.array(done.tokens), np.array(done.order))
     return found
+
+
+def collectives(engine) -> int:
+    """How many one step makes; those of a layer are in the text of the program once."""
+    if engine._shards is None:
+        return 0
+    program = list(engine._shards._programs.values())[-1]
+    place = np.zeros(1, np.int32), np.int32(0), np.int32(1), np.int32(0)
+    text = program.lower(engine._parameters, engine._cache, *place).as_text()
+    return text.count("stablehlo.all_reduce") + text.count("stablehlo.all_gather")
 
 
 @contextmanager

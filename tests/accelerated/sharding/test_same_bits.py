@@ -39,7 +39,9 @@ def differing(found):
 def test_a_small_model_on_two_and_three_devices():
     # Three heads on two devices: one has padding. Scales that multiply, sub-norms, a head that is not cut.
     found = hashes(["mixed"], [["int8", "plain"]], [1, 2, 3], short=True)
-    assert set(found["mixed"]["int8, plain"]) == {"1", "2", "3"}
+    by_devices = found["mixed"]["int8, plain"]
+    # Four of a layer, which the text of a program has once; none for embedding and head, which are float32 here.
+    assert {n: answers.pop("collectives") for n, answers in by_devices.items()} == {"1": "0", "2": "4", "3": "4"}
     assert differing(found) == []
 
 

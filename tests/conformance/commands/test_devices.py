@@ -29,6 +29,11 @@ def test_who_has_no_devices(arguments, said):
     assert said in " ".join(result.stderr.split())
 
 
+def test_bench_is_not_one_of_several_processes(monkeypatch):
+    monkeypatch.setenv("TRITGOLD_COORDINATOR", "127.0.0.1:1")
+    assert call("bench").exit_code == 2
+
+
 def test_fewer_devices_than_asked_for():
     from tritgold_xla.runtime.flags import cpu_device
 
