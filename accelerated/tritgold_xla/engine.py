@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,8 +22,8 @@ from tritgold_xla.kv_cache.base import Extended, KvCache, cache_bytes
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.lm_head import CoarseHead
 from tritgold_xla.model import LogitsFor
-from tritgold_xla.operations import Model, OnOneDevice, run_operation
-from tritgold_xla.parameters import Place, Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.operations import Model, OnOneDevice, Weighted, run_operation
+from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.runtime.checks import (
     check_block,
     check_capacity,
@@ -38,7 +37,8 @@ from tritgold_xla.runtime.flags import MODE, cpu_device, cpu_devices, threads
 from tritgold_xla.sharding.alone import ShardedOperations
 from tritgold_xla.sharding.shards import Shards
 from tritgold_xla.ternary_matmul.choose import library_dots
-from tritgold_xla.ternary_matmul.tune import choices_of
+from tritgold_xla.ternary_matmul.quick_tune import Tuning, choices_for
+from tritgold_xla.weights_cache.prepared import KeptWeights, prepared_parameters
 
 
 class XlaEngine:
@@ -47,11 +47,14 @@ class XlaEngine:
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
     formulation: one of ``kernels`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
-    a file that ``tune.tune`` has made, whose choices for this machine are used; else the rule in ``choose``.
+    a file that ``tune.tune`` has made, whose choices for this machine are used; "auto": the file of the cache folder,
+    after measuring for two seconds where it has nothing for this machine and model; None: the rule in ``choose``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
-    how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster. devices:
-    over how many JAX devices the model is cut (``sharding``): the same bits for any number; one alone can screen.
+    how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
+    kept_weights: a folder in which packed weights are kept for the next process, which maps them; None: nowhere, as
+    over several devices. devices: over how many JAX devices the model is cut (``sharding``): the same bits for any
+    number; one alone can screen.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
     Raises EngineError where JAX cannot run as this engine needs it (``devices``: it has fewer), where memory is short
@@ -69,28 +72,31 @@ class XlaEngine:
         kv_cache: str = "f32",
         formulation: str | None = None,
         sequences: int = 1,
-        tuning: Path | None = None,
+        tuning: Tuning = None,
         progress: Progress | None = None,
         screen: bool | None = None,
+        kept_weights: KeptWeights | None = None,
         devices: int = 1,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
-        self._options = Options(kv_scheme(kv_cache).name, choices_of(formulation, tuning))
         if screen and devices > 1:
             raise EngineError("a screened head is on one device", kind="devices", thing="screen", got=devices)
         found = cpu_devices(devices)
         self._device = cpu_device()  # of this process, as the first of several need not be
+        self._shards = Shards(config, found) if devices > 1 else None
+        scheme, own = kv_scheme(kv_cache).name, config if self._shards is None else self._shards.plan.local
+        self._options = Options(scheme, choices_for(own, formulation, tuning))
         self.sequences = check_sequences(sequences)
         needed = parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences)
         check_memory(needed * sum(device.process_index == self._device.process_index for device in found) // devices)
         library_dots()  # asked now, for it compiles a program of its own
-        self._shards = Shards(config, found) if devices > 1 else None
-        place = self._shards or Place(self._device)
-        self._parameters = load_parameters(config, weights, self.capacity, place, progress)
-        self._weighted = (
-            OnOneDevice(self._parameters) if self._shards is None else ShardedOperations(self._shards, self._parameters)
-        )
+        if self._shards is None:
+            self._parameters = prepared_parameters(kept_weights, config, weights, self.capacity, self._device, progress)
+            self._weighted: Weighted = OnOneDevice(self._parameters)
+        else:
+            self._parameters = load_parameters(config, weights, self.capacity, self._shards, progress)
+            self._weighted = ShardedOperations(self._shards, self._parameters)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
@@ -124,9 +130,10 @@ class XlaEngine:
         return tuple(self._lengths)
 
     def versions(self) -> dict[str, str]:
-        """What results may depend on: the versions of JAX and of its compiler, and the device."""
-        several = {} if self._shards is None else {"devices": str(self._shards.plan.devices)}
-        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind, **several}
+        """What results and speed depend on: JAX, its compiler, the device, and the choices that were measured."""
+        here = {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
+        here |= {} if self._shards is None else {"devices": str(self._shards.plan.devices)}
+        return here | ({"tuned": tuned} if (tuned := self._options.choices.told()) else {})
 
     def reset(self) -> None:
         """Forget all tokens."""

@@ -117,5 +117,6 @@ def xla_model(
     Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
-    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences, devices=devices)
+    positions, name = positions // sequences, scheme.name
+    engine = open_engine(checkpoint, positions, name, sequences=sequences, measure=True, devices=devices)
     return XlaScheduler(engine, reuse)

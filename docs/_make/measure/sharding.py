@@ -57,7 +57,7 @@ def weights(config: ModelConfig) -> ModelWeights:
         return InMemoryTernary(TernaryTensor(rng.integers(-1, 2, shape, np.int8), scale))
 
     linears = {name: linear(name) for name in LINEARS}
-    gains = {name: np.ones(width, np.float32) for name, width in config.norm_widths().items()}
+    gains = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
     gains = {"attn_sub_norm": None, "ffn_sub_norm": None} | gains
     layer = LayerWeights(**linears, **gains)
     return ModelWeights(

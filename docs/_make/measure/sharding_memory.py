@@ -54,7 +54,7 @@ class _Rows:
 
 def weights(config: ModelConfig) -> ModelWeights:
     """A model of which nothing is in memory."""
-    gains = {name: np.ones(width, np.float32) for name, width in config.norm_widths().items()}
+    gains = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
     layers = [
         LayerWeights(**gains, **{name: _Trits(config.linear_shape(name), 10 * n + i) for i, name in enumerate(LINEARS)})
         for n in range(config.layers)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tritgold.config import ModelConfig
 from tritgold.golden import embedded_model
 from tritgold.weights import ModelWeights
 
+FIXTURES = Path(__file__).parents[2] / "peers" / "fixtures"
 Model = tuple[ModelConfig, ModelWeights, list[int]]
 # Two layers of BitNet b1.58 2B-4T; of its vocabulary an eighth, whose 16,032 rows no block of rows divides.
 TWO_LAYERS = ModelConfig(
@@ -77,6 +79,10 @@ def opened(name: str) -> Iterator[Model]:
             checkpoint = open_checkpoint(path)
             config = replace(checkpoint.config, context=128)
             yield config, checkpoint.weights, np.random.default_rng(1).integers(0, 256, 12).tolist()
+        return
+    if (FIXTURES / name).is_dir():
+        checkpoint = open_checkpoint(FIXTURES / name / "checkpoint")
+        yield checkpoint.config, checkpoint.weights, np.random.default_rng(1).integers(0, 50, 12).tolist()
         return
     from engine_cases import LLAMA, MIXED, Matrix, make_weights
 

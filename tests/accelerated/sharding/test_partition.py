@@ -7,7 +7,7 @@ import pytest
 from engine_cases import LLAMA, MIXED
 
 from tritgold.errors import EngineError
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
 from tritgold_xla.runtime.flags import cpu_devices
 from tritgold_xla.sharding.partition import CUTS, Plan, cut_of
 from tritgold_xla.sharding.split import OneDevice, Split
@@ -40,9 +40,9 @@ def test_rows_of_the_vocabulary_can_be_kept_together():
 
 
 def test_every_tensor_has_a_row_and_one_without_is_an_error():
-    assert set(CUTS) == {*LINEARS, *NORMS, "final_norm", "embedding", "head", "sin", "cos"}
-    with pytest.raises(EngineError, match=r"q_norm.*partition") as raised:
-        cut_of("q_norm")
+    assert set(CUTS) == {*LINEARS, *VECTORS, "final_norm", "embedding", "head", "sin", "cos"}
+    with pytest.raises(EngineError, match=r"o_bias.*partition") as raised:
+        cut_of("o_bias")
     assert raised.value.kind == "partition"
 
 

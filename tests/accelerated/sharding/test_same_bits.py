@@ -12,6 +12,8 @@ HELPERS = Path(__file__).parent.parent / "helpers"
 SCHEMES = ("f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8")
 FORMULATIONS = (None, "select", "bit-serial", "int8-dot", "float-dot", "plain")
 MODELS = ("kjv-ar", "kjv-dlm", "llama", "2b-two-layers")
+# With biases; with norms of heads and of branches, windows and two tables of RoPE.
+ARCHITECTURES = ("qwen2-bitlinear-yarn-window", "gemma3-auto-offline")
 
 
 def hashes(models, ways, devices, short=False):
@@ -49,6 +51,12 @@ def test_a_difference_is_seen():
     same = {"trace": "a", "logits": "b"}
     found = {"m": {"w": {"1": same, "2": same | {"logits": "c"}}}}
     assert differing(found) == [("m", "w", "2", "logits")]
+
+
+@pytest.mark.sharding
+@pytest.mark.parametrize("model", ARCHITECTURES)
+def test_architectures(model):
+    assert differing(hashes([model], [["f32", None]], [1, 2, 3, 4])) == []
 
 
 @pytest.mark.sharding

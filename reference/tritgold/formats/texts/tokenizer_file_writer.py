@@ -1,4 +1,4 @@
-"""BpeTokenizer -> tokenizer.json of the ``tokenizers`` library, the inverse of ``formats.tokenizer_file``."""
+"""BpeTokenizer -> tokenizer.json of the ``tokenizers`` library, the inverse of ``texts.tokenizer_file``."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": Tr
 
 
 def write_tokenizer_file(tokenizer: BpeTokenizer) -> str:
-    """The text of a tokenizer.json, one line, that reads as this tokenizer."""
+    """The text of a tokenizer.json, one line; reading it gives this tokenizer again."""
     special = sorted(tokenizer.control | tokenizer.user_defined)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     gpt2, rule = tokenizer.kind == "gpt2", PRE_TOKENIZERS[tokenizer.pre]
