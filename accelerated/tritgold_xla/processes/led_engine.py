@@ -93,7 +93,8 @@ def _fill(engine: XlaEngine, inputs: list[Any], block: int | None, thing: str, p
 
 def start_jax(seat: Seat) -> None:
     """Have JAX start in this process as one of several. Before anything else uses it."""
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
+    set_option: Callable[[str, str], None] = jax.config.update  # untyped in some versions of JAX
+    set_option("jax_cpu_collectives_implementation", "gloo")
     given: dict[str, Any] = {"initialization_timeout": 30, "shutdown_timeout_seconds": 10}
     if seat.on_this_machine:
         given["coordinator_bind_address"] = seat.of_jax

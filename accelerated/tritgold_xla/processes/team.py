@@ -184,6 +184,7 @@ class Team:
         done: list[tuple[Any, BaseException | None]] = []
 
         def run() -> None:
+            outcome: tuple[Any, BaseException | None]
             try:
                 outcome = work(), None
             except BaseException as error:  # handed on to the thread that waits
@@ -195,9 +196,8 @@ class Team:
         threading.Thread(target=run, daemon=True).start()
         with self._news:
             self._news.wait_for(lambda: done or self.broken)
-            if (
-                done and done[0][1] is not None and not isinstance(done[0][1], TritgoldError)
-            ):  # of a collective, perhaps
+            error = done[0][1] if done else None
+            if error is not None and not isinstance(error, TritgoldError):  # of a collective, perhaps
                 self._news.wait_for(lambda: self.broken, timeout=self.seat.patience)
         self.check()
         result, error = done[0]

@@ -73,7 +73,7 @@ def open_engine(
     if (seat := seat_of(os.environ)) is not None:
         about = {"positions": str(room), "KV cache": stored, "sequences": str(sequences)}
         led: Any = opened(seat, checkpoint.path, devices, about, make)
-        return led  # type: ignore[no-any-return]
+        return led
     if devices > 1:
         start_with_devices(devices)
     return make(devices)

@@ -56,8 +56,8 @@ def weights(config: ModelConfig) -> ModelWeights:
         scale = np.asarray(np.float32(2 / np.sqrt(shape[1])))
         return InMemoryTernary(TernaryTensor(rng.integers(-1, 2, shape, np.int8), scale))
 
-    linears = {name: linear(name) for name in LINEARS}
-    gains = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
+    linears: dict[str, Any] = {name: linear(name) for name in LINEARS}
+    gains: dict[str, Any] = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
     gains = {"attn_sub_norm": None, "ffn_sub_norm": None} | gains
     layer = LayerWeights(**linears, **gains)
     return ModelWeights(

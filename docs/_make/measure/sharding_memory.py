@@ -54,11 +54,12 @@ class _Rows:
 
 def weights(config: ModelConfig) -> ModelWeights:
     """A model of which nothing is in memory."""
-    gains = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
-    layers = [
-        LayerWeights(**gains, **{name: _Trits(config.linear_shape(name), 10 * n + i) for i, name in enumerate(LINEARS)})
-        for n in range(config.layers)
-    ]
+    gains: dict[str, Any] = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
+
+    def linears(layer: int) -> dict[str, Any]:
+        return {name: _Trits(config.linear_shape(name), 10 * layer + i) for i, name in enumerate(LINEARS)}
+
+    layers = [LayerWeights(**gains, **linears(layer)) for layer in range(config.layers)]
     return ModelWeights(_Rows((config.vocab, config.hidden)), tuple(layers), np.ones(config.hidden, np.float32), None)
 
 

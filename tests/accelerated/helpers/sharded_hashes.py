@@ -19,7 +19,8 @@ import numpy as np
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.golden import embedded_model
-from tritgold.weights import ModelWeights
+from tritgold.graph import operations
+from tritgold.weights import LINEARS, ModelWeights
 
 FIXTURES = Path(__file__).parents[2] / "peers" / "fixtures"
 Model = tuple[ModelConfig, ModelWeights, list[int]]
@@ -38,19 +39,34 @@ def digest(*arrays: np.ndarray) -> str:
     return found.hexdigest()
 
 
+def alone(engine, trace, names: tuple[str, ...]) -> str:
+    """Digest of what these operations give, each alone, on the traced inputs; what was traced is what they give."""
+    arrays, found = {**trace.arrays, "tokens": np.array(trace.tokens, np.int64)}, []
+    for operation in operations(engine.config):
+        if operation.name in names:
+            made = engine.operation(operation.name, {role: arrays[name] for role, name in operation.reads.items()})
+            for role, name in operation.writes.items():
+                np.testing.assert_array_equal(made[role], arrays[name], name)
+            found += made.values()
+    return digest(*found)
+
+
 def answers(engine, tokens: list[int], short: bool) -> dict[str, str]:
     """Digests of the logits of a prompt and of steps, of every traced array, and of tokens. short: two programs."""
     trace = engine.trace(tokens[:8])
     engine.reset()
     if short:
         steps = digest(*(engine.step(token) for token in tokens[:3]))
-        return {"trace": digest(*trace.arrays.values()), "logits": steps, "collectives": str(collectives(engine))}
+        counted = str(collectives(engine))
+        some = alone(engine, trace, ("layers.0.q", "layers.1.o"))
+        return {"trace": digest(*trace.arrays.values()), "logits": steps, "alone": some, "collectives": counted}
     logits = [engine.prefill(tokens[:5]), *(engine.step(token)[None] for token in tokens[5:8])]
     engine.reset()
     made = [engine.greedy(tokens[:5])]
     while len(made) < 4:
         made.append(engine.greedy(made[-1:]))
     found = {"trace": digest(*trace.arrays.values()), "logits": digest(*logits), "tokens": digest(np.array(made))}
+    found["alone"] = alone(engine, trace, tuple(f"layers.0.{name}" for name in LINEARS))
     if engine.config.block is not None:
         from tritgold_xla.decode.block_diffusion import block_diffusion
         from tritgold_xla.decode.diffusion_options import preset
