@@ -15,7 +15,8 @@ from tritgold_xla.layers.of_layer import of_layer, window_begins
 from tritgold_xla.layers.rms_norm import norm_heads, rms_norm
 from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import LayerParameters
-from tritgold_xla.ternary_matmul.bit_linear import biased, bit_linears, quantize
+from tritgold_xla.sharding.split import OneDevice
+from tritgold_xla.ternary_matmul.bit_linear import biased, bit_linears
 from tritgold_xla.ternary_matmul.choose import Choices
 
 # Where a layer quantises its activations, in execution order; the columns of ``Chunk.finite``.
@@ -28,13 +29,15 @@ class Options(NamedTuple):
     """What a program is compiled for, beside its shapes.
 
     scheme: of the KV cache. choices: of formulations. block: None for causal attention; else tokens see their own
-    block of so many positions whole. batched: the tokens are the next ones of as many sequences.
+    block of so many positions whole. batched: the tokens are the next ones of as many sequences. split: how the
+    model is cut over devices.
     """
 
     scheme: str = "f32"
     choices: Choices = Choices()
     block: int | None = None
     batched: bool = False
+    split: OneDevice = OneDevice()
 
 
 class ChunkPosition(NamedTuple):
@@ -79,8 +82,8 @@ class DecoderLayer:
         q, k, v = self._linears("attn_in", self._norm("attn_norm", x), "q", "k", "v")
         a, cache = self._attention(q, k, v, cache)
         if c.sub_norms:
-            a = self._norm("attn_sub_norm", a)
-        (o,) = self._linears("o_in", a, "o")
+            a = self._norm("attn_sub_norm", self.options.split.whole(a, "o"))
+        (o,) = self._linears("o_in", a, "o", whole=c.sub_norms)
         if c.post_norms:
             o = self._norm("attn_post_norm", o)
         x = self._record("attn_residual", add(x, o, c.residual_scale))
@@ -88,8 +91,8 @@ class DecoderLayer:
         gate, up = self._linears("ffn_in", self._norm("ffn_norm", x), "gate", "up")
         f = self._record("ffn_act", gated_activation(gate, up, c.activation))
         if c.sub_norms:
-            f = self._norm("ffn_sub_norm", f)
-        (down,) = self._linears("down_in", f, "down")
+            f = self._norm("ffn_sub_norm", self.options.split.whole(f, "down"))
+        (down,) = self._linears("down_in", f, "down", whole=c.sub_norms)
         if c.post_norms:
             down = self._norm("ffn_post_norm", down)
         return self._record("ffn_residual", add(x, down, c.residual_scale)), cache
@@ -108,15 +111,16 @@ class DecoderLayer:
             return x.reshape(x.shape[0], -1, self.config.head_dim)
         return self._record(name, norm_heads(x, self.weights.gains[name], self.config.norm_eps))
 
-    def _linears(self, source: str, x: jax.Array, *names: str) -> list[jax.Array]:
-        """Quantise x once, then run each linear on the same codes."""
-        padding = lax.iota(jnp.int32, x.shape[0]) >= self.place.tokens
-        codes, scale, usable = quantize(x)
+    def _linears(self, source: str, x: jax.Array, *names: str, whole: bool = True) -> list[jax.Array]:
+        """Quantise x once, then run each linear on the same codes. whole: x has the channels of every device."""
+        padding, split = lax.iota(jnp.int32, x.shape[0]) >= self.place.tokens, self.options.split
+        codes, scale, usable = split.quantize(x, whole)
         self.finite.append((usable | padding).all())
         self._record(f"{source}.codes", codes)
         self._record(f"{source}.scale", scale)
         weights = {name: self.weights.linears[name] for name in names}
-        results = bit_linears(codes, scale, weights, self.config.scale_rule, self.options.choices)
+        own = split.own(codes, names[0], whole)
+        results = bit_linears(own, scale, weights, self.config.scale_rule, self.options.choices, split.total)
         for name, (acc, _) in results.items():
             self._record(f"{name}.acc", acc)
         biases = {name: self.weights.gains.get(f"{name}_bias") for name in names}

@@ -13,11 +13,11 @@ from tritgold.config import ModelConfig
 from tritgold_xla.decoder_layer import Arrays, ChunkPosition, DecoderLayer, Options
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import lm_head
-from tritgold_xla.layers.embedding import embed
 from tritgold_xla.layers.feed_forward import scaled
 from tritgold_xla.layers.rms_norm import rms_norm
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.sharding.split import OneDevice
 
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
 LogitsFor = Literal["all", "last", "greedy", "none"]
@@ -63,7 +63,7 @@ def _forward(
     x, cache, finite, outer, inner = hidden_states(
         parameters, cache, tokens, start, count, sequence, config=config, options=options, traced=traced
     )
-    return Chunk(_ended(parameters, x, count, ending), cache, finite, outer, inner)
+    return Chunk(_ended(parameters, x, count, ending, options.split), cache, finite, outer, inner)
 
 
 forward = jit(_forward, static=("config", "options", "ending", "traced"), donate=("cache",))
@@ -101,7 +101,7 @@ def hidden_states(
         x, cache = layer.run(x, cache)
         return (x, cache), (jnp.stack(layer.finite), layer.arrays)
 
-    embedded = scaled(embed(tokens, parameters.embedding), config.embedding_scale)
+    embedded = scaled(options.split.embed(tokens, parameters.embedding), config.embedding_scale)
     indices = lax.iota(jnp.int32, config.layers)
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
     x = rms_norm(x, parameters.final_norm, config.norm_eps)
@@ -109,14 +109,15 @@ def hidden_states(
     return lm_head.divided(x, config.logit_divisor), cache, finite, outer, inner
 
 
-def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor) -> jax.Array:
+def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor, split: OneDevice) -> jax.Array:
     if ending == "all":
-        return lm_head.logits(x, parameters.head)
+        return split.logits(x, parameters.head)
     if ending == "none":
         return jnp.zeros((0,), jnp.float32)
     last = lax.dynamic_slice_in_dim(x, count - 1, 1)
     if ending == "last":
-        return lm_head.logits(last, parameters.head)[0]
-    assert parameters.screen is not None
+        return split.logits(last, parameters.head)[0]
+    if parameters.screen is None:
+        return jnp.stack([split.likeliest(last[0], parameters.head), jnp.int32(0)])
     token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen)
     return jnp.stack([token, screened.astype(jnp.int32)])

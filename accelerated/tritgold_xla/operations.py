@@ -5,7 +5,7 @@ bucket and keys to the cache's positions, as in the whole pass. Positions start 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -36,7 +36,8 @@ _embed = jit(embed)
 _rms_norm = jit(rms_norm, static=("eps",))
 _norm_heads = jit(norm_heads, static=("eps",))
 _scaled = jit(scaled, static=("factor",))
-_biased = jit(biased)
+# Over several devices a bias has padding after it.
+_biased = jit(lambda out, bias: biased(out, bias[: out.shape[1]]))
 _quantize = jit(quantize)
 _rotate = jit(rotate)
 _softmax_weights = jit(attention.softmax_weights)
@@ -56,6 +57,43 @@ def _one_linear(
 _bit_linear = jit(_one_linear, static=("rule", "choices"))
 
 
+class Weighted(Protocol):
+    """The operations that read what may be cut over devices."""
+
+    def embed(self, tokens: np.ndarray) -> jax.Array:
+        """The embedding rows of int32 tokens."""
+
+    def linear(
+        self, name: str, layer: np.int32, codes: np.ndarray, scale: np.ndarray, rule: ScaleRule, choices: Choices
+    ) -> tuple[jax.Array, jax.Array]:
+        """(accumulators, outputs) of one linear of one layer."""
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The logits of every token."""
+
+
+class OnOneDevice:
+    """``Weighted`` where every array is whole."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+
+    def embed(self, tokens: np.ndarray) -> jax.Array:
+        """The embedding rows of int32 tokens."""
+        return _embed(tokens, self._parameters.embedding)
+
+    def linear(
+        self, name: str, layer: np.int32, codes: np.ndarray, scale: np.ndarray, rule: ScaleRule, choices: Choices
+    ) -> tuple[jax.Array, jax.Array]:
+        """(accumulators, outputs) of one linear of one layer."""
+        weight = _select(self._parameters.layers.linears[name], layer)
+        return _bit_linear(codes, scale, weight, rule=rule, choices=choices)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The logits of every token."""
+        return _logits(x, self._parameters.head)
+
+
 class Model(NamedTuple):
     """What an operation needs to know of the engine."""
 
@@ -63,6 +101,7 @@ class Model(NamedTuple):
     parameters: Parameters
     capacity: int
     choices: Choices
+    weighted: Weighted
 
 
 def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
@@ -84,7 +123,7 @@ class _Call:
     """One operation: its own weights, and its inputs, checked and padded along the token axis to a bucket."""
 
     def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
-        self.config, self.parameters, self.capacity, self.choices = model
+        self.config, self.parameters, self.capacity, self.choices, self.weighted = model
         self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
         self.what = operation.at.what
         if set(inputs) != set(operation.inputs):
@@ -134,7 +173,7 @@ class _Call:
 
 def _run_embedding(call: _Call) -> Results:
     check_tokens(call.inputs["tokens"], call.config)
-    rows = _embed(call.padded("tokens").astype(np.int32), call.parameters.embedding)
+    rows = call.weighted.embed(call.padded("tokens").astype(np.int32))
     return (_scaled(rows, factor=call.config.embedding_scale),)
 
 
@@ -155,9 +194,9 @@ def _run_quantize(call: _Call) -> Results:
 
 
 def _run_bit_linear(call: _Call) -> Results:
-    weight = _select(call.parameters.layers.linears[call.what], call.layer)
-    static = {"rule": call.config.scale_rule, "choices": call.choices}
-    acc, out = _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
+    acc, out = call.weighted.linear(
+        call.what, call.layer, call.padded("codes"), call.padded("scale"), call.config.scale_rule, call.choices
+    )
     biases = call.parameters.layers.gains.get(f"{call.what}_bias")
     return acc, out if biases is None else _biased(out, _select(biases, call.layer))
 
@@ -192,7 +231,7 @@ def _run_add(call: _Call) -> Results:
 
 def _run_head(call: _Call) -> Results:
     x = _divided(call.padded("x"), divisor=call.config.logit_divisor)
-    return (_logits(x, call.parameters.head),)
+    return (call.weighted.logits(x),)
 
 
 _RUN: dict[Kind, Callable[[_Call], Results]] = {

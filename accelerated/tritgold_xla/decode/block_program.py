@@ -17,7 +17,6 @@ from tritgold.config import ModelConfig
 from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockProgram
 from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache.base import KvCache
-from tritgold_xla.layers import lm_head
 from tritgold_xla.model import hidden_states
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
@@ -172,7 +171,7 @@ class _Filling:
     def _predictions(self, x: jax.Array, window: _Window, commit: jax.Array) -> tuple[_Predictions, jax.Array]:
         """The predictions from hidden states x [window, hidden]; and bool [], whether all probabilities are finite."""
         wanted = jnp.take(x, jnp.clip(window.rows, 0, window.tokens.shape[0] - 1), axis=0)
-        tokens, sure = _predicted(lm_head.logits(wanted, self.parameters.head), self.program.mask)
+        tokens, sure = _predicted(self.options.split.logits(wanted, self.parameters.head), self.program.mask)
         following, last = tokens[-1], sure[-1]
         if not self.program.causal:
             # From the sub-block's rows to their indices in the block; nothing is asked elsewhere.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Sharding
 
 from tritgold.config import ModelConfig
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
@@ -69,9 +70,12 @@ def cache_bytes(config: ModelConfig, capacity: int, scheme: str, sequences: int 
 
 
 def new_cache(
-    config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32", sequences: int = 1
+    config: ModelConfig, capacity: int, device: jax.Device | Sharding, scheme: str = "f32", sequences: int = 1
 ) -> KvCache:
-    """An empty cache. Each array has its own buffer, because the cache is donated and a buffer can be donated once."""
+    """An empty cache, on a device or over several.
+
+    Each array has its own buffer, because the cache is donated and a buffer can be donated once.
+    """
     kind = kv_scheme(scheme)
     shape = (config.layers, sequences * config.kv_heads, positions(capacity))
 

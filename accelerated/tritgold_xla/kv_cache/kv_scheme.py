@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Float32, Shaped
 
 from tritgold.errors import ConfigError
-from tritgold_xla.runtime.ieee import divide, multiply
+from tritgold_xla.runtime.ieee import divide, multiply, tree_max
 
 _Rows = Float32[jax.Array, "*rows head_dim"]
 _Stored = tuple[Shaped[jax.Array, "*rows head_dim"], Float32[jax.Array, "*rows scales"]]
@@ -71,7 +71,7 @@ def _bits(name: str, dtype: jnp.dtype, largest: float, left: int, factor: float)
 
 def _store_int8(rows: _Rows) -> _Stored:
     """s = max|x| / 127, code = half_even(x / s); a head of zeros has scale 0 and codes 0."""
-    scale = divide(jnp.abs(rows).max(axis=-1, keepdims=True), jnp.float32(127))
+    scale = divide(tree_max(jnp.abs(rows))[..., None], jnp.float32(127))
     codes = lax.round(divide(rows, jnp.where(scale == 0, jnp.inf, scale)), lax.RoundingMethod.TO_NEAREST_EVEN)
     return jnp.clip(codes, -127, 127).astype(jnp.int8), scale
 

@@ -15,7 +15,7 @@ from jaxtyping import Float32, Int32
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.kv_cache.base import PART, PART_OF_ONE, KvCache
 from tritgold_xla.runtime.flags import PRECISION
-from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_sum
+from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max, tree_sum
 
 
 def softmax_weights(
@@ -35,7 +35,7 @@ def softmax_weights(
     if begins is not None:
         seen &= positions >= _repeated(begins, groups)
     scores = jnp.where(seen, scores, -jnp.inf)
-    powers = rounded(jnp.exp(scores - scores.max(axis=2, keepdims=True)))
+    powers = rounded(jnp.exp(scores - tree_max(scores)[:, :, None]))
     return divide(powers, tree_sum(powers)[:, :, None]).reshape(heads, tokens, -1)
 
 
@@ -77,9 +77,9 @@ def attend(
         positions = index * size + lax.iota(jnp.int32, size)
         visible = positions < seen if since is None else (positions < seen) & (positions >= since)
         scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
-        larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
+        larger = jnp.maximum(largest, tree_max(scores)[:, :, None])
         powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
-        total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
+        total = multiply(total, kept) + tree_sum(powers)[:, :, None]
         return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
     # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with; with a

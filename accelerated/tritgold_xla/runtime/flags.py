@@ -8,6 +8,7 @@ affect other programs. ``cpu_device`` chooses the platform, or refuses another o
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +48,9 @@ _COMPILER_OPTIONS: dict[str, Any] = {
     "xla_allow_excess_precision": False,
 }
 
+# Devices that the CPU is taken for.
+FORCED = "--xla_force_host_platform_device_count="
+
 _Result = TypeVar("_Result")
 
 
@@ -82,7 +86,26 @@ def cpu_device() -> jax.Device:
             hint="unset JAX_ENABLE_X64, or run the engine in a process of its own",
         )
     _assert_arithmetic()
-    return jax.devices("cpu")[0]
+    return jax.local_devices(backend="cpu")[0]
+
+
+def cpu_devices(count: int) -> list[jax.Device]:
+    """The first ``count`` devices of the CPU, those of other processes included, after all of ``cpu_device``.
+
+    Raises EngineError ``devices`` where there are fewer.
+    """
+    if type(count) is not int or count < 1:
+        raise EngineError("cannot be", kind="devices", thing="devices", got=count, expected="1 or more")
+    first, there = cpu_device(), jax.devices("cpu")
+    if count > len(there):
+        raise EngineError(
+            "JAX has started with fewer devices",
+            kind="devices",
+            got=len(there),
+            expected=count,
+            hint=f"start the process with XLA_FLAGS={FORCED}{count}; the commands' --devices does so",
+        )
+    return [first] if count == 1 else there[:count]
 
 
 def _choose_cpu() -> None:
@@ -194,6 +217,25 @@ def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
         _require_started_with("threads", str(started), str(count))
     if xla_flags is not None:
         _require_started_with("XLA_FLAGS", known.get("XLA_FLAGS") or "", xla_flags)
+
+
+def start_with_devices(count: int) -> None:
+    """Start JAX with so many devices of the CPU, or more where XLA_FLAGS says so already.
+
+    Raises EngineError ``devices`` where it has started with fewer.
+    """
+    ask_for_devices(count)
+    cpu_devices(count)
+
+
+def ask_for_devices(count: int) -> None:
+    """The same without starting it; nothing where it has started."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag]
+    said = [int(flag.removeprefix(FORCED)) for flag in flags if flag.startswith(FORCED)]
+    if max(said, default=1) < count:
+        wanted = " ".join([*(flag for flag in flags if not flag.startswith(FORCED)), f"{FORCED}{count}"])
+        with suppress(EngineError):  # it may have them from elsewhere
+            start_with(xla_flags=wanted)
 
 
 @cache

@@ -60,24 +60,25 @@ def tree_sum(terms: jax.Array) -> jax.Array:
     the same is done with the result until one number is left. So a token's sum is the same in every chunk. The error is
     at most 15 roundings per level, with 3 levels up to n = 4096.
     """
-    return _folded(terms, jnp.add)
+    return _folded(terms, jnp.add, 0)
 
 
 def tree_max(terms: jax.Array) -> jax.Array:
-    """Maximum over the last axis, float32 [..., n] to [...], of numbers that are not negative; NaN if one is NaN.
+    """Maximum over the last axis, float32 [..., n] to [...]; NaN if one is NaN.
 
     Not a reduction: for a wide one XLA-CPU uses library kernels that ignore NaN, with any compiler options (JAX 0.10
-    and 0.12).
+    and 0.12). And for a large array such a kernel takes over what follows the maximum too, an exponential for one,
+    which then has other bits than in a small array.
     """
-    return _folded(terms, jnp.maximum)
+    return _folded(terms, jnp.maximum, -jnp.inf)
 
 
-def _folded(terms: jax.Array, operation: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
+def _folded(terms: jax.Array, operation: Callable[[jax.Array, jax.Array], jax.Array], neutral: float) -> jax.Array:
     while (n := terms.shape[-1]) > 1:
         runs = min(_RUNS, n)
         size = -(-n // runs)
         if missing := runs * size - n:
-            terms = jnp.concatenate([terms, jnp.zeros((*terms.shape[:-1], missing), terms.dtype)], axis=-1)
+            terms = jnp.concatenate([terms, jnp.full((*terms.shape[:-1], missing), neutral, terms.dtype)], axis=-1)
         folded = terms[..., :size]
         for run in range(1, runs):
             folded = operation(folded, terms[..., run * size : (run + 1) * size])

@@ -4,6 +4,7 @@ Nothing here depends on the order of a sum or on the compiler's fusions: equal i
 ``kernels`` multiplies codes and trits.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -41,10 +42,19 @@ def quantize(x: Float32[jax.Array, "tokens in"]) -> Quantized:
     A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes and ``finite`` False.
     Source: arXiv 2402.17764; transformers 5.24 ``ActQuant``.
     """
-    absmax = tree_max(jnp.abs(x))
-    scale = jnp.float32(127) / jnp.maximum(absmax, jnp.float32(1e-5))
+    return quantize_to(x, absmax(x))
+
+
+def absmax(x: Float32[jax.Array, "tokens in"]) -> Float32[jax.Array, " tokens"]:
+    """max|x| of each token; NaN where it has one."""
+    return tree_max(jnp.abs(x))
+
+
+def quantize_to(x: Float32[jax.Array, "tokens some"], largest: Float32[jax.Array, " tokens"]) -> Quantized:
+    """``quantize`` of some channels, where the largest of all is known."""
+    scale = jnp.float32(127) / jnp.maximum(largest, jnp.float32(1e-5))
     codes = lax.round(multiply(x, scale[:, None]), lax.RoundingMethod.TO_NEAREST_EVEN)
-    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(absmax))
+    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(largest))
 
 
 def apply_scales(
@@ -69,10 +79,12 @@ def bit_linears(
     weights: dict[str, PackedLinear],
     rule: ScaleRule,
     choices: Choices,
+    total: Callable[[str, jax.Array], jax.Array] = lambda _, acc: acc,
 ) -> dict[str, tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]]:
     """(accumulators, output) of each linear on the same quantised activations.
 
-    choices: which formulation multiplies which matrix. Each formulation prepares the codes only once.
+    choices: which formulation multiplies which matrix. Each formulation prepares the codes only once. total: what
+    becomes of a linear's accumulators before they are scaled, where this is a part of its columns.
     """
     prepared: dict[str, jax.Array] = {}
     results = {}
@@ -81,6 +93,6 @@ def bit_linears(
         way = FORMULATIONS[choices.of((weight.planes.bits.shape[-1], in_), tokens)]
         if way.name not in prepared:
             prepared[way.name] = way.prepare(codes)
-        acc = way.multiply(prepared[way.name], weight.planes)
+        acc = total(name, way.multiply(prepared[way.name], weight.planes))
         results[name] = acc, apply_scales(acc, scale, weight.scale, rule)
     return results

@@ -15,7 +15,7 @@ from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, OutputError, TritgoldError, TritgoldWarning
 from tritgold.formats.whole_file import written_folder
 from tritgold.weights import ModelWeights
-from tritgold_xla.parameters import Parameters, Progress, load_parameters, parameter_bytes, rotations
+from tritgold_xla.parameters import Parameters, Place, Progress, load_parameters, parameter_bytes, rotations
 from tritgold_xla.runtime.flags import require_folder
 from tritgold_xla.weights_cache.entry import INDEX, Arrays, read_entry, write_entry
 from tritgold_xla.weights_cache.key import key_of
@@ -56,21 +56,21 @@ def prepared_parameters(
         except OSError as error:
             _note(error)
     if key is None:
-        return load_parameters(config, weights, capacity, device, progress)
+        return load_parameters(config, weights, capacity, Place(device), progress)
     assert kept is not None
     entry = kept.folder / key
     arrays = _found(entry)
     if arrays is None:
-        made = load_parameters(config, weights, capacity, device, progress)
+        made = load_parameters(config, weights, capacity, Place(device), progress)
         if not _keep(entry, _flat(made), kept.most):
             return made
         del made  # its memory first: from now on the arrays are those of the files
         arrays = _found(entry)
         if arrays is None:  # gone or damaged already: then without
-            return load_parameters(config, weights, capacity, device, progress)
+            return load_parameters(config, weights, capacity, Place(device), progress)
     tree = jax.tree.map(lambda array: jax.device_put(array, device), _nested(arrays))
     tree["head"] = tree.get("head", tree["embedding"])
-    tree["sin"], tree["cos"] = rotations(config, capacity, device)
+    tree["sin"], tree["cos"] = rotations(config, capacity, Place(device))
     whole: Parameters = _typed(Parameters, tree)
     return whole
 

@@ -33,7 +33,7 @@ class Plan:
     lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
     peers: as ``peer_names`` reads them. tune: measure the engine's ways to multiply first.
     kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
-    is one of block diffusion. bandwidth_size: bytes of the buffer that is read.
+    is one of block diffusion. bandwidth_size: bytes of the buffer that is read. devices: of the engine xla.
     """
 
     rows: tuple[str, ...]
@@ -51,6 +51,7 @@ class Plan:
     sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     blocks: bool = False
     bandwidth_size: int = 512 << 20
+    devices: int = 1
 
     def __post_init__(self) -> None:
         there = cores()

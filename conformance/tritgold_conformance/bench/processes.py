@@ -31,14 +31,14 @@ def require_peers(peers: tuple[str, ...]) -> None:
 
 
 def engine_process(
-    spec: str, threads: int, cache: str | None = None, timed: bool = True, binding: str = "first"
+    spec: str, threads: int, cache: str | None = None, timed: bool = True, binding: str = "first", devices: int = 1
 ) -> Worker:
     """A process in which the engine is timed, or only judged: then our own folder of compiled programs is used.
 
     cache: a folder for what a timed one keeps: compiled programs and packed weights. binding: of its threads, one of
-    BINDINGS.
+    BINDINGS. devices: of the engine xla.
     """
-    command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads)]
+    command = [sys.executable, "-m", "tritgold_conformance.bench.worker", spec, str(threads), str(devices)]
     return Worker(spec, command, {**environment(threads, cache, timed), BINDING: binding})
 
 

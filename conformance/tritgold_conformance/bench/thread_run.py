@@ -67,7 +67,7 @@ class ThreadRun:
         self._say(f"{what}, {self.threads} threads")
 
     def _process(self, **options: Any) -> Worker:
-        return engine_process(self.plan.engine, self.threads, **options)
+        return engine_process(self.plan.engine, self.threads, devices=self.plan.devices, **options)
 
     def _rows_of(self, model: Model) -> None:
         groups = self.plan.by_kv_cache()
@@ -103,6 +103,7 @@ class ThreadRun:
 
     def _add_engine(self, verdict: dict[str, Any]) -> Engine:
         options = {} if verdict["kv_cache"] is None else {"kv_cache": str(verdict["kv_cache"])}
+        options |= {"devices": str(self.plan.devices)} if self.plan.devices > 1 else {}
         engine = Engine(name=self.plan.engine, threads=self.threads, options=options, passed=verdict["passed"],
                         judged=verdict["text"])  # fmt: skip
         self.found.engines.append(engine)

@@ -17,13 +17,13 @@ from tritgold_conformance.bench.json_rpc import serve
 BINDING = "TRITGOLD_BENCH_BINDING"
 
 
-def main(spec: str, threads: int) -> None:
+def main(spec: str, threads: int, devices: int = 1) -> None:
     """Serve until standard input ends."""
     if hasattr(os, "sched_setaffinity"):
         there = sorted(os.sched_getaffinity(0))
         chosen = {"last": there[-threads:], "free": there}.get(os.environ.get(BINDING, ""), there[:threads])
         os.sched_setaffinity(0, chosen)
-    bench = Bench(spec, threads)
+    bench = Bench(spec, threads, devices)
     offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "small", "profile", "facts")
     serve({name: getattr(bench, name) for name in offered})
 
@@ -31,8 +31,8 @@ def main(spec: str, threads: int) -> None:
 class Bench:
     """What the parent may ask for. Answers are JSON."""
 
-    def __init__(self, spec: str, threads: int) -> None:
-        self._spec, self._threads = spec, threads
+    def __init__(self, spec: str, threads: int, devices: int = 1) -> None:
+        self._spec, self._threads, self._devices = spec, threads, devices
         self._engine: Any = None
         self._rows: Any = None
         self._judge: Any = None
@@ -169,7 +169,7 @@ class Bench:
         from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
-            return partial(self._adapter("xla").open_engine, measure=True)
+            return partial(self._adapter("xla").open_engine, measure=True, devices=self._devices)
         return lambda checkpoint, capacity, _: (
             load_engine(self._spec, Path(path), checkpoint, capacity, in_process=True).engine
         )
@@ -188,4 +188,4 @@ def _wrong(check: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

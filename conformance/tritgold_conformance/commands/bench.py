@@ -1,5 +1,6 @@
 """tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
 
+import os
 import shlex
 import sys
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.bench_options import Listed, Peer, Shape
 from tritgold_conformance.commands.env import environment
 from tritgold_conformance.commands.leaving import interrupted_by_signals
+from tritgold_conformance.commands.options import devices_option
 
 DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
@@ -57,6 +59,7 @@ DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a m
     metavar="PEER",
     help=f"Time this engine as well, in turn: {peer_names.FORM}.",
 )
+@devices_option
 @click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
 @click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
 @click.option(
@@ -111,6 +114,10 @@ def bench(
     engine = asked["engine"]
     if asked["tune"] and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
+    if os.environ.get("TRITGOLD_COORDINATOR"):
+        raise click.UsageError("bench starts processes of its own, and is not one of several: --devices is for one")
+    if asked["devices"] > 1 and (engine != "xla" or asked["profile"]):
+        raise click.UsageError("--devices: of the engine xla, and without --profile, which times operations on one")
     if asked["kv_cache"] is None and engine == "xla":
         asked["kv_cache"] = "bf16"
     with printing.errors(False), printing.progress() as say, interrupted_by_signals(), ExitStack() as stack:

@@ -157,4 +157,6 @@ def xla_logits(checkpoint: Checkpoint, capacity: int, decoding: Decoding) -> "Ca
 def xla_engine(checkpoint: Checkpoint, capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
     """The JAX engine with the KV cache that was asked for. Raises MissingDependencyError without JAX."""
     with printing.progress() as say:
-        return xla.open_engine(checkpoint, capacity, decoding.kv_scheme().name, say, sequences, measure=True)
+        return xla.open_engine(
+            checkpoint, capacity, decoding.kv_scheme().name, say, sequences, measure=True, devices=decoding.devices
+        )

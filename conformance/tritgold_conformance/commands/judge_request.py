@@ -11,7 +11,7 @@ import click
 
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.options import collected
+from tritgold_conformance.commands.options import collected, devices_option
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
@@ -25,6 +25,7 @@ class JudgeRequest:
     """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
 
     timeout: seconds. mode, policy: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
+    devices: of the engine xla.
     """
 
     engine: str
@@ -37,6 +38,7 @@ class JudgeRequest:
     seed: int = 1
     depth: str | None = None
     ids: list[int] | None = None
+    devices: int = 1
     reading: model_input.Reading = field(default_factory=model_input.Reading)
 
     @property
@@ -46,7 +48,8 @@ class JudgeRequest:
 
     def options(self) -> tuple[str, ...]:
         """What the commands in a report repeat, besides engine, model and ids."""
-        named = {"--timeout": self.timeout, "--mode": self.mode, "--policy": self.policy}
+        devices = self.devices if self.devices > 1 else None
+        named = {"--timeout": self.timeout, "--mode": self.mode, "--policy": self.policy, "--devices": devices}
         said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
         depth = [f"--{self.depth}"] if self.depth else []
         depth += ["--seed", str(self.seed)] if self.seed != 1 else []  # of the texts besides --ids
@@ -62,7 +65,9 @@ class JudgeRequest:
 
     @contextmanager
     def opened(self) -> Iterator["Opened"]:
-        """Engine and checkpoint, opened. Raises click.UsageError where --in-process has no meaning."""
+        """Engine and checkpoint, opened. Raises click.UsageError where --in-process or --devices has no meaning."""
+        if self.devices > 1 and self.engine != "xla":
+            raise click.UsageError(f"--devices: of the engine xla; {self.engine} has its own")
         with model_input.model_path(self.model) as path, printing.progress() as say:
             checkpoint = self.reading.open(path)
             ids = self.ids
@@ -72,7 +77,9 @@ class JudgeRequest:
             longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
             asked = None if self.policy is None else named_policy(self.policy)
-            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process, asked)
+            engine = load_engine(
+                self.engine, path, checkpoint, longest, limit, say, self.in_process, asked, self.devices
+            )
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
             policy = named_policy(engine.policy) if asked is None else asked
@@ -145,5 +152,6 @@ judge_options = collected(
         click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
         click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
+        devices_option,
     ),
 )  # fmt: skip

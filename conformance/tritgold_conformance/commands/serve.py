@@ -18,6 +18,7 @@ from tritgold_conformance.commands import backends, model_input, printing
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import BACKENDS
 from tritgold_conformance.commands.named import Named, Within
+from tritgold_conformance.commands.options import devices_option
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
@@ -57,6 +58,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds a request.")
 @click.option("--grace", type=Within(0), default=30.0, show_default=True,
               help="Seconds that texts under way may take when the server is told to stop.")  # fmt: skip
+@devices_option
 @click.option("--benchmark", is_flag=True,
               help="Time 1, 4, 16 clients, by HTTP and directly; print JSON, and end.")  # fmt: skip
 @click.option("--log-prompts", is_flag=True, help="Prompts, as ids, are part of the log.")
@@ -147,7 +149,7 @@ def opened(
     keys = _keys(given["api_key_file"])
     tokenizer = model_input.open_tokenizer(checkpoint, given["tokenizer"])
     template = chat_template(checkpoint, tokenizer, given["chat_template"])
-    decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"])
+    decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"], devices=given.get("devices", 1))
     if server is not None:
         decoding, unused = decoding.filled(server, checkpoint.config)
         if idle := [key for key in unused if key.startswith("dlm.")]:
@@ -193,7 +195,7 @@ def _engine(
         if given["defect"]:
             raise click.UsageError("--defect: with --backend reference")
         sequences = of_file("max_sequences", 4)
-        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse)]
+        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, decoding.devices)]
         engine = first[0].engine
         made = lambda: first.pop() if first else XlaScheduler(engine, reuse)  # noqa: E731
         return sequences, made, diffusing.xla_blocks(engine)

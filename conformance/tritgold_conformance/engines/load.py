@@ -24,13 +24,15 @@ def load_engine(
     say: Callable[[str], None] | None = None,
     in_process: bool = False,
     policy: Policy | None = None,
+    devices: int = 1,
 ) -> EngineUnderTest:
     """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
     seconds: how long one run of a program, one answer of a server or one call of a class may take.
     say: hears how far loading is, where the engine tells. in_process: a class is made in this process, for a debugger,
-    where nothing protects the judge from it. policy: the precision asked for, in which peers are started.
+    where nothing protects the judge from it. policy: the precision asked for, in which peers are started. devices: over
+    which the engine xla cuts the model.
     Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
     config = checkpoint.config
@@ -40,8 +42,8 @@ def load_engine(
         return EngineUnderTest(opener(checkpoint, room), spec, config, again=lambda: opener(checkpoint, room))
     if spec == "xla":
         opener = importlib.import_module("tritgold_conformance.engines.xla").open_judged
-        again = functools.partial(opener, checkpoint, room)
-        return EngineUnderTest(opener(checkpoint, room, say=say), spec, config, again=again)
+        again = functools.partial(opener, checkpoint, room, devices=devices)
+        return EngineUnderTest(again(say=say), spec, config, again=again)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
         engine = opener(checkpoint, model, seconds, policy or FLOAT32)

@@ -35,37 +35,55 @@ def open_engine(
     say: Callable[[str], None] | None = None,
     sequences: int = 1,
     measure: bool = False,
+    devices: int = 1,
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
     loading is, a bar as text. sequences: texts that are decoded together. Its programs and its packed weights are
     kept for the next process, and what ``tuned`` has found is used. measure: where it has nothing for this machine and
-    model, measure for two seconds; not where nothing is to be kept.
+    model, measure for two seconds; not where nothing is to be kept. devices: over how many of JAX's devices the model
+    is cut; where JAX has not started, it takes the processor for so many.
 
     Raises MissingDependencyError without JAX, ConfigError for a storage that the engine does not have, EngineError
-    ``tuning-file`` for choices that cannot be read and ``cache-size``.
+    ``tuning-file`` for choices that cannot be read, ``cache-size``, and ``devices`` where JAX has started with fewer.
     """
     from tritgold_xla import XlaEngine
+    from tritgold_xla.processes.opening import opened
+    from tritgold_xla.processes.team import seat_of
+    from tritgold_xla.runtime.flags import start_with_devices
 
-    _keep_programs()
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
-    return XlaEngine(
-        checkpoint.config,
-        checkpoint.weights,
-        room,
-        kv_cache=stored,
-        sequences=sequences,
-        tuning="auto" if measure and _cache_is_on() else tuning_file(),
-        progress=_bar(say),
-        kept_weights=kept_weights(),
-    )
+
+    def make(count: int) -> XlaEngine:
+        _keep_programs()
+        return XlaEngine(
+            checkpoint.config,
+            checkpoint.weights,
+            room,
+            kv_cache=stored,
+            sequences=sequences,
+            tuning="auto" if measure and _cache_is_on() else tuning_file(),
+            progress=_bar(say),
+            kept_weights=kept_weights(),
+            devices=count,
+        )
+
+    if (seat := seat_of(os.environ)) is not None:
+        about = {"positions": str(room), "KV cache": stored, "sequences": str(sequences)}
+        led: Any = opened(seat, checkpoint.path, devices, about, make)
+        return led
+    if devices > 1:
+        start_with_devices(devices)
+    return make(devices)
 
 
-def open_judged(checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None) -> JudgedXlaEngine:
+def open_judged(
+    checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None, devices: int = 1
+) -> JudgedXlaEngine:
     """The XLA engine as the judge asks it, for ``--engine xla``."""
-    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say))
+    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say, devices=devices))
 
 
 def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:

@@ -110,12 +110,13 @@ def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
 
 
 def xla_model(
-    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True
+    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True, devices: int = 1
 ) -> XlaScheduler:
-    """The JAX engine with so many sequences, each of the positions that ``memory`` bytes hold.
+    """The JAX engine over so many devices, with so many sequences, each of the positions that ``memory`` bytes hold.
 
     Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
-    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences, measure=True)
+    positions, name = positions // sequences, scheme.name
+    engine = open_engine(checkpoint, positions, name, sequences=sequences, measure=True, devices=devices)
     return XlaScheduler(engine, reuse)

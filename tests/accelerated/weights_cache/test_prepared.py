@@ -16,7 +16,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldWarning
 from tritgold.golden import embedded_model
 from tritgold_xla import XlaEngine
-from tritgold_xla.parameters import load_parameters
+from tritgold_xla.parameters import Place, load_parameters
 from tritgold_xla.weights_cache import entry as entries
 from tritgold_xla.weights_cache import key as keys
 from tritgold_xla.weights_cache import prepared
@@ -45,7 +45,7 @@ def checkpoint(model):
 
 @pytest.fixture(scope="module")
 def made(checkpoint):
-    return load_parameters(checkpoint.config, checkpoint.weights, CAPACITY, DEVICE)
+    return load_parameters(checkpoint.config, checkpoint.weights, CAPACITY, Place(DEVICE))
 
 
 @pytest.fixture(scope="module")
