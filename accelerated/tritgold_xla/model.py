@@ -14,6 +14,7 @@ from tritgold_xla.decoder_layer import Arrays, ChunkPosition, DecoderLayer, Opti
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import lm_head
 from tritgold_xla.layers.embedding import embed
+from tritgold_xla.layers.feed_forward import scaled
 from tritgold_xla.layers.rms_norm import rms_norm
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
@@ -80,9 +81,9 @@ def hidden_states(
     options: Options,
     traced: bool = False,
 ) -> tuple[jax.Array, KvCache, jax.Array, Arrays, Arrays]:
-    """(final norm, cache, finite, outer, inner): everything of a pass but the head."""
+    """(what the head reads, cache, finite, outer, inner): everything of a pass but the head."""
     positions = start if options.batched else start + lax.iota(jnp.int32, tokens.shape[0])
-    sin, cos = (jnp.take(table, positions, axis=0, mode="clip") for table in (parameters.sin, parameters.cos))
+    sin, cos = (jnp.take(table, positions, axis=-2, mode="clip") for table in (parameters.sin, parameters.cos))
     length = start + count
     if options.batched:
         ends = positions + 1
@@ -100,12 +101,12 @@ def hidden_states(
         x, cache = layer.run(x, cache)
         return (x, cache), (jnp.stack(layer.finite), layer.arrays)
 
-    embedded = embed(tokens, parameters.embedding)
+    embedded = scaled(embed(tokens, parameters.embedding), config.embedding_scale)
     indices = lax.iota(jnp.int32, config.layers)
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
     x = rms_norm(x, parameters.final_norm, config.norm_eps)
     outer = {"embedding": embedded, "final_norm": x} if traced else {}
-    return x, cache, finite, outer, inner
+    return lm_head.divided(x, config.logit_divisor), cache, finite, outer, inner
 
 
 def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor) -> jax.Array:

@@ -17,14 +17,15 @@ from tritgold.graph import Kind, Operation, Traced
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.layers import attention, lm_head
 from tritgold_xla.layers.embedding import embed
-from tritgold_xla.layers.feed_forward import add, gated_activation
-from tritgold_xla.layers.rms_norm import rms_norm
+from tritgold_xla.layers.feed_forward import add, gated_activation, scaled
+from tritgold_xla.layers.of_layer import of_layer, window_begins
+from tritgold_xla.layers.rms_norm import norm_heads, rms_norm
 from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.checks import non_finite
 from tritgold_xla.runtime.chunks import bucket, crop, pad
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears, quantize
+from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, biased, bit_linears, quantize
 from tritgold_xla.ternary_matmul.choose import Choices
 
 Arrays = dict[str, np.ndarray]
@@ -33,13 +34,17 @@ Results = tuple[jax.Array, ...]
 _select = jit(lambda stack, layer: jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack))
 _embed = jit(embed)
 _rms_norm = jit(rms_norm, static=("eps",))
+_norm_heads = jit(norm_heads, static=("eps",))
+_scaled = jit(scaled, static=("factor",))
+_biased = jit(biased)
 _quantize = jit(quantize)
 _rotate = jit(rotate)
 _softmax_weights = jit(attention.softmax_weights)
 _mix_values = jit(attention.mix_values)
 _gated_activation = jit(gated_activation, static=("activation",))
-_add = jit(add)
+_add = jit(add, static=("factor",))
 _logits = jit(lm_head.logits)
+_divided = jit(lm_head.divided, static=("divisor",))
 
 
 def _one_linear(
@@ -129,7 +134,8 @@ class _Call:
 
 def _run_embedding(call: _Call) -> Results:
     check_tokens(call.inputs["tokens"], call.config)
-    return (_embed(call.padded("tokens").astype(np.int32), call.parameters.embedding),)
+    rows = _embed(call.padded("tokens").astype(np.int32), call.parameters.embedding)
+    return (_scaled(rows, factor=call.config.embedding_scale),)
 
 
 def _run_rms_norm(call: _Call) -> Results:
@@ -137,7 +143,8 @@ def _run_rms_norm(call: _Call) -> Results:
         gain = call.parameters.final_norm
     else:
         gain = _select(call.parameters.layers.gains[call.what], call.layer)
-    return (_rms_norm(call.padded("x"), gain, eps=call.config.norm_eps),)
+    norm = _norm_heads if call.what in ("q_norm", "k_norm") else _rms_norm
+    return (norm(call.padded("x"), gain, eps=call.config.norm_eps),)
 
 
 def _run_quantize(call: _Call) -> Results:
@@ -150,12 +157,15 @@ def _run_quantize(call: _Call) -> Results:
 def _run_bit_linear(call: _Call) -> Results:
     weight = _select(call.parameters.layers.linears[call.what], call.layer)
     static = {"rule": call.config.scale_rule, "choices": call.choices}
-    return _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
+    acc, out = _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
+    biases = call.parameters.layers.gains.get(f"{call.what}_bias")
+    return acc, out if biases is None else _biased(out, _select(biases, call.layer))
 
 
 def _run_rope(call: _Call) -> Results:
     c, tokens = call.config, bucket(call.tokens)
-    sin, cos = (pad(np.asarray(t)[: call.tokens], tokens) for t in (call.parameters.sin, call.parameters.cos))
+    tables = (of_layer(c, t, call.layer) for t in (call.parameters.sin, call.parameters.cos))
+    sin, cos = (pad(np.asarray(t)[: call.tokens], tokens) for t in tables)
     q = call.padded("q").reshape(tokens, c.heads, c.head_dim)
     k = call.padded("k").reshape(tokens, c.kv_heads, c.head_dim)
     return _rotate(q, sin, cos), _rotate(k, sin, cos)
@@ -163,7 +173,8 @@ def _run_rope(call: _Call) -> Results:
 
 def _run_softmax(call: _Call) -> Results:
     ends = np.minimum(np.arange(bucket(call.tokens), dtype=np.int32) + 1, call.count)
-    return (_softmax_weights(call.padded("q"), call.cached("k"), ends),)
+    begins = window_begins(call.config, np.arange(ends.size, dtype=np.int32), call.layer)
+    return (_softmax_weights(call.padded("q"), call.cached("k"), ends, begins),)
 
 
 def _run_mix(call: _Call) -> Results:
@@ -176,11 +187,12 @@ def _run_activation(call: _Call) -> Results:
 
 
 def _run_add(call: _Call) -> Results:
-    return (_add(call.padded("a"), call.padded("b")),)
+    return (_add(call.padded("a"), call.padded("b"), factor=call.config.residual_scale),)
 
 
 def _run_head(call: _Call) -> Results:
-    return (_logits(call.padded("x"), call.parameters.head),)
+    x = _divided(call.padded("x"), divisor=call.config.logit_divisor)
+    return (_logits(x, call.parameters.head),)
 
 
 _RUN: dict[Kind, Callable[[_Call], Results]] = {

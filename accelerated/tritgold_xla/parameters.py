@@ -11,7 +11,7 @@ from jax import lax
 from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
 from tritgold_xla.runtime.flags import jit
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]  # matrices packed, of how many
 
 
 class LayerParameters(NamedTuple):
-    """linears: by the names of LINEARS; gains: float32 vectors by those names of NORMS that the model has.
+    """linears: by the names of LINEARS; gains: float32 vectors, biases too, by those of VECTORS that the model has.
 
     ``Parameters.layers`` holds all layers in one of these, each array with a leading axis ``layers``.
     """
@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
     """All arrays of a model.
 
     embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
-    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: of the greedy
+    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: of the greedy
     head, for the program that reads it.
     """
 
@@ -71,9 +71,9 @@ def load_parameters(
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
     linears = {name: _stack_linear(config, weights, name, device, progress) for name in LINEARS}
-    widths = config.norm_widths()
+    widths = config.vector_widths()
     gains: dict[str, jax.Array] = {}
-    for name in NORMS:
+    for name in VECTORS:
         of_layers = [getattr(layer, name) for layer in weights.layers]
         if name in widths:
             stacked = np.stack([_gain(name, gain, widths[name]) for gain in of_layers])
@@ -94,9 +94,12 @@ def load_parameters(
 
 
 def rotations(config: ModelConfig, capacity: int, device: jax.Device) -> tuple[jax.Array, jax.Array]:
-    """(sin, cos) of ``Parameters``."""
-    sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
-    return jax.device_put(sin, device), jax.device_put(cos, device)
+    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have a theta of their own."""
+    tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
+    if config.local_rope_theta is not None:
+        local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
+        tables = np.stack([tables[0], local[0]]), np.stack([tables[1], local[1]])
+    return jax.device_put(tables[0], device), jax.device_put(tables[1], device)
 
 
 def parameter_bytes(config: ModelConfig) -> int:

@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary stability peers judged-peers fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary stability peers judged-peers clients soak serve-load fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -23,6 +23,16 @@ judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp o
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python PYTHONPATH=docs/_make $(BIN)/python tests/peers/judged.py > build/peers-judged.json
 	mv build/peers-judged.json docs/data/peers-judged.json
 	$(BIN)/python docs/_make/measured_tables.py
+
+clients: $(VENV)/.dev ## ask `tritgold serve` with clients that others wrote, of npm and PyPI, installed into build/clients
+	mkdir -p build/clients
+	test -d build/clients/node_modules/openai || npm install --no-audit --no-fund --prefix build/clients openai || true
+	test -x build/clients/venv/bin/lm_eval || { $(BIN)/python -m venv build/clients/venv && \
+		build/clients/venv/bin/pip install --quiet llm 'lm_eval[api]' transformers; }
+	$(BIN)/pytest -q tests/conformance/serving/test_installed_clients.py
+
+soak: $(VENV)/.dev ## an hour of all kinds of clients for each backend of `tritgold serve`: docs/data/serve-soak.json
+	for backend in reference xla; do $(MEASURE).serving_soak --backend $$backend --out docs/data/serve-soak.json || exit; done
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures

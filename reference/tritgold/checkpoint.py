@@ -8,26 +8,28 @@ a bias that the graph does not have, a head that differs from a tied embedding a
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.config import ModelConfig
-from tritgold.errors import ConfigError, FormatError, WeightsError
+from tritgold.errors import ConfigError, FormatError, TritgoldWarning, WeightsError
 from tritgold.formats.container import Container
 from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_split import open_gguf
 from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
-from tritgold.formats.names import GGUF, HF
+from tritgold.formats.names import GGUF, hf_names
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
-from tritgold.formats.tensor_box import TensorBox
+from tritgold.formats.tensor_box import ROPE_FACTORS, TensorBox
 from tritgold.formats.texts.side_texts import (
     TEMPLATE,
     TOKENIZER,
@@ -37,8 +39,9 @@ from tritgold.formats.texts.side_texts import (
     template_of,
 )
 from tritgold.formats.untrusted_text import printable
-from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
+from tritgold.weights import LINEARS, NORMS, VECTORS, LayerWeights, ModelWeights
 
+SUB_NORMS = ("sub_norm.", "inner_attn_ln.", "ffn_layernorm.")  # parts of their names in any container
 NOT_ARITHMETIC = ("context", "bos", "eos", "mask", "block")
 
 
@@ -63,6 +66,8 @@ class Checkpoint:
         Reads every tensor once; takes seconds for a 2B model.
         """
         used = {k: v for k, v in self.config.as_dict().items() if k not in NOT_ARITHMETIC}
+        if "rope_scaling" in used:  # what a file calls it changes no arithmetic
+            used["rope_scaling"] = {**used["rope_scaling"], "source": ""}
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()
@@ -87,7 +92,7 @@ class Checkpoint:
 
     def _floats(self) -> Iterator[np.ndarray]:
         for layer in self.weights.layers:
-            yield from (gain for name in NORMS if (gain := getattr(layer, name)) is not None)
+            yield from (gain for name in VECTORS if (gain := getattr(layer, name)) is not None)
         yield self.weights.final_norm
         for matrix in filter(None, (self.weights.embedding, self.weights.head)):
             yield from (matrix.rows(slice(row, row + 1024)) for row in range(0, matrix.shape[0], 1024))
@@ -143,8 +148,28 @@ def _open_folder(
     read = read_hf_config(path / "config.json", linear_class, ignore_keys)
     container = SafetensorsFolder(path)
     reader = hf_reader(read.mode, read.model.scale_rule, layouts, quantize)
-    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, reader)
-    return Checkpoint(path, read.model, weights, container)
+    config = with_its_norms(path, read.model, container.tensors)
+    weights = _assemble_hf(path, container, config, reader)
+    return Checkpoint(path, config, weights, container)
+
+
+def with_its_norms(path: Path, config: ModelConfig, names: Iterable[str]) -> ModelConfig:
+    """The configuration of a BitNet, without sub-norms where its files hold none; then a TritgoldWarning says so.
+
+    names: of the tensors. Where some are there and some are not, what is missing is an error of its own.
+    """
+    if not config.sub_norms or any(part in name for name in names for part in SUB_NORMS):
+        return config
+    what = "holds no sub-norms: read without them; transformers would put norms of gain 1 in their place"
+    warnings.warn(printable(f"{path}: {what}"), TritgoldWarning, stacklevel=4)
+    return replace(config, sub_norms=False)
+
+
+def _assemble_hf(path: Path, container: Container, config: ModelConfig, reader: LinearReader) -> ModelWeights:
+    """From tensors under the names, and with the gains, of transformers' class."""
+    entry = architecture_of(config)
+    box = TensorBox(path, container.tensors, hf_names(entry))
+    return _assemble(box, config, reader, entry.gain_offset)
 
 
 def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool) -> Checkpoint:
@@ -159,9 +184,14 @@ def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quant
             raise FormatError(what, kind="unknown-type", file=path, hint=hint)
     layouts = said_by(file.metadata, layouts, path)
     tied = "output.weight" not in file.tensors
-    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys)
+    factors = file.tensors.get(ROPE_FACTORS)
+    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys, factors)
+    config = with_its_norms(path, config, file.tensors)
     reader = gguf_reader(config, file.architecture, layouts, quantize)
-    weights = _assemble(TensorBox(path, file.tensors, GGUF), config, reader)
+    box = TensorBox(path, file.tensors, GGUF)
+    if config.rope_scaling is not None and factors is not None:
+        box.pass_over(ROPE_FACTORS)
+    weights = _assemble(box, config, reader)
     return Checkpoint(path, config, weights, file)
 
 
@@ -171,13 +201,16 @@ def _open_sglbitnt(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts) -
         if file.tensors[name].dtype != "U8":
             thing = printable(f"tensor {name!r}")
             raise WeightsError("is not packed, yet has a scale", kind="scale-unused", file=path, thing=thing)
-    config = read_sglbitnt_config(path, file.config, ignore_keys)
-    weights = _assemble(TensorBox(path, file.tensors, HF), config, sglbitnt_reader(file.scales, layouts))
+    config = with_its_norms(path, read_sglbitnt_config(path, file.config, ignore_keys), file.tensors)
+    weights = _assemble_hf(path, file, config, sglbitnt_reader(file.scales, layouts))
     return Checkpoint(path, config, weights, file)
 
 
-def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) -> ModelWeights:
-    """Take every tensor from the box, let it raise all problems together, and only then check payloads and build."""
+def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, gain_offset: float = 0.0) -> ModelWeights:
+    """Take every tensor, let the box raise whatever was wrong, and only then build and check.
+
+    gain_offset: what is added to the gains of norms as the file has them.
+    """
     box.expect_layers(config.layers)
     embedding = box.matrix("embedding", (config.vocab, config.hidden))
     head = None
@@ -188,11 +221,12 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) ->
     layers: list[dict[str, np.ndarray | Stored | None]] = []
     for index in range(config.layers):
         at = f"layers.{index}"
-        parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(NORMS)
-        parts |= {name: box.gain(f"{at}.{name}", width) for name, width in config.norm_widths().items()}
+        parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(VECTORS)
+        for name, width in config.vector_widths().items():
+            parts[name] = box.vector(f"{at}.{name}", width, gain_offset if name in NORMS else 0.0)
         parts |= {name: read_linear(box, f"{at}.{name}", config.linear_shape(name)) for name in LINEARS}
         layers.append(parts)
-    final_norm = box.gain("final_norm", config.hidden)
+    final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
     for parts in layers:

@@ -104,6 +104,8 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.k.out": Counterpart("Kcur-{n}", f"{_LAYER}.self_attn.k_proj output", "the first Kcur, before RoPE"),
     "layers.{n}.v.acc": Counterpart("", ""),
     "layers.{n}.v.out": Counterpart("Vcur-{n}", f"{_LAYER}.self_attn.v_proj output"),
+    "layers.{n}.q_norm": Counterpart("Qcur_normed-{n}", f"{_LAYER}.self_attn.q_norm output", "Qwen3, Gemma 3"),
+    "layers.{n}.k_norm": Counterpart("Kcur_normed-{n}", f"{_LAYER}.self_attn.k_norm output", "Qwen3, Gemma 3"),
     "layers.{n}.q_rope": Counterpart("Qcur-{n}", "", "the last Qcur; arch llama: pairs interleaved"),
     "layers.{n}.k_rope": Counterpart("Kcur-{n}", "", "the last Kcur; arch llama: pairs interleaved"),
     "layers.{n}.probs": Counterpart("kq_soft_max-{n}", f"{_LAYER}.self_attn output", "output 1, eager attention"),
@@ -113,6 +115,9 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.o_in.scale": Counterpart("", f"{_LAYER}.self_attn.o_proj input", "127 / max(absmax, 1e-5)"),
     "layers.{n}.o.acc": Counterpart("", ""),
     "layers.{n}.o.out": Counterpart("attn_out-{n}", f"{_LAYER}.self_attn.o_proj output"),
+    "layers.{n}.attn_post_norm": Counterpart(
+        "attn_post_norm-{n}", "", "Gemma 3: post_attention_layernorm output; its ffn_norm is pre_feedforward_layernorm"
+    ),
     "layers.{n}.attn_residual": Counterpart("ffn_inp-{n}", f"{_LAYER}.post_attention_layernorm input"),
     "layers.{n}.ffn_norm": Counterpart("ffn_norm-{n}", f"{_LAYER}.post_attention_layernorm output"),
     "layers.{n}.ffn_in.codes": Counterpart("", f"{_LAYER}.mlp.gate_proj input", "after its activation quantiser"),
@@ -127,6 +132,9 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.down_in.scale": Counterpart("", f"{_LAYER}.mlp.down_proj input", "127 / max(absmax, 1e-5)"),
     "layers.{n}.down.acc": Counterpart("", ""),
     "layers.{n}.down.out": Counterpart("ffn_down-{n}", f"{_LAYER}.mlp.down_proj output"),
+    "layers.{n}.ffn_post_norm": Counterpart(
+        "ffn_post_norm-{n}", f"{_LAYER}.post_feedforward_layernorm output", "Gemma 3"
+    ),
     "layers.{n}.ffn_residual": Counterpart("l_out-{n}", f"{_LAYER} output"),
     "final_norm": Counterpart("result_norm", "model.norm output"),
     "logits": Counterpart("result_output", "lm_head output"),

@@ -13,14 +13,19 @@ import numpy as np
 from tritgold.ternary import DenseMatrix, LinearWeight
 
 LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
-NORMS = ("attn_norm", "attn_sub_norm", "ffn_norm", "ffn_sub_norm")
+NORMS = (
+    *("attn_norm", "q_norm", "k_norm", "attn_sub_norm", "attn_post_norm"),
+    *("ffn_norm", "ffn_sub_norm", "ffn_post_norm"),
+)
+VECTORS = (*NORMS, "q_bias", "k_bias", "v_bias")
 
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """One decoder layer. Norm gains are float32 vectors; sub-norms are None in models without them.
+    """One decoder layer. Norm gains and biases are float32 vectors, None in architectures without them.
 
-    attn_norm, ffn_norm: [hidden]; attn_sub_norm: [heads * head_dim]; ffn_sub_norm: [inter]
+    attn_norm, ffn_norm, attn_post_norm, ffn_post_norm: [hidden]; attn_sub_norm: [heads * head_dim];
+    ffn_sub_norm: [inter]; q_norm, k_norm: [head_dim]; q_bias, k_bias, v_bias: [out] of their linear
     q: [heads * head_dim, hidden]; k, v: [kv_heads * head_dim, hidden]; o: [hidden, heads * head_dim]
     gate, up: [inter, hidden]; down: [hidden, inter]
     """
@@ -36,6 +41,18 @@ class LayerWeights:
     up: LinearWeight
     ffn_sub_norm: np.ndarray | None
     down: LinearWeight
+    q_norm: np.ndarray | None = None
+    k_norm: np.ndarray | None = None
+    attn_post_norm: np.ndarray | None = None
+    ffn_post_norm: np.ndarray | None = None
+    q_bias: np.ndarray | None = None
+    k_bias: np.ndarray | None = None
+    v_bias: np.ndarray | None = None
+
+    def bias(self, name: str) -> np.ndarray | None:
+        """What the linear ``name`` adds after its scales, float32 [out]; None where it adds nothing."""
+        bias: np.ndarray | None = getattr(self, f"{name}_bias", None)
+        return bias
 
     def linear(self, name: str) -> LinearWeight:
         """The linear weight called ``name``, one of LINEARS; KeyError for another name."""

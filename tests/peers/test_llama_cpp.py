@@ -19,12 +19,14 @@ from gguf.quants import quantize
 from light_cases import (
     CASES,
     FLOOR,
+    FURTHER,
     NEW_TOKENS,
     RECORDED,
     Case,
     RefusedError,
     arithmetic_of,
     continuation,
+    further_model,
     judge,
     kjv_ar,
     llama_cpp,
@@ -206,6 +208,15 @@ def test_codes_scales_and_dot_products_are_ggml_s_own(kind: str, tmp_path: Path)
 def test_agrees_on_a_fresh_seed(case: Case, models: Models, tmp_path: Path) -> None:
     peer = run(models(case), case.architecture, case.weights, tokens_of(case), tmp_path)
     assert_agrees(judge(models(case), peer, arithmetic_of(case.weights)))
+
+
+@live
+@pytest.mark.parametrize("case", FURTHER, ids=lambda c: c.name)
+def test_further_architectures_agree(case: Case, tmp_path: Path) -> None:
+    """Each with its own parts, written by tritgold's converter and read by llama.cpp's own graph of that name."""
+    model = further_model(case, tmp_path)
+    peer = run(model, case.architecture, case.weights, tokens_of(case), tmp_path)
+    assert_agrees(judge(model, peer, Q8_K_ARITHMETIC))
 
 
 @live

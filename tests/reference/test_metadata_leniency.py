@@ -30,8 +30,8 @@ NEUTRAL: list[dict[str, Any]] = [
     {"sliding_window": 16, "max_window_layers": 1, "use_sliding_window": False},
 ]
 REFUSED: list[dict[str, Any]] = [
-    {"rope_scaling": {"type": "linear", "factor": 2.0}},
-    {"rope_scaling": {"type": "linear"}},
+    {"rope_scaling": {"type": "linear", "factor": 2.0, "novel": 1}},
+    {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
     {"rope_scaling": {"type": "default", "novel": 1}},
     {"rope_scaling": {"type": "default", "rope_type": "linear", "factor": 1.0}},
     {"rope_scaling": {"type": ["default"]}},

@@ -8,6 +8,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float32, Int32
 
@@ -21,11 +22,18 @@ def softmax_weights(
     q: Float32[jax.Array, "tokens heads head_dim"],
     keys: Float32[jax.Array, "kv_heads positions head_dim"],
     ends: Int32[jax.Array, " tokens"],
+    begins: Int32[jax.Array, " tokens"] | None = None,
 ) -> Float32[jax.Array, "heads tokens positions"]:
-    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 for later positions."""
+    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 for all others.
+
+    begins: the first position that each token sees, where it is not 0 for all.
+    """
     tokens, heads, _ = q.shape
     scores = _scores(_grouped(q, keys.shape[0]), keys)
-    seen = lax.iota(jnp.int32, keys.shape[1]) < _repeated(ends, scores.shape[1] // tokens)
+    positions, groups = lax.iota(jnp.int32, keys.shape[1]), scores.shape[1] // tokens
+    seen = positions < _repeated(ends, groups)
+    if begins is not None:
+        seen &= positions >= _repeated(begins, groups)
     scores = jnp.where(seen, scores, -jnp.inf)
     powers = rounded(jnp.exp(scores - scores.max(axis=2, keepdims=True)))
     return divide(powers, tree_sum(powers)[:, :, None]).reshape(heads, tokens, -1)
@@ -50,6 +58,7 @@ def attend(
     ends: Int32[jax.Array, " tokens"],
     kv_heads: int,
     sequence: Int32[jax.Array, ""] | int = 0,
+    begins: Int32[jax.Array, " tokens"] | None = None,
 ) -> Float32[jax.Array, "tokens width"]:
     """Both steps above over the first ``length`` positions of one layer, one part at a time.
 
@@ -58,23 +67,29 @@ def attend(
     """
     tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
-    seen = _repeated(ends, grouped.shape[1] // tokens)
+    groups = grouped.shape[1] // tokens
+    seen, since = _repeated(ends, groups), None if begins is None else _repeated(begins, groups)
     size = PART_OF_ONE if tokens == 1 else PART
 
     def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         largest, total, mixed = so_far
         keys, values = kv_cache.read(cache, scheme, layer, index * size, size, length, kv_heads, sequence)
-        visible = index * size + lax.iota(jnp.int32, size) < seen
+        positions = index * size + lax.iota(jnp.int32, size)
+        visible = positions < seen if since is None else (positions < seen) & (positions >= since)
         scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
         larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
         powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
         total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
         return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
-    # Every token sees position 0, so after the first part no maximum is -inf.
-    shape = *grouped.shape[:2], 1
-    empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
-    _, total, mixed = lax.fori_loop(0, (length + size - 1) // size, part, empty)
+    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with; with a
+    # window it may see none of a part, and -inf less -inf is NaN.
+    shape, first = (*grouped.shape[:2], 1), jnp.int32(0)
+    lowest = -jnp.inf if begins is None else float(np.finfo(np.float32).min)
+    if begins is not None:
+        first = jnp.maximum(begins.min(), 0) // size
+    empty = jnp.full(shape, lowest), jnp.zeros(shape), jnp.zeros(grouped.shape)
+    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, empty)
     return _ungrouped(divide(mixed, total), heads, tokens)
 
 
@@ -85,6 +100,7 @@ def attend_each(
     layer: Int32[jax.Array, ""],
     ends: Int32[jax.Array, " sequences"],
     kv_heads: int,
+    begins: Int32[jax.Array, " sequences"] | None = None,
 ) -> Float32[jax.Array, "sequences width"]:
     """Attention of one token of each sequence, which sees the first ``ends`` positions of its own sequence.
 
@@ -95,7 +111,8 @@ def attend_each(
 
     def one(sequence: jax.Array, mixed: jax.Array) -> jax.Array:
         own, end = lax.dynamic_slice_in_dim(q, sequence, 1), ends[sequence]
-        row = attend(own, cache, scheme, layer, end, end[None], kv_heads, sequence)
+        begin = None if begins is None else begins[sequence][None]
+        row = attend(own, cache, scheme, layer, end, end[None], kv_heads, sequence, begin)
         return lax.dynamic_update_slice_in_dim(mixed, row, sequence, axis=0)
 
     return lax.fori_loop(0, sequences, one, jnp.zeros((sequences, heads * head_dim), jnp.float32))

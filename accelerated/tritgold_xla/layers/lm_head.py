@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Float32, Int32, UInt16
 
 from tritgold_xla.runtime.flags import PRECISION
-from tritgold_xla.runtime.ieee import barrier
+from tritgold_xla.runtime.ieee import barrier, divide
 from tritgold_xla.ternary_matmul.choose import library_dots
 
 _PIECES = 3
@@ -33,6 +33,11 @@ def bfloat16_bits(rows: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*s
     """The bits of the numbers as bfloat16, if all are exactly bfloat16 (their lower halves are zero); else None."""
     bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
     return None if (bits & np.uint32(0xFFFF)).any() else (bits >> np.uint32(16)).astype(np.uint16)
+
+
+def divided(x: Float32[jax.Array, "tokens hidden"], divisor: float) -> Float32[jax.Array, "tokens hidden"]:
+    """x / divisor, what the head of some models reads; x itself where the divisor is 1."""
+    return x if divisor == 1 else divide(x, jnp.float32(divisor))
 
 
 def logits(x: Float32[jax.Array, "tokens hidden"], head: jax.Array) -> Float32[jax.Array, "tokens vocab"]:

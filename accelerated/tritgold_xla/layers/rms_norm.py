@@ -19,3 +19,11 @@ def rms_norm(
     mean_square = jnp.where(jnp.isinf(mean_square), jnp.float32(jnp.nan), mean_square)
     rms = jnp.sqrt(mean_square + jnp.float32(eps))
     return multiply(divide(x, rms[:, None]), gain)
+
+
+def norm_heads(
+    x: Float32[jax.Array, "tokens width"], gain: Float32[jax.Array, " head_dim"], eps: float
+) -> Float32[jax.Array, "tokens heads head_dim"]:
+    """RMSNorm of each head by itself."""
+    rows = rms_norm(x.reshape(-1, gain.shape[0]), gain, eps)
+    return rows.reshape(x.shape[0], -1, gain.shape[0])

@@ -5,21 +5,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32
 
+from tritgold.rope_scaling import RopeScaling
 from tritgold_xla.runtime.ieee import multiply
 
 
 def rotation_table(
-    positions: int, head_dim: int, theta: float
+    positions: int, head_dim: int, theta: float, scaling: RopeScaling | None = None
 ) -> tuple[Float32[np.ndarray, "positions half"], Float32[np.ndarray, "positions half"]]:
     """(sin, cos) of position * theta ** (-2 i / head_dim), positions from 0: NumPy float64, rounded once to float32.
+
+    scaling: its divisors divide the frequencies, its magnitude multiplies both tables.
 
     >>> sin, cos = rotation_table(2, 4, theta=1e4)
     >>> sin[1].round(4), cos[0]
     (array([0.8415, 0.01  ], dtype=float32), array([1., 1.], dtype=float32))
     """
     frequency = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    magnitude = 1.0
+    if scaling is not None:
+        frequency, magnitude = frequency / np.array(scaling.divisors), scaling.magnitude
     angle = np.arange(positions, dtype=np.float64)[:, None] * frequency
-    return np.sin(angle).astype(np.float32), np.cos(angle).astype(np.float32)
+    return (np.sin(angle) * magnitude).astype(np.float32), (np.cos(angle) * magnitude).astype(np.float32)
 
 
 def rotate(

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Float32, Int8, Int32
 
 from tritgold.config import ScaleRule
-from tritgold_xla.runtime.ieee import divide, multiply, tree_max
+from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max
 from tritgold_xla.ternary_matmul.choose import Choices
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 
@@ -56,6 +56,11 @@ def apply_scales(
     """acc / s * w, or acc / s / w by ``rule``: two float32 operations in this order, each rounded."""
     rescaled = divide(acc.astype(jnp.float32), activation_scale[:, None])
     return multiply(rescaled, weight_scale) if rule == "multiply" else divide(rescaled, weight_scale)
+
+
+def biased(out: Float32[jax.Array, "tokens out"], bias: jax.Array | None) -> Float32[jax.Array, "tokens out"]:
+    """out + bias, float32 [out]; out itself where there is none."""
+    return out if bias is None else rounded(out + bias)
 
 
 def bit_linears(

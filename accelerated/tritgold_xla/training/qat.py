@@ -31,7 +31,7 @@ def initial_parameters(recipe: Recipe) -> Parameters:
         name: normal((c.layers, *c.linear_shape(name)), c.linear_shape(name)[1] ** -0.5)
         for name in ("q", "k", "v", "o", "gate", "up", "down")
     }
-    gains = {name: np.ones((c.layers, width), np.float32) for name, width in c.norm_widths().items()}
+    gains = {name: np.ones((c.layers, width), np.float32) for name, width in c.vector_widths().items()}
     return {
         "embedding": normal((c.vocab, c.hidden), 0.02),
         "layers": {**linears, **gains},

@@ -152,7 +152,6 @@ def _gguf() -> Iterator[tuple[str, str, bytes]]:
     yield "alignment-a-float", "alignment", _aligned_by(c.F32, 32.0)
     yield "dims-0", "dims", gguf([], [FLOATS], dims=0)
     yield "dims-9", "dims", gguf([], [FLOATS], dims=9)
-    yield "size-0", "dims", gguf([], [Tensor("a", (0, 8), 0, b"")])
     yield "size-2-to-64", "dims", gguf([], [Tensor("a", (2**32, 2**32), 0, b"")])
     yield "value-type-13", "value-type", gguf([c.string("k") + struct.pack("<IQ", 13, 0)])
     yield "bool-2", "value", gguf([pair("k", c.BOOL, b"\x02")])

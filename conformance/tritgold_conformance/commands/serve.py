@@ -57,9 +57,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds a request.")
 @click.option("--grace", type=Within(0), default=30.0, show_default=True,
               help="Seconds that texts under way may take when the server is told to stop.")  # fmt: skip
-@click.option(
-    "--benchmark", is_flag=True, help="Time 1, 4 and 16 clients, over HTTP and directly; print JSON, and end."
-)
+@click.option("--benchmark", is_flag=True,
+              help="Time 1, 4, 16 clients, by HTTP and directly; print JSON, and end.")  # fmt: skip
 @click.option("--log-prompts", is_flag=True, help="Prompts, as ids, are part of the log.")
 @click.option("--defect", multiple=True, metavar="FAULT",
               help="A fault of tritgold faults in the reference, for judges to find.")  # fmt: skip
@@ -97,7 +96,7 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     socket = serving.listening(host, port)
     running = serving.Server(service, given["grace"])
     shown = f"[{host}]" if ":" in host else host
-    if given["benchmark"]:
+    if given["benchmark"] or (server and server["benchmark.enabled"]):
         _benchmark(running, service, socket, server)
         return
     service.log({"event": "listening", "url": f"http://{shown}:{socket.getsockname()[1]}", "model": service.name})

@@ -22,8 +22,8 @@ class Engine(Protocol):
 
     None, or NotImplementedError, says that it does not have it. Any other exception is its own fault. What may be
     returned, in which form: docs/judging.md. Beside the methods it may have ``name``, ``mode`` (its arithmetic, where
-    that is not ``golden``) and ``timed`` (False where the judge's clock would not measure it: then ``seconds`` is
-    asked, and ``clock`` says whose they are).
+    that is not ``golden``), ``policy`` (the precision that it declares, where that is not float32) and ``timed``
+    (False where the judge's clock would not measure it: then ``seconds`` is asked, and ``clock`` says whose they are).
     """
 
     name: str

@@ -59,6 +59,11 @@ class EngineUnderTest:
         return self._attribute("mode", "golden", printable)
 
     @property
+    def policy(self) -> str:
+        """The name of the precision that it declares, ``float32`` where it declares none."""
+        return self._attribute("policy", "float32", printable)
+
+    @property
     def timed(self) -> bool:
         """Whether the judge's clock measures tokens/s of it."""
         return self._attribute("timed", True, bool)

@@ -21,6 +21,7 @@ from tritgold_conformance.engines import answers
 from tritgold_conformance.engines.exchange import Answer, read_answer, write_model, write_requests
 from tritgold_conformance.engines.process import run_program
 from tritgold_conformance.faults.witnesses import FileCase
+from tritgold_conformance.policies import FLOAT32
 from tritgold_conformance.questions.evidence import Completion, Raised
 from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch
 
@@ -40,7 +41,7 @@ class CommandEngine:
 
     timed = False  # starting a program is not a part of a token's time: it is asked for its own seconds
     clock = "engine"
-    mode = GOLDEN.name
+    mode, policy = GOLDEN.name, FLOAT32.name
 
     def __init__(
         self,

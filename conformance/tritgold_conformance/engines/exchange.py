@@ -21,7 +21,7 @@ from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Shape
 from tritgold_conformance.contract.session import Session, usual_calls
@@ -40,7 +40,7 @@ class Answer:
     """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
 
     refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
-    id, as JSON. clock, mode, methods: of a class, as its host says.
+    id, as JSON. clock, mode, policy, methods: of a class, as its host says.
     """
 
     arrays: dict[str, np.ndarray]
@@ -52,6 +52,7 @@ class Answer:
     behaviours: dict[str, Any] = field(default_factory=dict)
     clock: str = ""
     mode: str = "golden"
+    policy: str = "float32"
     methods: tuple[str, ...] = ()
 
 
@@ -80,7 +81,7 @@ def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
     for index, layer in enumerate(weights.layers):
         for name in LINEARS:
             yield from _linear(f"layers.{index}.{name}", layer.linear(name))
-        for name in NORMS:
+        for name in VECTORS:
             if (gain := getattr(layer, name)) is not None:
                 yield _gain(f"layers.{index}.{name}", gain)
 
@@ -182,6 +183,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
         behaviours,
         printable(header.get("clock") or ""),
         printable(header.get("mode") or "golden"),
+        printable(header.get("policy") or "float32"),
         tuple(map(str, header.get("methods") or ())),
     )
 

@@ -24,6 +24,7 @@ SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
 ENTRY = 500  # bytes of an answer for each of them, more than any server writes
 SPARE = 1 << 20
 STEPS = 16  # tokens by which decoding is timed
+STATUS_KIND = "engine-status"
 FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N]"
 
 
@@ -124,14 +125,15 @@ class HttpEngine:
         if len(raw) > limit:
             raise EngineError("answers too much", kind="engine-output-size", thing=self._thing, expected=limit)
         if status != 200:
-            text = printable(raw[:300].decode(errors="replace"))
-            raise EngineError(
-                f"answers {method} {what} with status {status}: {text}", kind="engine-http", thing=self._thing
-            )
+            raise self._status(method, what, status, printable(raw[:300].decode(errors="replace")))
         try:
             return parse_json(raw.decode())
         except ValueError as error:
             raise self._refused(f"the answer is not JSON: {printable(error)}") from None
+
+    def _status(self, method: str, what: str, status: int, text: str) -> EngineError:
+        said = f"answers {method} {what} with status {status}: {text}"
+        return EngineError(said, kind=STATUS_KIND, thing=self._thing, hint="docs/judging.md#a-server")
 
     def _late(self) -> EngineError:
         what = f"took longer than {self._seconds:g} s"

@@ -62,7 +62,7 @@ def _part(name: str, calls: int, step: Callable[[Any, Any], Any], carry: Any, st
 def _float_operations(engine: "XlaEngine", context: int) -> list[Part]:
     c, p = engine.config, engine._parameters
     found = []
-    for name, width in c.norm_widths().items():
+    for name, width in c.vector_widths().items():
         gains = p.layers.gains[name]
         found.append(_part(name, c.layers, lambda x, gain: rms_norm(x, gain, c.norm_eps), _row(width), gains))
     sin, cos = p.sin[context][None], p.cos[context][None]

@@ -8,6 +8,7 @@ import uvicorn
 
 from tritgold.errors import EngineError
 from tritgold_conformance.serving.app import application
+from tritgold_conformance.serving.connections import connection_of
 from tritgold_conformance.serving.service import Service
 
 SLACK = 5.0  # seconds for the last words after the last text has ended
@@ -21,6 +22,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application(service),
+                http=connection_of(service),
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -26,13 +26,14 @@ MOST_SHOWN = 1 << 22  # log-probabilities of one request
 @dataclass(frozen=True)
 class Limits:
     """What one server allows. body: bytes. tokens: of an answer; None: as many as the context has. seconds: of a whole
-    request, of reading a body, of a reader that takes nothing. connections: at once. requests: in flight, those that
-    wait included. keys: one of which each request must bear; none: anybody may ask.
+    request, of a head and of a body to come, of a reader that takes nothing. connections: at once. requests: in flight,
+    those that wait included. keys: one of which each request must bear; none: anybody may ask.
     """
 
     body: int = 8 << 20
     tokens: int | None = None
     seconds: float = 600.0
+    head_seconds: float = 20.0
     body_seconds: float = 20.0
     write_seconds: float = 20.0
     connections: int = 256

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.checkpoint import Checkpoint
 from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
 from tritgold.convert.plan import Plan
@@ -15,9 +16,9 @@ from tritgold.convert.targets import Target
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import ConversionError, PackingError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, PlannedTensor
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
+from tritgold.formats.gguf_rope import ROPE_TENSOR, scaling_keys
 from tritgold.formats.gguf_split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 from tritgold.formats.gguf_split_writer import in_shards, shard_path, write_split
 from tritgold.formats.gguf_writer import write_gguf
@@ -29,7 +30,7 @@ from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.texts.gguf_tokenizer import TEXT_KEY
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
-from tritgold.weights import NORMS
+from tritgold.weights import VECTORS
 
 # Metadata of a GGUF source about model and tokenizer is copied, except keys that describe the file itself.
 _CARRIED = ("general.", "tokenizer.", KEPT_KEY)
@@ -99,7 +100,7 @@ class GgufTarget:
     def plan(self, wanted: Wanted, texts: dict[str, str]) -> GgufPlan:
         """The plan of the file. texts: of the source. ConversionError or PackingError for what it cannot hold."""
         plan = GgufPlan(metadata=self._metadata(wanted, texts))
-        if ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
+        if GGUF_ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
             raise ConversionError(
                 "the model has a head of its own; engines take the embedding for it in files of this architecture",
                 kind="untied-head",
@@ -137,9 +138,12 @@ class GgufTarget:
                 written_name(GGUF, name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened, blocks=True)
             )
         for index, layer in enumerate(weights.layers):
-            for norm in NORMS:
+            for norm in VECTORS:
                 if (gain := getattr(layer, norm)) is not None:
                     yield planned(written_name(GGUF, f"layers.{index}.{norm}"), gain, "F32")
+        factors = scaling_keys(wanted.config, GGUF_ARCHITECTURES[self.architecture].permuted)[1]
+        if factors is not None:
+            yield planned(ROPE_TENSOR, factors, "F32")
         yield planned(written_name(GGUF, "final_norm"), weights.final_norm, "F32")
         for name, shape in wanted.shapes().items():
             yield from self._linear(wanted, plan, name, shape)
@@ -231,7 +235,7 @@ class GgufTarget:
 
     def _row_order(self, wanted: Wanted, name: str, rows: int) -> np.ndarray | None:
         """The model's row for each row of the file, int64 [rows], if the architecture permutes q and k; else None."""
-        if not ARCHITECTURES[self.architecture].permuted or not name.endswith((".q", ".k")):
+        if not GGUF_ARCHITECTURES[self.architecture].permuted or not name.endswith((".q", ".k")):
             return None
         return np.argsort(interleaved_rows(rows, wanted.config.head_dim))
 

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.convert.config_json import config_json
 from tritgold.convert.floats import matrix_dtype, narrowest, planned, planned_matrix
 from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import TritgoldWarning
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.names import HF, written_name
+from tritgold.formats.names import HF, hf_names, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_sharded
 from tritgold.formats.special_tokens import GENERATION, generation_eos, generation_with
 from tritgold.formats.texts.side_texts import CONFIG, other_files
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
 
 
 @dataclass
@@ -66,17 +67,23 @@ def _gives_eos(wanted: Wanted, text: str) -> bool:
 
 
 def _tensors(wanted: Wanted, plan: HfPlan, embedding: str | None) -> Iterator[PlannedTensor]:
-    weights = wanted.source.weights
+    weights, entry = wanted.source.weights, architecture_of(wanted.config)
+    names = hf_names(entry)
+
+    def vector(name: str, values: np.ndarray) -> PlannedTensor:
+        stored = values - np.float32(entry.gain_offset) if entry.gain_offset and "norm" in name else values
+        return planned(written_name(names, name), stored, narrowest(stored))
+
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
         matrix = wanted.matrix(name)
         yield planned_matrix(written_name(HF, name), matrix, matrix_dtype(matrix, embedding, wanted.widened))
     for index, layer in enumerate(weights.layers):
-        for norm in NORMS:
+        for norm in VECTORS:
             if (gain := getattr(layer, norm)) is not None:
-                yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, narrowest(gain))
+                yield vector(f"layers.{index}.{norm}", gain)
         for linear in LINEARS:
             yield from _linear(wanted, plan, f"layers.{index}.{linear}")
-    yield planned(written_name(HF, "final_norm"), weights.final_norm, narrowest(weights.final_norm))
+    yield vector("final_norm", weights.final_norm)
 
 
 def _linear(wanted: Wanted, plan: HfPlan, name: str) -> Iterator[PlannedTensor]:

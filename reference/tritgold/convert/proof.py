@@ -4,6 +4,8 @@ Compared are names, types and sizes; every metadata key; trits, scales and gains
 the requested rounding; every field of the configuration; tokenizer and chat template byte for byte.
 """
 
+from dataclasses import fields
+
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
@@ -12,7 +14,7 @@ from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import ConversionError
 from tritgold.formats.container import StoredTensor
-from tritgold.weights import NORMS
+from tritgold.weights import VECTORS
 
 
 def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
@@ -54,17 +56,17 @@ def _tensors(plan: Plan, written: Checkpoint) -> None:
 
 
 def _config(wanted: Wanted, written: Checkpoint) -> None:
-    expected, found = wanted.config.as_dict(), written.config.as_dict()
-    for field, value in expected.items():
-        if value != found[field]:
-            _differs(f"configuration: {field}", value, found[field])
+    for field in fields(wanted.config):
+        value, found = (getattr(config, field.name) for config in (wanted.config, written.config))
+        if value != found:
+            _differs(f"configuration: {field.name}", value, found)
 
 
 def _gains(wanted: Wanted, written: Checkpoint) -> None:
     source = wanted.source.weights
     pairs = [("final_norm", source.final_norm, written.weights.final_norm)]
     for index, (ours, theirs) in enumerate(zip(source.layers, written.weights.layers, strict=True)):
-        pairs += [(f"layers.{index}.{norm}", getattr(ours, norm), getattr(theirs, norm)) for norm in NORMS]
+        pairs += [(f"layers.{index}.{norm}", getattr(ours, norm), getattr(theirs, norm)) for norm in VECTORS]
     for name, expected, found in pairs:
         if (expected is None) is not (found is None) or (expected is not None and not same_bits(expected, found)):
             _differs(name, "the source's gains", "others")

@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.convert.config_json import config_json
 from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
 from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
-from tritgold.errors import PackingError
+from tritgold.errors import ConversionError, PackingError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.names import HF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
+
+LOADED = ("bitnet", "llama")  # what the format's own loader knows
 
 
 @dataclass
@@ -36,7 +39,19 @@ class SglbitntPlan(Plan):
 
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
-    """Plan the file. texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
+    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128, ConversionError for a model
+    of an architecture that the format's own loader does not have.
+    """
+    entry = architecture_of(wanted.config)
+    if entry.name not in LOADED or wanted.config.rope_scaling is not None:
+        got = entry.name if entry.name not in LOADED else "a scaling of RoPE"
+        raise ConversionError(
+            "SGLBITNT's loader would leave out what this model has",
+            kind="architecture",
+            got=got,
+            expected=" or ".join(LOADED),
+            hint="--to hf or --to tq2_0 keeps it",
+        )
     plan = SglbitntPlan(
         config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
     )
@@ -49,7 +64,7 @@ def _tensors(wanted: Wanted, plan: SglbitntPlan) -> Iterator[PlannedTensor]:
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
         yield planned_matrix(written_name(HF, name), wanted.matrix(name), "F32")
     for index, layer in enumerate(weights.layers):
-        for norm in NORMS:
+        for norm in VECTORS:
             if (gain := getattr(layer, norm)) is not None:
                 yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, "F32")
         for linear in LINEARS:

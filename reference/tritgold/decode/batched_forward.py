@@ -7,6 +7,7 @@ summation within a row does not depend on other rows. An engine with one activat
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -110,13 +111,13 @@ class _Together(KvCache):
         spans = zip(self.starts, self.parts, strict=True)
         positions = np.concatenate([start + np.arange(len(part.tokens)) for start, part in spans])
 
-        def table(_: np.ndarray, head_dim: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
-            return arithmetic.rotation_table(positions, head_dim, theta)
+        def table(_: np.ndarray, *rope: Any) -> Any:
+            return arithmetic.rotation_table(positions, *rope)
 
-        def softmax_weights(q: np.ndarray, k: np.ndarray, _: int) -> np.ndarray:
+        def softmax_weights(q: np.ndarray, k: np.ndarray, _: int, **window: int) -> np.ndarray:
             weights = np.zeros((q.shape[1], *self.pairs), np.float32)
             for start, rows, keys in zip(self.starts, self.rows, self.keys, strict=True):
-                weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start)
+                weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start, **window)
             return weights
 
         def mix_values(weights: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -88,8 +88,6 @@ def served(
 
 def _next(read: list[tuple[int, int]], weights: ModelWeights, config: ModelConfig) -> int:
     positions = np.array([position for position, _ in read])
-    placed = replace(
-        GOLDEN_ARITHMETIC, rotation_table=lambda _, head_dim, theta: rotation_table(positions, head_dim, theta)
-    )
+    placed = replace(GOLDEN_ARITHMETIC, rotation_table=lambda _, *rope: rotation_table(positions, *rope))
     logits = forward([token for _, token in read], weights, config, last_only=True, arithmetic=placed)
     return int(np.argmax(possible(logits[-1], config)))

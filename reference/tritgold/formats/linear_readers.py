@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.config import ModelConfig, ScaleRule
 from tritgold.errors import ConfigError, PackingError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import packing
@@ -76,7 +76,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
             return None
         scale = None if beside is None else _scalar(box, beside)
         rows = None
-        if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
+        if GGUF_ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
         if tensor.dtype in FLOAT_BYTES and scales_by_rows(tensor) > 1:
             return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)

@@ -10,12 +10,12 @@ import numpy as np
 from tritgold.errors import WeightsError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.dense_blocks import DENSE_BLOCKS
-from tritgold.formats.names import candidates
+from tritgold.formats.names import Names, candidates
 from tritgold.formats.untrusted_text import printable
 
-# RoPE frequencies that old exporters saved and that transformers ignores. GGUF files of Llama 3.1 have their
-# RoPE scaling only in _ROPE_FACTORS: these may be ignored only if all factors are 1.
-_IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
+# RoPE frequencies that old exporters saved and that transformers passes over. Llama 3.1 files in GGUF hold their
+# RoPE scaling in ROPE_FACTORS and nowhere else; of architectures that have none, only factors of 1 may be passed over.
+_IGNORED_SUFFIX, ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
 _EXPONENTS = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 _PIECE = 1 << 22
@@ -25,7 +25,7 @@ _ROWS = 256
 class TensorBox:
     """The tensors of an opened container. ``table``: names.HF or names.GGUF."""
 
-    def __init__(self, path: Path, tensors: dict[str, StoredTensor], table: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, path: Path, tensors: dict[str, StoredTensor], table: Names) -> None:
         self._path, self._table = path, table
         self._left = dict(tensors)
         self._problems: list[tuple[str, str]] = []
@@ -73,10 +73,18 @@ class TensorBox:
             self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN: {_place_of_non_finite(tensor)}")
         return tensor
 
-    def gain(self, name: str, width: int) -> np.ndarray:
-        """A norm's gain, float32 [width], finite. Empty if a problem was noted; ``finish`` then raises."""
+    def vector(self, name: str, width: int, offset: float = 0.0) -> np.ndarray:
+        """A norm's gain or a bias, float32 [width], finite, ``offset`` added. Where a problem was noted the array is
+        empty; finish() raises.
+        """
         tensor = self.matrix(name, (width,))
-        return np.empty(0, np.float32) if tensor is None else tensor.floats()
+        if tensor is None:
+            return np.empty(0, np.float32)
+        return tensor.floats() + np.float32(offset) if offset else tensor.floats()
+
+    def pass_over(self, source: str) -> None:
+        """Take out a tensor, by its name in the file, that the caller has read."""
+        self._left.pop(source, None)
 
     def head_copy(self, embedding: StoredTensor | None) -> None:
         """For a tied head: if the file has a head tensor as well, its values must be the embedding's.
@@ -97,7 +105,7 @@ class TensorBox:
     def finish(self) -> None:
         """Raise WeightsError with every problem, unused tensors included; the kind is that of the first."""
         for name, tensor in sorted(self._left.items()):
-            if name == _ROPE_FACTORS and tensor.dtype in FLOAT_BYTES:
+            if name == ROPE_FACTORS and tensor.dtype in FLOAT_BYTES:
                 if not (tensor.floats() == 1).all():
                     self.blame("rope-factors", f"{name}: factors other than 1, for which tritgold has no arithmetic")
             elif not name.endswith(_IGNORED_SUFFIX):

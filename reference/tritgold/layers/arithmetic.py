@@ -33,6 +33,8 @@ class Arithmetic:
 
     alter: called with every traced output, in execution order; the pass continues with its result, even if nothing is
     traced. So a fault can change a single operation by its name, which the functions do not know.
+    place: (name of an operation, this arithmetic) -> the one that it is computed with; ``rotation_table``, which all
+    layers share, and ``alter`` are this one's.
     """
 
     embed: Callable[..., Array] = embed
@@ -47,6 +49,11 @@ class Arithmetic:
     gated_activation: Callable[..., Array] = gated_activation
     logits: Callable[..., Array] = logits
     alter: Alter | None = None
+    place: "Callable[[str, Arithmetic], Arithmetic] | None" = None
+
+    def at(self, name: str) -> "Arithmetic":
+        """What the operation of this name, one of ``graph``, is computed with."""
+        return self if self.place is None else self.place(name, self)
 
 
 GOLDEN_ARITHMETIC = Arithmetic()

@@ -16,13 +16,15 @@ def softmax_weights(
     k: Float32[np.ndarray, "keys kv_heads head_dim"],
     start: int,
     block: int = 1,
+    window: int | None = None,
 ) -> Float32[np.ndarray, "heads tokens keys"]:
     """softmax(q k / sqrt(head_dim)) over the keys that each token sees; exactly 0 for the others.
 
-    start: absolute position of the first token. block: a token sees the keys of its own block of positions, including
-    later tokens, and of all earlier blocks. 1 is causal: token t sees keys 0 .. start + t.
-    Query head h reads key head h // (heads / kv_heads). Scores stay in float64 and are not traced; the weights are
-    rounded once. Each row depends only on the keys it sees: later keys change no bit.
+    start: absolute position of the first token. block: a token sees the keys of its own block of positions and of all
+    blocks before it, those of later tokens in its block among them. 1 is causal: token t sees keys 0 .. start + t.
+    window: of those, the last so many positions alone, its own among them; None: all. Query head h reads key head
+    h // (heads / kv_heads). Scores stay in float64 and are not traced; the weights are rounded once. Each row depends
+    only on the keys it sees: a longer cache after it changes no bit.
 
     >>> one = np.ones((2, 1, 2), np.float32)
     >>> softmax_weights(one, one, start=0)[0].tolist()
@@ -37,7 +39,10 @@ def softmax_weights(
         head_keys = k[:, head * kv_heads // heads]
         for part in _slices(tokens, keys * head_dim):
             scores = dot(q[part, None, head], head_keys) / math.sqrt(head_dim)
-            hidden = np.arange(keys) // block > (start + np.arange(tokens)[part, None]) // block
+            query = start + np.arange(tokens)[part, None]
+            hidden = np.arange(keys) // block > query // block
+            if window is not None:
+                hidden |= np.arange(keys) <= query - window
             scores[hidden] = -np.inf
             powers = exp(scores - scores.max(axis=1, keepdims=True))
             weights[head, part] = powers / pairwise_sum(powers)[:, None]

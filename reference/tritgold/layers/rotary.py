@@ -8,14 +8,21 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from tritgold.portable_math import inverse_powers, sin_cos
+from tritgold.rope_scaling import RopeScaling
 
 
 def rotation_table(
-    positions: Int64[np.ndarray, " tokens"], head_dim: int, theta: float
+    positions: Int64[np.ndarray, " tokens"], head_dim: int, theta: float, scaling: RopeScaling | None = None
 ) -> tuple[Float64[np.ndarray, "tokens half"], Float64[np.ndarray, "tokens half"]]:
-    """(sin, cos) of the angle position * theta ** (-2 i / head_dim), i = 0 .. head_dim / 2 - 1."""
+    """(sin, cos) of the angle position * theta ** (-2 i / head_dim), i = 0 .. head_dim / 2 - 1.
+
+    scaling: divides each frequency by its divisor, and multiplies sin and cos by its magnitude.
+    """
     frequency = inverse_powers(theta, [2 * i / head_dim for i in range(head_dim // 2)])
-    return sin_cos(positions[:, None].astype(np.float64) * frequency)
+    if scaling is None:
+        return sin_cos(positions[:, None].astype(np.float64) * frequency)
+    sin, cos = sin_cos(positions[:, None].astype(np.float64) * (frequency / np.array(scaling.divisors)))
+    return sin * scaling.magnitude, cos * scaling.magnitude
 
 
 def rotate(

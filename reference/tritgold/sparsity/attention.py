@@ -71,7 +71,13 @@ class AttentionRule(SparsityRule):
     def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
         """``base`` with this rule after its softmax. The tally counts ``probs``."""
 
-        def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, block: int = 1) -> np.ndarray:
+        def softmax_weights(
+            q: np.ndarray, k: np.ndarray, start: int, block: int = 1, window: int | None = None
+        ) -> np.ndarray:
+            if window is not None:
+                what = "attention sparsity has no rule for sliding windows"
+                hint = "it works on models without them"
+                raise ContextError(what, kind="attention-window", got=f"a window of {window}", hint=hint)
             options = {} if block == 1 else {"block": block}
             sparse = self.sparsify(base.softmax_weights(q, k, start, **options), start, block)
             if tally is not None:

@@ -1,5 +1,6 @@
 """A server and its clients: keys, limits, malformed bodies, clients that vanish or read nothing, a full queue."""
 
+import http.client
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,30 @@ def test_half_a_request_holds_nothing(server: Running, monkeypatch: pytest.Monke
         assert b" 408 " in half.recv(4096).split(b"\r\n")[0]
     for data in (b"POST /v1/comp", post(LONG)[:60], post(LONG, more="Expect: 100-continue\r\n")[:-20]):
         raw(server, data).close()
+    right(server)
+
+
+def test_a_head_that_comes_byte_by_byte_is_ended(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = server.service.limits
+    monkeypatch.setattr(server.service, "limits", type(limits)(**{**vars(limits), "head_seconds": 0.3}))
+    with raw(server, b"") as silent, raw(server, b"") as slow, raw(server, b"GET /health HTTP/1.1\r\n") as half:
+        started = time.monotonic()
+        with suppress(OSError):
+            for byte in b"GET /health HTTP/1.1\r\nX-Slow: " + b"y" * 99:
+                slow.sendall(bytes([byte]))
+                time.sleep(0.02)
+        assert time.monotonic() - started < 2, "each byte would begin the time again"
+        for connection in (silent, slow, half):
+            with suppress(ConnectionResetError):
+                assert connection.recv(4096).split(b"\r\n")[0] in (b"HTTP/1.1 408 Request Timeout", b"")
+    kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    for pause in (0.4, 0.0):
+        kept.request("GET", "/health")
+        assert kept.getresponse().read() == b'{"status":"ok"}', "one that is kept open is not concerned"
+        time.sleep(pause)
+    kept.sock.sendall(b"GET /health HT")
+    assert b" 408 " in kept.sock.recv(4096).split(b"\r\n")[0]
+    kept.close()
     right(server)
 
 
