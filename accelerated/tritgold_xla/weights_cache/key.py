@@ -23,6 +23,7 @@ import tritgold
 from tritgold.config import ModelConfig
 from tritgold.errors import OutputError
 from tritgold.formats.container import StoredTensor
+from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.whole_file import written_whole
 from tritgold.weights import ModelWeights
@@ -45,21 +46,22 @@ def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | No
     memory: a folder, made where it is not there, for what was hashed before. Raises OSError where the files cannot
     be read.
     """
-    parts = [weights.embedding, weights.head, weights.final_norm]
+    parts = [getattr(weights, field.name) for field in fields(weights) if field.name != "layers"]
     parts += [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
-    parts += [getattr(weights, f.name) for f in fields(weights) if f.name not in _PARTS]
     files = sorted({tensor.file for part in parts if (tensor := _stored(part)) is not None})
-    described = [_described(part, files) for part in parts]
-    if not files or None in described:
+    try:
+        described = [_described(part, files) for part in parts]
+    except _ElsewhereError:
         return None
     digests = [content_of(file, memory) for file in files]
-    if None in digests:
+    if not files or None in digests:
         return None
     all_of_it = [made_by(), config.as_dict(), digests, described]
     return hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()
 
 
-_PARTS = ("embedding", "head", "final_norm", "layers")
+class _ElsewhereError(Exception):
+    """A part of the model that is not known to depend on files alone, and on how they are read."""
 
 
 def _stored(part: Any) -> StoredTensor | None:
@@ -67,21 +69,22 @@ def _stored(part: Any) -> StoredTensor | None:
 
 
 def _described(part: Any, files: list[Path]) -> object:
-    """How a part of the model is read, for JSON; None where it is not known to depend on that and on files alone."""
-    if part is None:
-        return "none"
-    if isinstance(part, np.ndarray):
-        return [part.dtype.str, part.shape, hashlib.sha256(np.ascontiguousarray(part).data).hexdigest()]
-    if type(part) is StoredTensor:
-        place = [files.index(part.file), part.name, part.dtype, part.shape, part.offset, part.data.nbytes]
-        return place if _mapped(part.data) else None
-    if type(part) not in (PackedWeight, MasterWeight) or _described(part.stored, files) is None:
-        return None
-    facts = [type(part).__name__, part.shape, _described(part.stored, files), _described(part.rows, files)]
-    if type(part) is PackedWeight:
-        layout = [type(part.layout).__name__, {name: str(value) for name, value in vars(part.layout).items()}]
-        facts += [layout, None if part.scale is None else float(part.scale).hex(), part.code3_as_zero]
-    return facts
+    """How a part of the model is read, all fields of it, for JSON. Raises _ElsewhereError."""
+    if part is None or type(part) in (bool, int, str):
+        return part
+    if isinstance(part, tuple):
+        return [_described(each, files) for each in part]
+    if isinstance(part, np.ndarray | np.floating):
+        array = np.ascontiguousarray(part)
+        return [array.dtype.str, array.shape, hashlib.sha256(array.data).hexdigest()]
+    if type(part) is StoredTensor and _mapped(part.data):
+        return [files.index(part.file), part.name, part.dtype, part.shape, part.offset, part.data.nbytes]
+    if isinstance(part, Packing):
+        return [type(part).__name__, {name: str(value) for name, value in vars(part).items()}]
+    if type(part) in (PackedWeight, MasterWeight):
+        own = {f.name: getattr(part, f.name) for f in fields(part) if not f.name.startswith("_")}
+        return [type(part).__name__, {name: _described(value, files) for name, value in own.items()}]
+    raise _ElsewhereError
 
 
 def _mapped(array: np.ndarray) -> bool:

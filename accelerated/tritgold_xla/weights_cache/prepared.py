@@ -79,6 +79,8 @@ def _found(entry: Path) -> Arrays | None:
     try:
         arrays = read_entry(entry)
     except FileNotFoundError:
+        if entry.exists() and not (entry / INDEX).exists():  # what is left of one whose removal was interrupted
+            shutil.rmtree(entry, ignore_errors=True)
         return None
     except (OSError, EngineError) as error:
         _note(error, "is thrown away, and made again")

@@ -147,6 +147,14 @@ def test_a_damaged_entry_is_said_thrown_away_and_made_again(name, checkpoint, ma
         entries.read_entry(folder)
 
 
+def test_what_is_left_of_an_entry_gives_way(checkpoint, made, kept, monkeypatch):
+    (folder,) = folders(kept)
+    (folder / "entry.json").unlink()
+    assert_same(load(checkpoint, kept), made)
+    nothing_is_made(monkeypatch)
+    assert_same(load(checkpoint, kept), made)
+
+
 def test_what_a_disk_does_not_give_back_is_not_kept(checkpoint, made, tmp_path, monkeypatch):
     right = np.save
 
