@@ -50,6 +50,7 @@ ROWS = {
     "file_type that contradicts": "conformance/inspecting/test_health.py::test_a_label_that_no_tensor_bears_out",
     "several broken shards": "reference/formats/test_safetensors_folder.py::test_all_broken_shards_are_named",
     "several broken shards of GGUF": "reference/formats/test_gguf_split.py::test_all_broken_shards_are_named",
+    "cache blocks across heads": "conformance/commands/test_run.py::test_blocks_of_a_cache_across_heads_are_said",
     "NaN by its place": "reference/test_metadata_leniency.py::test_a_number_that_is_not_finite_has_a_place",
 }
 
