@@ -20,6 +20,7 @@ from tritgold.config import OPTIONAL, ModelConfig
 from tritgold.convert import Options, convert
 from tritgold.errors import TritgoldError, TritgoldWarning
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.layouts import Layouts
 from tritgold.graph import TracedShape, trace_names
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.attention import softmax_weights
@@ -27,6 +28,8 @@ from tritgold.model import forward
 from tritgold.rope_scaling import RopeScaling
 from tritgold.sparsity.attention import AttentionTopK
 from tritgold.trace import Trace
+from tritgold_conformance.inspecting.files import ReadOptions
+from tritgold_conformance.inspecting.inspection import inspect_model
 
 FIXTURES = Path(__file__).parents[1] / "peers" / "fixtures"
 # The fixture, the architecture, and what of its configuration tells it from a plain one.
@@ -220,6 +223,12 @@ def test_a_bitnet_without_sub_norms_is_read_as_one(tmp_path: Path) -> None:
         found = open_checkpoint(folder)
     plain = open_checkpoint(FIXTURES / "llama-bitlinear-llama3" / "checkpoint")
     assert found.model_hash() == plain.model_hash()
+
+
+def test_inspection_names_the_architecture() -> None:
+    said = inspect_model(FIXTURES / "gemma3-auto-offline" / "checkpoint", ReadOptions(Layouts()))
+    assert said["architecture"] == "gemma3"
+    assert said["config"]["window"] == 6
 
 
 def test_names_of_the_table_are_unique() -> None:
