@@ -45,7 +45,8 @@ def read_scaling(left: dict[str, Any], head_dim: int, theta: float) -> RopeScali
 
 def _number(left: dict[str, Any], key: str, kind: type) -> Any:
     value: Any = left.pop(key, None)
-    if type(value) is not kind or not 0 < value < 2**63:
+    is_kind = type(value) is kind  # of its own line: mypy would take value for an object after it
+    if not is_kind or not 0 < value < 2**63:
         got = repr(value)
         raise ConfigError("is not usable", kind="config-value", thing=key, got=got, expected="a positive number")
     return value
