@@ -29,6 +29,21 @@ def by_model() -> str:
     return table(("model", "", *LEVELS.values(), "pairs, traces"), [*rows, total])
 
 
+def placed() -> str:
+    """Faults at one place: named with it, and named at all; what servers show, and text alone."""
+    found = data("diagnosis-places-seeded")["summary"]
+    rows: list[tuple[str, str, str]] = []
+    for level, said in LEVELS.items():
+        of = found[level]
+        named = f"{of['fault_right']} of {of['visible']}, {of['fault_right'] / of['visible']:.1%}"
+        rows.append((f"a fault at a place, from {said}", _named([of]), named))
+    http, text = found["http"], found["text"]
+    rows.append(("20 log-probabilities of a server", _named([http]), ""))
+    part = f"{text['found']} of {text['engines']}, {text['found'] / text['engines']:.1%}: that something is wrong"
+    rows.append(("tokens alone, 16 of them", part, ""))
+    return table(("seen from", "named, with its place", "the fault named"), rows)
+
+
 def noise() -> str:
     """Right engines by kind, and how many were told of anything."""
     runs: Counter[str] = Counter()

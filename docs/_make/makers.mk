@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary sharding stability peers judged-peers clients soak serve-load fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary sharding stability peers judged-peers clients soak serve-load fixtures models formats lookup measurements cases diagnosis right-engines studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -73,6 +73,7 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 	$(MEASURE).diagnosis --model seeded --pairs 100 --noise-runs 500 --out docs/data/diagnosis-seeded.json
 	$(MEASURE).diagnosis --model llama --pairs 20 --noise-runs 300 --out docs/data/diagnosis-llama.json
 	$(MEASURE).diagnosis --model untied --pairs 20 --noise-runs 70 --out docs/data/diagnosis-untied.json
+	$(MEASURE).places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json
 	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
 	$(MAKE) plots
@@ -82,6 +83,9 @@ studies: $(VENV)/.dev ## the studies of docs/xla-cpu.md timed again, one thread 
 	NPROC=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tritgold_xla.studies > build/xla-forms.json
 	mv build/xla-forms.json docs/data/xla-forms.json
 	$(MAKE) plots
+
+right-engines: $(VENV)/.dev ## right engines over models, texts, lengths and policies: none may be accused (an hour; goes on where it stopped)
+	$(MEASURE).right_runs --rounds 150 --out docs/data/right-runs.json
 
 plots: $(VENV)/.dev ## the figures and tables of docs/ again, from the reports in docs/data
 	$(BIN)/python plots

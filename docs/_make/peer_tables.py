@@ -30,6 +30,7 @@ def explained() -> str:
 def _who(row: dict[str, Any]) -> tuple[str, str, str]:
     options = ", default cache" if row["options"] else ""
     silu = ", `silu` in its config" if row["silu"] else ""
+    silu += f", head in {row['head'].upper()}" if row.get("head") else ""
     return WAYS[row["engine"]] + options, row["model"] + silu, f"`{row['mode'].partition('/')[0]}`"
 
 

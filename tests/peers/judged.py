@@ -83,16 +83,24 @@ CASES = (
 
 
 def main() -> None:
-    """One JSON object on stdout; progress on stderr."""
-    rows = []
+    """One JSON object on stdout; progress on stderr. argv: a report whose rows are kept, for cases that are new."""
+    known = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"] if len(sys.argv) > 1 else []
+    there, rows = {case_of(row): row for row in known}, []
     for case in CASES:
         print(case, file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
-            rows.append(row_of(case, Path(folder)))
+            rows.append(there.get(case) or row_of(case, Path(folder)))
     command = "python tests/peers/judged.py"
     show(
         {"schema": "tritgold.peers-judged/1", "command": command, "machine": versions(), "tokens": TOKENS, "rows": rows}
     )
+
+
+def case_of(row: dict[str, Any]) -> Case:
+    """The case that a row is of."""
+    mode, _, policy = row["mode"].partition("/")[0].partition(".")
+    options, head = tuple(row["options"]), row.get("head", "")
+    return Case(row["engine"], row["model"], mode, row["silu"], options, policy or "float32", head)
 
 
 def row_of(case: Case, folder: Path) -> dict[str, Any]:

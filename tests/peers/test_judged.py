@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged import CASES, Case, row_of
+from judged import CASES, Case, case_of, row_of
 
 REPORT = json.loads((Path(__file__).parents[2] / "docs/data/peers-judged.json").read_text(encoding="utf-8"))
 live = pytest.mark.skipif(
     not os.environ.get("TRITGOLD_PEERS_PYTHON"), reason="the peers run only where TRITGOLD_PEERS_PYTHON names theirs"
 )
-
-
-def case_of(row: dict[str, Any]) -> Case:
-    mode = row["mode"].partition("/")[0]
-    return Case(row["engine"], row["model"], mode, row["silu"], tuple(row["options"]))
 
 
 def unexplained(row: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritgold_conformance.comparing.logits import log_softmax, noise_of
+from tritgold_conformance.comparing.logits import log_softmax, moved_by, noise_of
 from tritgold_conformance.comparing.served_as import served_as
 from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
@@ -42,13 +42,14 @@ class TextVerdict:
     """All positions that the engine answered. ties: those that explain it.
 
     allowed: where they were too many to search, or no log-probability was shown, the most by which broken ties may move
-    one, nats. served: what the server did to them, where that explains why they fail.
+    one, nats. moved_by: what moves them so. served: what the server did to them, where that explains why they fail.
     """
 
     positions: list[TextPosition]
     absent: int = 0
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
+    moved_by: str = ""
     served: str = ""
 
     @property
@@ -72,7 +73,8 @@ class TextVerdict:
         most = max(position.shown for position in self.positions)
         note += f"; the {most} log-probabilities shown within {max(differences):.1e}"
         if self.allowed is not None:
-            note += f"; ties too many to search, held to the golden model's own spread of {self.allowed:.1e} nats"
+            why = self.moved_by or "ties too many to search"
+            note += f"; {why}, held to the golden model's own spread of {self.allowed:.1e} nats"
         return note + (f"; broken ties followed: {len(self.ties)}" if self.ties else "")
 
 
@@ -102,7 +104,8 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
     moves = None
     if many or (differ and not shown.any()):
         moves = log_probability_moves(golden, shown | _contenders(golden.logits, completions, given, shown))
-    verdict = TextVerdict([], sum(c is None for c in completions), ties, None if moves is None else moves.largest)
+    allowed, why = (None, "") if moves is None else (moves.largest, "" if golden.policy.followed else moved_by(golden))
+    verdict = TextVerdict([], sum(c is None for c in completions), ties, allowed, why)
     for position, completion in enumerate(completions):
         if completion is not None:
             of = rows[position], completion[0], given[position], shown[position]

@@ -129,7 +129,7 @@ def _attention(
     unit, step = (cache.unit, cache.step) if cache else (0.0, 0.0)
     if operation.kind == "softmax" and (policy.unit or cache):
         q, k = (np.abs(inputs[role]).astype(np.float64) for role in "qk")
-        largest = q.max(axis=(0, 2), initial=0.0).max() * k.max(initial=0.0) * np.sqrt(config.head_dim)
+        largest = float(np.max(q, initial=0.0)) * float(np.max(k, initial=0.0)) * float(np.sqrt(config.head_dim))
         scores = np.einsum(
             "thd,shd->hts", inputs["q"].astype(np.float64), np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1)
         ) / np.sqrt(config.head_dim)
@@ -139,7 +139,7 @@ def _attention(
         return {"x": (np.expm1(exponent), SMALLEST_F16 if max(policy.unit, unit) else 0.0)}
     if operation.kind == "mix" and (unit or step):
         probs, v = inputs["probs"].astype(np.float64), np.abs(inputs["v"]).astype(np.float64)
-        absolute: Array | float = 2 * step * probs.max(initial=0.0) * v.max(initial=0.0)
+        absolute: Array | float = 2 * step * float(np.max(probs, initial=0.0)) * float(np.max(v, initial=0.0))
         if unit:
             absolute = unit * (ROUNDINGS + 2 * np.sqrt(probs.shape[2])) * _mixed(inputs, config)["x"]
         return {"x": (0.0, absolute)}

@@ -6,6 +6,7 @@ Such a server computes rightly and shows something else than the softmax of its 
 import numpy as np
 
 CLOSE = 2e-3  # nats: much more than float32's noise, much less than any of these does
+WHOLE = 1e-5  # of a probability of 1
 MOST_POSITIONS = 0.8  # of those shown must agree: a broken tie spoils some
 UNLIKELY = -30.0  # below: floors, and logarithms of what underflowed
 
@@ -23,7 +24,7 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     ''
     """
     rows = [(golden[t, ids], given[t, ids]) for t in range(len(golden)) if len(ids := _likely(given[t], shown[t]))]
-    sharp = [theirs.max() > -CLOSE and ours.max() < -0.05 for ours, theirs in rows]
+    sharp = [theirs.max() > -WHOLE and ours.max() < -10 * WHOLE for ours, theirs in rows]
     if _most(sharp):
         return "probabilities after greedy sampling: the token written has all of them"
     rows = [(ours, theirs) for ours, theirs in rows if len(ours) > 2 and np.ptp(ours) > 0.1]
@@ -48,7 +49,7 @@ def _likely(given: np.ndarray, shown: np.ndarray) -> np.ndarray:
 
 def _filtered(ours: np.ndarray, theirs: np.ndarray) -> bool:
     off = theirs - ours
-    return bool(np.ptp(off) < CLOSE and off.mean() > 2 * CLOSE and abs(np.exp(theirs).sum() - 1) < CLOSE)
+    return bool(np.ptp(off) < CLOSE and off.mean() > 10 * WHOLE and abs(np.exp(theirs).sum() - 1) < WHOLE)
 
 
 def _most(agreeing: list[bool]) -> bool:

@@ -68,7 +68,7 @@ def _head(local: Local, label: Label) -> int | None:
 
 
 def in_whole_runs(faults: Iterable[Fault], mutant: Mutant, here: Divergence | None, tokens: int) -> list[Fault]:
-    """Faults at places that are worth a run each, the likeliest first: in one layer, in one kind of operation, in one.
+    """Faults at places that are worth a run each: outside the layers, in one layer, one kind of operation, one.
 
     here: where statistics first leave the golden model, which tells the layer; None: of logits, which tell none. As
     many as AFFORDABLE allows.
@@ -76,23 +76,26 @@ def in_whole_runs(faults: Iterable[Fault], mutant: Mutant, here: Divergence | No
     of_model = list(operations(mutant.config))
     weights = sum(int(np.prod(w.shape)) for _, w in mutant.checkpoint.weights.linears())
     most = min(MOST_RUNS, int(AFFORDABLE / max(1, weights * tokens)))
-    tiers: list[list[Fault]] = [[], [], []]
+    tiers: list[list[Fault]] = [[], [], [], []]
     for fault in faults:
         made = fault.apply(mutant)
         if made is None or sum(map(len, tiers)) > 4 * most:
             continue
         touched = [o for o in of_model if not same_operation(made, mutant, o)]
+        if len(touched) < 2:
+            continue  # it is at one place already
         layers = sorted({o.at.layer for o in touched if o.at.layer is not None})
         whats = {o.at.what for o in touched}
         if here is not None:
             layers = [n for n in layers if n == here.layer]
             whats &= {TraceName.of(here.operation).what}
             touched = [o for o in touched if o.name == here.operation]
-        if len({o.at.layer for o in of_model}) > 1:
-            tiers[0] += [fault_at(fault, f"layer={n}") for n in layers]
+        tiers[1] += [fault_at(fault, f"layer={n}") for n in layers]
         if len(whats) < len({o.at.what for o in of_model}):
-            tiers[1] += [fault_at(fault, what) for what in sorted(whats)]
-            tiers[2] += [fault_at(fault, o.name) for o in touched]
+            outside = {o.name for o in touched if o.at.layer is None}
+            tiers[0] += [fault_at(fault, name) for name in sorted(outside)]
+            tiers[2] += [fault_at(fault, what) for what in sorted(whats - outside)]
+            tiers[3] += [fault_at(fault, o.name) for o in touched if o.at.layer is not None]
     return [fault for tier in tiers for fault in tier][:most]
 
 

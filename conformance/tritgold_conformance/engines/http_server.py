@@ -132,6 +132,7 @@ class HttpEngine:
             raise self._refused(f"the answer is not JSON: {printable(error)}") from None
 
     def _status(self, method: str, what: str, status: int, text: str) -> EngineError:
+        """Of a server with chat completions alone, too: its text goes through a template of its own."""
         said = f"answers {method} {what} with status {status}: {text}"
         return EngineError(said, kind=STATUS_KIND, thing=self._thing, hint="docs/judging.md#a-server")
 

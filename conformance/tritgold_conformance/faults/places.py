@@ -103,9 +103,10 @@ def placed(s: Mutant, fault: Fault, place: Place) -> Mutant | None:
     weights, moved = _weights(s, wrong, place)
     alters = wrong.arithmetic.alter is not s.arithmetic.alter
     if place.head is not None:
-        changed = {name: heads_of(name, getattr(s.arithmetic, name), f, place.head, s.config)
-                   for name, f in changed.items()}  # fmt: skip
-        changed = {name: f for name, f in changed.items() if f is not None}
+        of_heads = {
+            name: heads_of(name, getattr(s.arithmetic, name), f, place.head, s.config) for name, f in changed.items()
+        }
+        changed = {name: f for name, f in of_heads.items() if f is not None}
         alters = False
     if not (changed or moved or alters):
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.comparing.logits import Explained, judge_rows
+from tritgold_conformance.comparing.logits import Explained, judge_rows, moved_by
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
 from tritgold_conformance.questions.evidence import Evidence
@@ -37,6 +37,7 @@ class _Found:
     worst: float = 0.0
     ties: int = 0
     weak: int = 0  # sessions held to the spread
+    moved_by: str = ""  # what the spread comes from
     failing: list[Comparison] = field(default_factory=list)
 
 
@@ -52,7 +53,7 @@ def judge_ladder(
     if not any(evidence.has(method) for method in ("prefill", "step")):
         return {name: lacks("the engine has no prefill() and no step()") for name in LADDER_LEVELS}, []
     texts: dict[int, _Text] = {0: _Text(golden, list(known))}
-    found = {name: _Found() for name in LADDER_LEVELS}
+    found = {name: _Found(moved_by=moved_by(golden)) for name in LADDER_LEVELS}
     kinds = answered_kinds(evidence, ladder)
     broken = False
     for rung in ladder.rungs:
@@ -115,6 +116,6 @@ def _notes(of: _Found) -> Iterator[str]:
         if of.ties:
             yield f"broken ties followed: {of.ties}"
         if of.weak:
-            yield f"{of.weak} sessions held to what broken ties do to the golden model's own logits"
+            yield f"{of.weak} sessions held to what {of.moved_by} do to the golden model's own logits"
     else:
         yield "there was nothing to ask"

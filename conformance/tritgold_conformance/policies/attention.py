@@ -37,7 +37,8 @@ def with_flash(base: Arithmetic) -> Arithmetic:
         heads, tokens, keys = p.shape
         values = np.repeat(f16(v), heads // v.shape[1], axis=1)  # [keys, heads, head_dim]
         with np.errstate(divide="ignore"):
-            scores = np.log(p.astype(np.float64))  # [heads, tokens, keys]
+            # [heads, tokens, keys]; a weight of next to nothing that noise made negative is nothing
+            scores = np.log(np.maximum(p, 0).astype(np.float64))
         largest, total = np.full((tokens, heads), -np.inf), np.zeros((tokens, heads))
         sums = np.zeros((tokens, heads, v.shape[2]), np.float32)
         for key in range(keys):

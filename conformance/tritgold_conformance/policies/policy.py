@@ -17,7 +17,7 @@ from tritgold.errors import EngineError
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.trace_names import TraceName
 from tritgold_conformance.policies.attention import with_flash, without_flash
-from tritgold_conformance.policies.heads import BLOCKS, perturbed_head
+from tritgold_conformance.policies.heads import perturbed_head
 from tritgold_conformance.policies.roundings import Noise, Rounding, bf16, f16, stored
 
 Area = Literal["arithmetic", "activations", "cache", "head", "logits"]
@@ -218,6 +218,3 @@ def named_policy(name: str) -> Policy:
         what, expected = f"two policies for the {twice}", "one of each kind"
         raise EngineError(what, kind="engine-policy", got=repr(name), expected=expected)
     return Policy(tuple(parts))
-
-
-__all__ = ["AREAS", "BLOCKS", "FLOAT32", "PARTS", "Part", "Policy", "named_policy"]

@@ -1,6 +1,6 @@
 """Faults at one place, and what servers show: how often they are named, or at all found.
 
-``python -m measure.places --model seeded --places 60 --out docs/data/diagnosis-places-seeded.json``
+``python -m measure.places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json``
 
 Goes on where it stopped, as ``measure.diagnosis``, whose engines these are: the golden model with a fault and float32
 noise of its own. ``placed``: faults at a layer, a matrix, an operation or a head, drawn by a hash of those that change
@@ -78,6 +78,7 @@ def _placed(m: Measurement, faults: list[Fault], count: int, journal: Journal) -
     of_layers = [o for o in operations(config) if o.at.layer is not None]
     kinds = sorted({o.at.what for o in of_layers})
     number = found = 0
+    drawn = set[str]()
     while found < count and number < 40 * count:
         number += 1
         lots = [int(lot) for lot in random_bits(11, np.arange(5 * number, 5 * number + 5, dtype=np.uint64))]
@@ -87,6 +88,9 @@ def _placed(m: Measurement, faults: list[Fault], count: int, journal: Journal) -
             f"head={lots[4] % config.heads}",
         )[lots[1] % 4]  # fmt: skip
         name = f"{faults[lots[0] % len(faults)].name}@{place}"
+        if name in drawn:
+            continue
+        drawn.add(name)
         rows = journal.row((name, "placed"), functools.partial(_rows, m, name, 5000 + number), "named")
         found += bool(rows)
         yield rows
@@ -171,7 +175,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="seeded", choices=sorted(MODELS))
     parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--places", type=int, default=60)
+    parser.add_argument("--places", type=int, default=40)
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
     kept = Journal(

@@ -61,7 +61,6 @@ def test_a_fault_at_a_head_is_named_with_it(name: str) -> None:
         ("statistics", "norm-gain-plus-one@final_norm"),
         ("logits", "norm-gain-plus-one@final_norm"),
         ("logits", "kv-heads-tiled@layer=1"),
-        ("logits", "scale-never@layers.0.o"),
     ],
 )
 def test_whole_runs_tell_a_place_too(level: str, name: str) -> None:

@@ -1,0 +1,66 @@
+"""Faults at places, what servers show, and runs of right engines: what is recorded, and a part of it measured again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measure import diagnosis, places, right_runs
+
+from tritgold_conformance.faults import FAULTS
+
+DATA = Path(__file__).parents[3] / "docs" / "data"
+
+
+def recorded(name: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return value
+
+
+def test_a_fault_at_a_place_gives_a_row_a_level() -> None:
+    m = places.Measurement("seeded", 8)
+    rows = places._rows(m, "scale-never@layers.1.down", 1)
+    assert [row["level"] for row in rows] == list(places.LEVELS)
+    assert rows[0]["right"]
+    assert rows[0]["named"] == ["scale-never@layers.1.down"]
+    assert places._rows(m, "silu@q", 1) == [], "the fault has no such place"
+    assert places._rows(m, "silu@ffn_act", 1) == [], "that is the fault everywhere"
+
+
+def test_what_a_server_with_a_fault_shows() -> None:
+    row = places._served(places.Measurement("seeded", 8), FAULTS["silu"])
+    assert row is not None
+    assert (row["named"], row["http_right"], row["http_visible"], row["text_visible"]) == (["silu"], True, True, True)
+
+
+def test_rows_of_new_faults_take_their_places() -> None:
+    before = recorded("diagnosis-seeded")
+    new = {
+        **before,
+        "matrix": [{**row, "named": ["none"], "right": False} for row in before["matrix"][:4]],
+        "seconds": 1,
+    }
+    found = diagnosis.merged(before, new)
+    assert len(found["matrix"]) == len(before["matrix"])
+    assert found["matrix"][:4] == new["matrix"]
+    assert found["matrix"][4:] == before["matrix"][4:]
+    assert found["seconds"] == before["seconds"] + 1
+    with pytest.raises(ValueError, match="different models"):
+        diagnosis.merged(before, {**new, "tokens": 8})
+
+
+def test_a_round_of_right_engines() -> None:
+    made = {
+        name: engine for name, engine in right_runs.engines().items() if name in ("PlainLogits", "DeclaredCacheF16")
+    }
+    wrong = type("Wrong", (made["PlainLogits"],), {"head": lambda self, x: 1.01 * made["PlainLogits"].head(self, x)})
+    row = right_runs.one_round(0, {**made, "Wrong": wrong})
+    assert row["runs"] == {"float32": 2, "kv-f16": 1}
+    assert {name for name, *_ in row["accused"]} == {"Wrong"}
+
+
+def test_what_is_recorded_of_places_holds_the_bars() -> None:
+    summary = recorded("diagnosis-places-seeded")["summary"]
+    for level, bar in (("operations", 0.9), ("trace", 0.9)):
+        assert summary[level]["right"] >= bar * summary[level]["visible"], summary[level]["missed"]
+    assert summary["http"]["right"] >= 0.8 * summary["http"]["visible"]
