@@ -1,4 +1,4 @@
-"""The models and matrices whose speed is asked for: by name, by size, by somebody's config.json."""
+"""The models and matrices whose speed is asked for: by name, by size, by any config.json."""
 
 import re
 from dataclasses import dataclass, replace
