@@ -86,20 +86,20 @@ def ratios() -> str:
             mine = own[r["row"], str(r["case"]), r["threads"]]
             case = ", ".join(f"{k} {v:,}" for k, v in r["case"].items() if k != "steps")
             with_ = f"JAX {report['machine']['packages'].get('jax', 'none')} {_flags(report)}".strip()
-            speeds = (_short(mine["per_second"]), _short(r["per_second"]))
+            speeds = (_short(mine["per_second"]), r["engine"], _short(r["per_second"]))
             share = f"{mine['roofline_fraction']:.0%}" if mine["roofline_fraction"] is not None else ""
             lines.append(
                 (r["row"], case, r["threads"], with_, *speeds, f"**{r['ratio']:.2f}**", share, report["shape"])
             )
     (usual, _), *_ = Counter(line[3] for line in lines).most_common(1)
     lines.sort(key=lambda line: (line[3] != usual, line[3], line[2], line[0], line[1]))
-    head = ("row", "case", "threads", "with", "xla, tokens/s", "llama.cpp", "ratio", "of the roof", "shape")
+    head = ("row", "case", "threads", "with", "xla, tokens/s", "peer", "its tokens/s", "ratio", "of the roof", "shape")
     return table(head, lines)
 
 
 def front() -> str:
     """Of the front page: decoding and prompts of the 2B shape as usually run, the newest figure of each case."""
-    found: dict[tuple[str, str, int], tuple[object, ...]] = {}
+    found: dict[tuple[str, str, int, str], tuple[object, ...]] = {}
     for path in sorted((FOLDER / "data").glob("bench-2b-4t*.json"), key=lambda p: json.loads(p.read_bytes())["date"]):
         report = json.loads(path.read_bytes())
         own = {(r["row"], str(r["case"]), r["threads"]): r for r in report["results"] if r["engine"] == "xla"}
@@ -110,11 +110,11 @@ def front() -> str:
             mine = own[r["row"], str(r["case"]), r["threads"]]
             x = next(iter(r["case"].values()))
             what = FRONT[r["row"]].format(f"{x:,}")
-            speeds = (_short(mine["per_second"]), _short(r["per_second"]), f"**{r['ratio']:.1f}**")
+            speeds = (_short(mine["per_second"]), r["engine"], _short(r["per_second"]), f"**{r['ratio']:.1f}**")
             link = f"[in the report](docs/data/{path.name})"
-            found[r["row"], f"{x:9}", r["threads"]] = (what, r["threads"], *speeds, link)
+            found[r["row"], f"{x:9}", r["threads"], r["engine"]] = (what, r["threads"], *speeds, link)
     lines = [found[key] for key in sorted(found)]
-    head = ("2B model", "threads", "JAX engine, tokens/s", "llama.cpp", "ratio", "command")
+    head = ("2B model", "threads", "JAX engine, tokens/s", "peer", "its tokens/s", "ratio", "command")
     return table(head, lines)
 
 

@@ -63,7 +63,7 @@ def numpy_kernels(weights: np.ndarray) -> list[Kernel]:
 
     kernels += [
         Kernel(
-            "f16",
+            "f16, widened",
             "float16, widened for each product",
             2 * out * in_,
             out,

@@ -26,12 +26,15 @@ SMALL = 60_000_000  # weights of a model that is judged itself
 
 @dataclass(frozen=True)
 class Model:
-    """name: for the report. path: what is timed; judged: what the judge runs before."""
+    """name: for the report. path: what is timed; judged: what the judge runs before; for_peers: the shape of what
+    peers are judged on, None for ``judged`` itself.
+    """
 
     name: str
     path: Path
     judged: Path
     config: ModelConfig
+    for_peers: ModelShape | None = None
 
 
 def model_of(shape: str | None, file: Path | None, layers: int | None, say: Say) -> Model:
@@ -43,25 +46,28 @@ def model_of(shape: str | None, file: Path | None, layers: int | None, say: Say)
         file = trained_model(DEFAULT)
     if file is not None:
         config = quietly_opened(file).config
-        return Model(shape or file.name, file, _judged_for(file, config, say), config)
+        smaller = _small_of(file, config)
+        judged = file if smaller is None else synthetic_model(smaller, cache_folder(), say)
+        return Model(shape or file.name, file, judged, config, None if smaller is None else smaller.telling())
     named = shape_of(str(shape))
     assert isinstance(named, ModelShape)
     cut = named if layers is None else named.cut(layers)
     small = synthetic_model(cut.small(), cache_folder(), say)
-    return Model(cut.name, synthetic_model(cut, cache_folder(), say), small, cut.config())
+    path = synthetic_model(cut, cache_folder(), say)
+    return Model(cut.name, path, small, cut.config(), cut.small().telling())
 
 
-def _judged_for(file: Path, config: ModelConfig, say: Say) -> Path:
-    """The file itself where the golden model needs seconds for it, else a small model of its sizes."""
+def _small_of(file: Path, config: ModelConfig) -> ModelShape | None:
+    """A small model of its sizes; None for a file that is judged itself, for which the golden model needs seconds."""
     widths = {config.hidden, config.inter, config.q_width}
     if ternary_weights(config) + head_weights(config) <= SMALL or any(width % 256 for width in widths):
-        return file
+        return None
     if config.activation == "relu2" and not config.sub_norms:
-        return file  # a graph that no GGUF file has
-    own: dict[str, Any] = {"name": f"file-{config.hidden}-{config.inter}", "seed": SEED}
+        return None  # a graph that no GGUF file has
+    own: dict[str, Any] = {"name": f"file-{config.hidden}-{config.inter}", "seed": SEED, "embedding": 0.7}
     own["architecture"] = "bitnet" if config.sub_norms else "llama"
     sizes = {f.name: getattr(config, f.name) for f in fields(ModelShape) if f.name not in own}
-    return synthetic_model(ModelShape(**own, **sizes).small(), cache_folder(), say)
+    return ModelShape(**own, **sizes).small()
 
 
 def _kept(model: Model, what: str) -> Path:

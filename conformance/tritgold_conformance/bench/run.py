@@ -12,7 +12,7 @@ from tritgold_conformance.bench.peer_names import TRANSFORMERS, peer
 from tritgold_conformance.bench.plan import Plan
 from tritgold_conformance.bench.processes import require_peers
 from tritgold_conformance.bench.results import BenchResults
-from tritgold_conformance.bench.synthetic import Say
+from tritgold_conformance.bench.synthetic import Say, cache_folder, synthetic_model
 from tritgold_conformance.bench.thread_run import ThreadRun
 from tritgold_conformance.bench.throughput import add_scaling
 
@@ -68,4 +68,5 @@ def _files(text: str, model: Model, say: Say) -> PeerFiles:
     if named.name == TRANSFORMERS:
         return PeerFiles(for_transformers(model, say), None)
     timed = for_llama_cpp(model.path, model.name, named, say)
-    return PeerFiles(timed, for_llama_cpp(model.judged, model.judged.stem, named, say))
+    judged = model.judged if model.for_peers is None else synthetic_model(model.for_peers, cache_folder(), say)
+    return PeerFiles(timed, for_llama_cpp(judged, judged.stem, named, say))

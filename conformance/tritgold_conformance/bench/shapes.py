@@ -1,4 +1,4 @@
-"""The models and matrices whose speed is asked for: by name, by size, by somebody's config.json."""
+"""The models and matrices whose speed is asked for: by name, by size, by any config.json."""
 
 import re
 from dataclasses import dataclass, replace
@@ -12,9 +12,15 @@ from tritgold.formats.untrusted_text import parse_json
 SEED = 158
 
 
+_NOT_CONFIG = ("name", "architecture", "seed", "embedding")
+
+
 @dataclass(frozen=True)
 class ModelShape:
-    """A synthetic model: sizes as in ModelConfig. architecture: of the GGUF file that llama.cpp opens as well."""
+    """A synthetic model: sizes as in ModelConfig. architecture: of the GGUF file that llama.cpp opens as well.
+
+    embedding: standard deviation of embedding and head.
+    """
 
     name: str
     layers: int
@@ -32,11 +38,12 @@ class ModelShape:
     tied_head: bool = True
     architecture: str = "bitnet"
     seed: int = SEED
+    embedding: float = 0.7
 
     def config(self) -> ModelConfig:
         """The same as the engines take it. Tokens 1 and 2 are BOS and EOS."""
 
-        sizes = {name: value for name, value in vars(self).items() if name not in ("name", "architecture", "seed")}
+        sizes = {name: value for name, value in vars(self).items() if name not in _NOT_CONFIG}
         return ModelConfig(**sizes, scale_rule="multiply", bos=1, eos=(2,))
 
     def cut(self, layers: int) -> "ModelShape":
@@ -51,6 +58,14 @@ class ModelShape:
         """
         vocab, layers = min(self.vocab, 1024), min(self.layers, 2)
         return replace(self, name=f"{self.name}-judged", vocab=vocab, layers=layers, context=min(self.context, 512))
+
+    def telling(self) -> "ModelShape":
+        """The same with an embedding that is small beside what the layers add: for judging by log-probabilities alone.
+
+        A tied head finds the token that was just read in the residual stream, as sure as 1 with the usual one, whatever
+        the layers compute, and even where they compute nothing. Logits have a standard deviation of 3 here.
+        """
+        return replace(self, name=f"{self.name}-telling", embedding=3 / self.hidden**0.5)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def planned_tensors(shape: ModelShape) -> list[PlannedTensor]:
     """In the order of the file. Nothing is drawn before it is written."""
     config, tensors = shape.config(), []
     names = ["embedding"] if shape.tied_head else ["embedding", "head"]
-    tensors += [_matrix(name, config, shape.seed) for name in names]
+    tensors += [_matrix(name, config, shape) for name in names]
     for index in range(shape.layers):
         at = f"layers.{index}"
         tensors += [_gain(f"{at}.{name}", width, shape.seed) for name, width in config.vector_widths().items()]
@@ -86,7 +86,8 @@ def planned_tensors(shape: ModelShape) -> list[PlannedTensor]:
 
 
 def _digest(shape: ModelShape) -> str:
-    return hashlib.sha256(repr((VERSION, sorted(asdict(shape).items()))).encode()).hexdigest()[:8]
+    drawn = {name: value for name, value in asdict(shape).items() if (name, value) != ("embedding", 0.7)}
+    return hashlib.sha256(repr((VERSION, sorted(drawn.items()))).encode()).hexdigest()[:8]
 
 
 def _usable(path: Path, shape: ModelShape) -> bool:
@@ -137,16 +138,16 @@ def trits(seed: int, begin: int, count: int) -> np.ndarray:
     return np.repeat(np.array([-1, 0, 1], np.int8), [5, 6, 5])[lots].reshape(-1)
 
 
-def _matrix(name: str, config: ModelConfig, seed: int) -> PlannedTensor:
-    """Float16, about normal with standard deviation 0.7: eight random bytes summed."""
+def _matrix(name: str, config: ModelConfig, shape: ModelShape) -> PlannedTensor:
+    """Float16, about normal with the shape's standard deviation: eight random bytes summed."""
     size, stream = (config.vocab, config.hidden), _stream(name)
 
     def chunks() -> Iterator[bytes]:
         for rows in _pieces(size):
             first, last = rows.start * size[1], rows.stop * size[1]
-            words = random_bits(seed, np.arange(stream + first, stream + last, dtype=np.uint64))
+            words = random_bits(shape.seed, np.arange(stream + first, stream + last, dtype=np.uint64))
             total = words.view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.int32)
-            values = (total - 1020).astype(np.float32) * np.float32(0.7 / 209.0)
+            values = (total - 1020).astype(np.float32) * np.float32(shape.embedding / 209.0)
             yield _both_halves(values).astype("<f2").tobytes()
 
     return PlannedTensor(written_name(GGUF, name), "F16", size, 2 * prod(size), chunks)

@@ -64,7 +64,7 @@ def _shifted(trits: np.ndarray, by_columns: bool) -> Product:
         sums = jax.lax.dot_general(codes, weights, inner, preferred_element_type=jnp.int32)
         return sums - codes.astype(jnp.int32).sum(axis=1, keepdims=True)
 
-    name = "w + 1, columns" if by_columns else "w + 1, rows"
+    name = "w + 1, int8 columns" if by_columns else "w + 1, int8 rows"
     return _product(name, "int8 codes 0 to 2, the codes' sum kept", multiply, weights)
 
 
@@ -87,7 +87,7 @@ def _tables(trits: np.ndarray, name: str) -> Product:
         return jax.lax.map(one, codes.astype(jnp.int32))
 
     why = f"its tables of sums, {8 * lut.bytes / few.size:.2f} bits a weight; gathers are scalar"
-    made = _product(name, why, multiply, weights)
+    made = _product(f"{name}, gathers", why, multiply, weights)
     return made._replace(moved=lut.bytes * len(trits) // len(few), rows=len(few))
 
 

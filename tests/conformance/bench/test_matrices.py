@@ -14,7 +14,14 @@ def test_numpy_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None:
     weights, codes = matrices.matrix(*size), matrices.codes_of(tokens, size[1])
     ways = matrices.numpy_kernels(weights)
     tables = ["look-up table", "TL1", "TL2"] if size[1] % 4 == 0 else []
-    assert {way.name for way in ways} == {"naive", "cached f32", "f16", "w + 1, rows", "w + 1, columns", *tables}
+    assert {way.name for way in ways} == {
+        "naive",
+        "cached f32",
+        "f16, widened",
+        "w + 1, rows",
+        "w + 1, columns",
+        *tables,
+    }
     for way in ways:
         assert matrices.wrong(way, codes, weights) == "", way.name
         assert np.array_equal(way.run(codes), accumulate(codes, weights)[:, : way.rows])
@@ -28,7 +35,9 @@ def test_the_engine_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None
 
     weights, codes = matrices.matrix(*size), matrices.codes_of(tokens, size[1])
     found = products(weights)
-    assert {"bf16", "f16", "TL1", "TL2", "w + 1, rows", "w + 1, columns"} < {product.name for product in found}
+    names = {product.name for product in found}
+    assert {"bf16", "f16", "TL1, gathers", "TL2, gathers", "w + 1, int8 rows", "w + 1, int8 columns"} < names
+    assert not names & {way.name for way in matrices.numpy_kernels(weights)}
     for product in found:
         rows = product.rows or size[0]
         assert np.array_equal(np.asarray(product.run(codes)), accumulate(codes, weights[:rows])), product.name

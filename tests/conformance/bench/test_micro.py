@@ -27,7 +27,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "kv-gather": [{"kv": "bf16", "tokens": 5}, {"kv": "int8", "tokens": 5}],
     "attention": [{"kv": "bf16", "context": 40}, {"kv": "int8", "context": 33}],
     "sparse-attention": [{"context": 40, "queries": 3}],
-    "sparse-linear": [{"keep": "0.5", "tokens": 2}],
+    "sparse-linear": [{"keep": "0.5", "tokens": 6}],
     "sample": [{}],
     "schedule": [{"sequences": 4}],
     "tokenise": [{"words": 64}],

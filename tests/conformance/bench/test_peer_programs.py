@@ -125,6 +125,8 @@ def test_what_servers_show_is_read_in_three_forms() -> None:
     odd = {"content": "<s>", "probs": [{"tok_str": "<s>", "prob": 0.5}, {"tok_str": "t1", "prob": 0.0}]}
     assert shown({"completion_probabilities": [odd]}) == [Shown(None, {})]
     assert shown({}) == []
+    (never,) = shown({"completion_probabilities": [{"id": 5, "top_logprobs": [{"id": 6, "logprob": -3.4e38}]}]})
+    assert never.likeliest == {6: -80.0}
 
 
 def test_a_peer_must_be_near_an_arithmetic_and_far_from_nothing() -> None:

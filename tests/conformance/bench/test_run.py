@@ -115,7 +115,7 @@ def test_no_engine_is_no_verdict(model: Model, engine: str) -> None:
 def test_rows_of_a_matrix() -> None:
     plan = replace(PLAN, rows=("gemv", "gemm"), tokens=(3,))
     found = run.run(plan, None, [(64, 128)])
-    ways = ("naive", "look-up table", "cached f32", "f16", "w + 1, rows", "w + 1, columns", "TL1", "TL2")
+    ways = ("naive", "look-up table", "cached f32", "f16, widened", "w + 1, rows", "w + 1, columns", "TL1", "TL2")
     assert [(r.row, r.case["tokens"], r.case["way"]) for r in found.results] == [
         (row, tokens, way) for row, tokens in (("gemv", 1), ("gemm", 3)) for way in ways
     ]

@@ -10,8 +10,12 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError, OutputError
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
+from tritgold.model import forward
 from tritgold_conformance.bench import memory, models, shapes, synthetic
+from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
+from tritgold_conformance.comparing.logits import log_softmax
 
 TINY = ModelShape("tiny", 2, 256, 512, 4, 2, 64, 96, context=128)
 
@@ -137,3 +141,24 @@ def test_memory_of_this_process_is_known_here() -> None:
     if Path("/proc/self/status").exists():
         assert (memory.peak_memory() or 0) > 20_000_000
         assert (memory.available_memory() or 0) > 1_000_000
+
+
+def test_a_telling_model_shows_what_its_layers_compute(tmp_path: Path) -> None:
+    """With the usual embedding a tied head is sure of the token that was just read, with layers and without."""
+
+    def computed(shape: ModelShape) -> float:
+        """How far the log-probabilities of the likeliest tokens are from those of layers that give nothing, nats."""
+        opened = quietly_opened(synthetic.synthetic_model(shape, tmp_path))
+        zeros = lambda codes, trits: np.zeros((len(codes), len(trits)), np.int32)  # noqa: E731
+        nothing = replace(GOLDEN_ARITHMETIC, accumulate=zeros)
+        rows = [
+            log_softmax(forward([3, 5, 7], opened.weights, opened.config, arithmetic=arithmetic))
+            for arithmetic in (GOLDEN_ARITHMETIC, nothing)
+        ]
+        best = np.argsort(-rows[0], axis=1)[:, :1]
+        return float(np.abs(np.take_along_axis(rows[0] - rows[1], best, axis=1)).max())
+
+    usual = ModelShape("usual", 2, 2560, 256, 20, 5, 128, 256, context=64)
+    assert computed(usual) < 0.1
+    assert computed(usual.telling()) > 1
+    assert usual.telling().config() == usual.config()

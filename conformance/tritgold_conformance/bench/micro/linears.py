@@ -15,6 +15,7 @@ from tritgold_conformance.bench.micro.way import Way, equal, of_xla
 from tritgold_conformance.bench.shapes import SEED
 
 GROUPS = {"qkv": ("q", "k", "v"), "gate-up": ("gate", "up")}
+FEW = 4  # tokens whose columns NumPy gathers, for as many as there are
 PACKED = ("hf", "i2_s", "tq1_0", "tq2_0", "iq2_bn")
 Case = dict[str, Any]
 
@@ -89,8 +90,9 @@ def sparse_linear(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
     x = np.random.default_rng(SEED).standard_normal((case["tokens"], in_)).astype(np.float32)
     rule: Any = sparsity_rule("top_k", keep=float(case["keep"]))
     dense_codes, (kept_codes, _) = absmax_int8(x)[0], rule.quantize(x, "down_in", absmax_int8)
+    some = equal(accumulate(kept_codes[:FEW], trits))
     dense, kept = equal(accumulate(dense_codes, trits)), equal(accumulate(kept_codes, trits))
-    floats = trits.astype(np.float32)
+    floats, few = trits.astype(np.float32), min(FEW, len(x))
     count = int(np.count_nonzero(rule.mask(x)[0]))
 
     def codes_left() -> np.ndarray:
@@ -99,7 +101,7 @@ def sparse_linear(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
 
     def gathered() -> np.ndarray:
         found = []
-        for row in codes_left():
+        for row in codes_left()[:few]:
             at = np.flatnonzero(row)
             found.append(row[at].astype(np.float32) @ floats[:, at].T)
         return np.stack(found)
@@ -108,7 +110,7 @@ def sparse_linear(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
     ways = [
         Way("dense", "all activations", lambda: absmax_int8(x)[0].astype(np.float32) @ floats.T, dense),
         Way("top-k, masked", f"{why}, zeros multiplied", lambda: codes_left().astype(np.float32) @ floats.T, kept),
-        Way("top-k, gathered", f"{why}, their columns alone", gathered, kept),
+        Way("top-k, gathered", f"{why}, their columns alone", gathered, some, units=few / len(x)),
     ]
     if xla is not None:
         whole, *sparse = xla.sparse_linear(trits, dense_codes, kept_codes)

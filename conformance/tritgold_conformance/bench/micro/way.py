@@ -9,7 +9,7 @@ import numpy as np
 class Way(NamedTuple):
     """name, why: for the report. run: one unit of work, done when it returns; what it gives is given to ``wrong``,
     which says what is wrong with it, empty where nothing is. by: who does it. moved: bytes that it has to read. units:
-    of work that one run does; seconds are of one.
+    of work that one run does, a part of one where it does less; seconds are of one.
     """
 
     name: str
@@ -18,7 +18,7 @@ class Way(NamedTuple):
     wrong: Callable[[Any], str]
     by: str = "numpy"
     moved: int | None = None
-    units: int = 1
+    units: float = 1
 
 
 def of_xla(forms: Sequence[Any], wrong: Callable[[Any], str]) -> list[Way]:
