@@ -1,4 +1,4 @@
-"""load_engine: what ``--engine`` names, opened on a checkpoint."""
+"""load_engine: opens the engine of ``--engine`` on a checkpoint."""
 
 import functools
 import importlib
@@ -23,13 +23,13 @@ def load_engine(
     say: Callable[[str], None] | None = None,
     in_process: bool = False,
 ) -> EngineUnderTest:
-    """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
+    """The engine that ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
 
-    checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
-    seconds: how long one run of a program, one answer of a server or one call of a class may take.
-    say: hears how far loading is, where the engine tells. in_process: a class is made in this process, for a debugger,
-    where nothing protects the judge from it.
-    Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
+    checkpoint: the opened ``model``, for tritgold's own engines; capacity: number of positions that they must hold.
+    seconds: limit for one run of a program, one answer of a server or one call of a class.
+    say: receives the progress of loading as text, if the engine reports it. in_process: make the class in this process,
+    for a debugger; the judge is then not protected from it.
+    Raises EngineError if an engine cannot be found or made, MissingDependencyError if a package is missing.
     """
     config = checkpoint.config
     room = max(capacity, EDGE_INPUT_TOKENS)
@@ -55,9 +55,9 @@ def load_engine(
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)
     here = os.getcwd()
-    if in_process:  # a console script does not look where it is started, as python -m does
+    if in_process:  # a console script does not have the current folder on its path, unlike python -m
         sys.path[:] = [here, *(folder for folder in sys.path if folder not in ("", here))]
-    else:  # looked at last: what an engine writes there is not imported by the judge instead of its own modules
+    else:  # last, so that the judge does not import a file of an engine instead of its own module
         sys.path[:] = [*(folder for folder in sys.path if folder not in ("", here)), here]
     if in_process:
         make_class = importlib.import_module("tritgold_conformance.engines.host").make_class

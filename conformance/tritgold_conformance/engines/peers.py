@@ -1,7 +1,7 @@
 """transformers and llama.cpp as engines: ``--engine transformers``, ``--engine llama.cpp``.
 
-They run as programs (``programs/peer_program.py``) by the Python that TRITGOLD_PEERS_PYTHON names, or by this one where
-it has them: torch is large, and llama.cpp aborts the process that holds it when it dislikes an input.
+They run as programs (``programs/peer_program.py``) with the Python that TRITGOLD_PEERS_PYTHON names, or with this one
+if it has their packages: torch is large, and llama.cpp aborts its whole process for some inputs.
 """
 
 import json
@@ -41,14 +41,14 @@ class TransformersEngine(CommandEngine):
     clock = "program"
 
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
-        """Its modules' outputs, codes and scales, under our names."""
+        """Outputs, codes and scales of its modules, by tritgold's trace names."""
         return {our_name(name): array for name, array in super().trace(tokens).items()}
 
 
 class LlamaCppEngine(CommandEngine):
     """llama.cpp through its own server, KV cache in float32, no flash attention, one thread.
 
-    On ternary types it quantises activations by blocks of 256, which is a mode of its own.
+    On ternary types it quantises activations in blocks of 256, which is a separate mode.
     """
 
     mode = LLAMA_CPP_Q8_K.name
@@ -56,7 +56,7 @@ class LlamaCppEngine(CommandEngine):
 
 
 def open_transformers(checkpoint: Checkpoint, path: Path, seconds: float) -> TransformersEngine:
-    """On a Hugging Face folder as it is; of any other format, on what ``tritgold convert`` makes of it."""
+    """Opens a Hugging Face folder as it is; any other format is first converted by ``tritgold convert``."""
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, SafetensorsFolder):
@@ -68,11 +68,11 @@ def open_transformers(checkpoint: Checkpoint, path: Path, seconds: float) -> Tra
 
 
 def open_llama_cpp(checkpoint: Checkpoint, path: Path, seconds: float) -> LlamaCppEngine:
-    """On a GGUF file as it is; of any other format, on a TQ2_0 file of architecture ``bitnet`` or ``llama``."""
+    """Opens a GGUF file as it is; any other format is converted to TQ2_0, architecture ``bitnet`` or ``llama``."""
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, GgufFile):
-            return shard_paths(path)[0]  # llama.cpp opens a split model by its first shard alone
+            return shard_paths(path)[0]  # llama.cpp opens a split model only by its first shard
         made = scratch / "model.gguf"
         architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
         convert(checkpoint, made, "tq2_0", Options(architecture=architecture, embedding="F32"))
@@ -88,7 +88,7 @@ PEERS: dict[str, Callable[[Checkpoint, Path, float], CommandEngine]] = {
 
 
 def with_plain_vocabulary(path: Path, checkpoint: Checkpoint) -> Path:
-    """A GGUF file, written again with words for tokens: llama.cpp shows nothing where one is a part of a character."""
+    """Write a GGUF file again with words as tokens: llama.cpp shows no log-probabilities for parts of characters."""
     file = open_gguf(path)
     kept = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     write_gguf(path, kept | plain_vocabulary(checkpoint), [_planned(tensor) for tensor in file.tensors.values()])
@@ -115,7 +115,7 @@ def plain_vocabulary(checkpoint: Checkpoint) -> dict[str, bool | str | list[str]
 
 
 def _words(peer: str) -> list[str]:
-    """The command. Raises MissingDependencyError where the Python has not what the peer needs."""
+    """The command. Raises MissingDependencyError if the Python lacks packages that the peer needs."""
     python, needs = os.environ.get(PYTHON) or sys.executable, NEEDS[peer]
     hint = f"pip install {' '.join(needs)}, or name a Python that has them in {PYTHON}"
     try:

@@ -1,4 +1,4 @@
-"""What transformers' modules show, under our trace names."""
+"""Translates names of transformers' modules to trace names."""
 
 import re
 
@@ -6,14 +6,14 @@ from tritgold.trace_names import TRACE_NAMES
 
 
 def _table() -> dict[str, str]:
-    """transformers' name -> ours, for the outputs of modules and what a quantiser makes of their inputs."""
+    """transformers' name -> trace name, for outputs of modules and for codes and scales of their inputs."""
     names = {}
     for ours, theirs in TRACE_NAMES.items():
         module, _, side = theirs.hf.partition(" ")
         what = ours.rpartition(".")[2]
         if what in ("codes", "scale"):
             names[f"{module}.{what}"] = ours
-        elif side == "output" and what != "probs":  # the module's second output, which no hook records
+        elif side == "output" and what != "probs":  # probs are the module's second output, which no hook records
             names[f"{module}.output"] = ours
     return names
 
@@ -22,7 +22,7 @@ _OURS = _table()
 
 
 def our_name(name: str) -> str:
-    """The trace name of what ``peer_program.Recorder`` calls so. Raises KeyError for what the table does not know.
+    """The trace name for a name of ``peer_program.Recorder``. Raises KeyError for an unknown name.
 
     >>> our_name("model.layers.12.mlp.down_proj.codes"), our_name("model.norm.output")
     ('layers.12.down_in.codes', 'final_norm')
@@ -32,7 +32,7 @@ def our_name(name: str) -> str:
 
 
 def is_recorded(ours: str) -> bool:
-    """Whether a trace name of ours is among them."""
+    """Whether ``peer_program.Recorder`` records the array of this trace name."""
     return _pattern(ours)[0] in _OURS.values()
 
 

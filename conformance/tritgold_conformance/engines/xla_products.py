@@ -1,6 +1,6 @@
-"""The ternary products of the XLA engine, side by side: what the benchmark's rows gemv and gemm time.
+"""The ternary products of the XLA engine for the benchmark's rows gemv and gemm.
 
-The one place that knows how ``tritgold_xla.ternary_matmul.kernels`` is called.
+The only module that knows how ``tritgold_xla.ternary_matmul.kernels`` is called.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from tritgold_xla.ternary_matmul.planes import pack
 
 
 class Product(NamedTuple):
-    """A way to multiply. why: where it is fast. moved: bytes of the weights in its form. run: int8 [tokens, in] codes
-    -> int32 [tokens, out] on the device, or float32 that holds the same integers.
+    """A way to multiply. why: the reason why it is fast. moved: bytes of the weights in its layout. run: int8 codes
+    [tokens, in] -> int32 [tokens, out] on the device, or float32 with the same integers.
     """
 
     name: str
@@ -32,12 +32,12 @@ def products(trits: np.ndarray) -> list[Product]:
 
 
 def _formulations(trits: np.ndarray) -> list[Product]:
-    weight = Planes(*jit(pack)(trits))  # on the device as the engine has them
+    weight = Planes(*jit(pack)(trits))  # on the device, in the engine's layout
     return [_product(way.name, way.why, way.accumulate, weight) for way in FORMULATIONS.values()]
 
 
 def _bfloat16(trits: np.ndarray) -> Product:
-    """Exact as well: codes and trits are bfloat16 numbers, and the sums are float32."""
+    """Exact too: codes and trits are exact in bfloat16, and the sums are float32."""
 
     def multiply(codes: jax.Array, weights: jax.Array) -> jax.Array:
         return jax.lax.dot_general(
@@ -48,7 +48,7 @@ def _bfloat16(trits: np.ndarray) -> Product:
 
 
 def _product(name: str, why: str, multiply: Callable[..., jax.Array], weights: Any) -> Product:
-    # The weights are an argument: as a constant the compiler would work on them when it compiles.
+    # The weights are an argument: the compiler would compute with a constant at compile time.
     program = jit(multiply)
     moved = sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
     return Product(name, why, moved, lambda codes: program(codes, weights).block_until_ready())
