@@ -1,4 +1,4 @@
-"""GoldenRun: the reference's answer to one input, computed once and compared with many times."""
+"""GoldenRun: the reference's outputs for one input, computed once and used for many comparisons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,14 +14,14 @@ from tritgold.trace import Trace
 from tritgold_conformance.golden.float_environment import require_default_floats
 
 _LOGITS: dict[tuple[str, tuple[int, ...], Arithmetic], np.ndarray] = {}
-MOST_KEPT = 1 << 26  # golden logits kept in a process
+MOST_KEPT = 1 << 26  # elements of golden logits that a process keeps
 
 
 @dataclass(frozen=True, eq=False)
 class GoldenRun:
-    """A checkpoint, tokens, and the trace of the golden model over them.
+    """A checkpoint, tokens, and the trace of the golden model for them.
 
-    arithmetic: another than the golden one makes another reference; with a deliberate fault, for example.
+    arithmetic: another arithmetic makes another reference, for example one with a deliberate fault.
     """
 
     checkpoint: Checkpoint
@@ -31,7 +31,7 @@ class GoldenRun:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> "GoldenRun":
-        """Run the forward pass over the tokens. Raises EngineError where this process does not round as it must."""
+        """Run the forward pass over the tokens. Raises EngineError if this process does not round correctly."""
         require_default_floats()
         trace = Trace(model_hash=checkpoint.model_hash())
         forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=arithmetic)
@@ -39,9 +39,9 @@ class GoldenRun:
         return cls(checkpoint, tokens, trace, arithmetic)
 
     def of_text(self, tokens: list[int]) -> "GoldenRun":
-        """The same model on another text; the trace holds nothing but the logits.
+        """The same model with another text; the trace has only the logits.
 
-        What this process has computed before, of a model of the same content, is not computed again.
+        Logits that this process has already computed for a model with the same content are used again.
         """
         key, c = (self.trace.model_hash, tuple(tokens), self.arithmetic), self.checkpoint
         rows = _LOGITS.get(key)
@@ -56,7 +56,7 @@ class GoldenRun:
         return replace(self, tokens=list(tokens), trace=trace)
 
     def prefix(self, count: int) -> "GoldenRun":
-        """Of the first tokens: the golden logits of a prefix are those of the whole. The trace holds nothing else."""
+        """The run of the first ``count`` tokens, whose golden logits are the same. The trace has only the logits."""
         if count == len(self.tokens):
             return self
         trace = Trace(model_hash=self.trace.model_hash, arrays={"logits": self.logits[:count]})
@@ -75,7 +75,7 @@ class GoldenRun:
 
 
 def named_arithmetic(name: str) -> Arithmetic:
-    """One of ARITHMETICS. Raises EngineError where an engine names none of them."""
+    """The arithmetic in ARITHMETICS with this name. Raises EngineError for an unknown name."""
     found = {mode.name: arithmetic for mode, arithmetic in ARITHMETICS.items()}
     if name not in found:
         raise EngineError("unknown arithmetic", kind="engine-mode", got=repr(name), expected=", ".join(found))
@@ -83,7 +83,7 @@ def named_arithmetic(name: str) -> Arithmetic:
 
 
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:
-    """``count`` token ids spread over the vocabulary, the same for the same seed: a linear congruential sequence."""
+    """``count`` token ids spread over the vocabulary, equal for equal seeds: a linear congruential sequence."""
     state, tokens = seed * 2654435761 % 2**31, []
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2**31

@@ -1,4 +1,4 @@
-"""Evidence: everything that one engine answered about one golden run, as data. It is asked once (``engines.ask``)."""
+"""Evidence: all answers of one engine about one golden run, as data. ``engines.ask`` collects it once."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 
 @dataclass(frozen=True)
 class Raised:
-    """In the place of an answer: what the engine raised when it was asked."""
+    """Instead of an answer: the message of the error that the engine raised."""
 
     message: str
 
@@ -27,16 +27,17 @@ Completion = tuple[int, dict[int, float]]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Answers in the order of the questions; None, or empty, where the engine gave none.
+    """Answers in the order of the questions; None or empty if the engine gave none.
 
-    name, spec, versions: of the engine. machine, reference: versions of what asked. mode: the arithmetic that it is
-    held to, ``name/version``. model_hash, tokens: of the golden run. methods: that the engine has. packed: of
-    ``packed_bytes.cases``. operations, edges: outputs by role, of the golden inputs and of ``edge_inputs``. trace:
-    trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS, or a session of the ladder,
-    -> float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session -> what it raised, empty
-    where it gave no rows. depth, seed: of the ladder; ONE_TEXT where there was none. next_tokens: (token, {id:
-    log-probability}) after each prefix. answers: label of a behaviour's question -> ids, texts, or REFUSED. timed: what
-    the timed calls gave, by call. speed, reference_speed: None where not measured.
+    name, spec, versions: of the engine. machine, reference: versions of the process that asked, and of the reference
+    engine. mode: the arithmetic by which it is judged, ``name/version``. model_hash, tokens: of the golden run.
+    methods: of the engine. packed: matrices for ``packed_bytes.cases``. operations, edges: outputs by role, for the
+    golden inputs and for ``edge_inputs``. trace: trace name -> array. statistics: trace name -> moment -> number.
+    logits: one of PATHS, or session id of the ladder -> float [tokens, vocab], shape (0, 0) if rows have different
+    widths. refused: session -> error message, empty if it gave no rows without an error. depth, seed: of the ladder;
+    ONE_TEXT without a ladder. next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a
+    behaviour's question -> ids, texts, or REFUSED. timed: logits of the timed calls, by call. speed, reference_speed:
+    None if not measured.
     """
 
     name: str
