@@ -74,7 +74,7 @@ def guarded(function: F) -> F:
     """Run a command with ``judge_options`` and ``model_options``. SIGTERM and SIGHUP act like Ctrl-C.
 
     Errors give exit code 3, see ``printing.errors``, and are written to the requested reports (``report_files``, if the
-    command has this option).
+    command has this option). A signal also ends the programs that the engine has started.
     """
 
     @functools.wraps(function)
