@@ -1,4 +1,4 @@
-"""Scripts that are not part of a package, those of docs/ and plots/, as modules."""
+"""Imports scripts that are not part of a package, in docs/ and plots/, as modules."""
 
 import importlib.util
 import sys
@@ -9,12 +9,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(path: str) -> ModuleType:
-    """The script at a path in the repository, under a name that no other module has."""
+    """The script at a path in the repository, as a module with a unique name."""
     name = path.removesuffix(".py").replace("/", "_")
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass looks its module up
+    sys.modules[spec.name] = module  # a dataclass looks up its module here
     spec.loader.exec_module(module)
     return module

@@ -1,5 +1,5 @@
-"""Conformance cases as data: inputs, what is right, how far off is right too, and which bugs each case is there for.
+"""Conformance cases as data: inputs, expected outputs, tolerances, and the bugs that each case is meant to find.
 
-``write.write`` makes the folder, ``manifest.check`` holds one against its hashes, ``judge.judge`` holds an engine's
-answers against it. docs/vectors.md says how to read it in any language.
+``write.write`` writes the folder, ``manifest.check`` checks a folder against its hashes, ``judge.judge`` compares an
+engine's answers with it. docs/vectors.md describes how to read it in any language.
 """

@@ -1,4 +1,4 @@
-"""Tolerances as data, and back: what ``compare`` uses here is what a reader of the files can use in any language."""
+"""Tolerances as data, and back: readers of the files in any language can apply the same as ``compare``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from tritgold_conformance.case_vectors.case import Allowed
 from tritgold_conformance.comparing.compare import FLUSHED, Bound, Exact, Outcome, Tolerance, Ulp
 
-_STEPS = 256  # limits are rounded up to 8 bits: their last bits are those of a NumPy, and not the same everywhere
+_STEPS = 256  # limits are rounded up to 8 bits, because their last bits depend on the NumPy version
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class OfRow:
         return np.abs(engine.astype(np.float64) - wide) / np.maximum(limit, FLUSHED)
 
     def outcome_within(self) -> Outcome:
-        """An inexact answer is within rounding."""
+        """The outcome for rounding."""
         return "within"
 
 
 def as_data(tolerance: Tolerance, name: str, shape: tuple[int, ...]) -> tuple[Allowed, np.ndarray | None]:
-    """The tolerance of an array of this name and shape, and its limits, float32, where it has some."""
+    """The tolerance of an array of this name and shape, and its limits, float32, or None."""
     match tolerance:
         case Exact():
             return Allowed(kind="exact", why=tolerance.why), None
@@ -45,7 +45,7 @@ def as_data(tolerance: Tolerance, name: str, shape: tuple[int, ...]) -> tuple[Al
 
 
 def from_data(allowed: Allowed, arrays: Mapping[str, np.ndarray]) -> Tolerance:
-    """The inverse; arrays: those of expected.safetensors. KeyError where the limit is missing."""
+    """The inverse; arrays: those of expected.safetensors. Raises KeyError if the limit is missing."""
     match allowed.kind:
         case "exact":
             return Exact(allowed.why)
@@ -58,7 +58,7 @@ def from_data(allowed: Allowed, arrays: Mapping[str, np.ndarray]) -> Tolerance:
 
 
 def rounded_up(limit: np.ndarray) -> np.ndarray:
-    """float32, at most 1/128 wider. A value that is of 8 bits up to its noise stays what it is.
+    """float32, at most 1/128 larger. A value that has 8 bits apart from noise does not change.
 
     >>> rounded_up(np.array([0.0, 1.0, 1.001])).tolist()
     [0.0, 1.0, 1.0078125]

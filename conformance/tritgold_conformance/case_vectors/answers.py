@@ -1,6 +1,6 @@
-"""What the golden model answers to a case, or the golden model with a fault: one function for both.
+"""The answer of the golden model, or of a golden model with a fault, to a case: one function for both.
 
-So what is expected, and what each fault would answer, cannot be computed in two ways.
+So the expected answer and the answer of each fault are computed in the same way.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ Parameters = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """arrays: by role. texts: where texts are asked for. refused: the kind of the error, empty where there is none."""
+    """arrays: by role. texts: for cases about texts. refused: the kind of the error, empty without an error."""
 
     arrays: Arrays = field(default_factory=dict)
     texts: list[str] | None = None
@@ -39,7 +39,7 @@ class Answer:
 
 
 def answer(mutant: Mutant, draft: Draft) -> Answer:
-    """The mutant's answer. A typed error is an answer too; anything else that is raised is not."""
+    """The mutant's answer. A TritgoldError counts as an answer; other exceptions are raised."""
     try:
         if draft.kind in _OPERATIONS:
             return Answer(_OPERATIONS[draft.kind](mutant, dict(draft.inputs), draft.parameters))
@@ -60,14 +60,14 @@ def _unpack(mutant: Mutant, draft: Draft) -> Arrays:
     if found is None:
         tensor = layout.unpack(data, shape, warn=False)
         return {"trits": tensor.trits, "scale": tensor.scale}
-    # A fault says trit x scale: taken apart by the scale that is right, so that a wrong one shows as a wrong trit.
+    # A fault gives trit x scale: it is divided by the right scale, so that a wrong scale shows as a wrong trit.
     scale = layout.scales(data, shape)
     wide = scale if scale.ndim == 0 else np.repeat(scale, shape[1] // scale.shape[1], axis=1)
     return {"trits": np.rint(found / wide).astype(np.int8), "scale": scale}
 
 
 def _fault_format(layout: Packing) -> str | None:
-    """The name by which the faults know a layout."""
+    """The name that the faults use for a layout; None if they have none."""
     same = (n for n, known in FORMATS.items() if type(known) is type(layout) and vars(known) == vars(layout))
     return next(same, None)
 
@@ -119,7 +119,7 @@ _OPERATIONS: dict[str, Callable[[Mutant, Arrays, Parameters], Arrays]] = {
 
 
 def _kv(_: Mutant, d: Draft) -> Arrays:
-    """Keys and values as read back after the last chunk, and the rows of bytes of schemes that have such."""
+    """Keys and values as read back after the last chunk, and the rows of bytes of schemes that have them."""
     inputs, p = d.inputs, d.parameters
     scheme, (tokens, heads, width) = kv_scheme(p["scheme"], **p["options"]), inputs["k"].shape
     cache = scheme.cache(Sizes(1, heads, width), tokens)

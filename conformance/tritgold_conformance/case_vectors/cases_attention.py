@@ -1,4 +1,4 @@
-"""L1: attention in its three steps, rotation, softmax weights and mix; and every way to keep keys and values."""
+"""L1: attention in three steps (rotation, softmax weights, mix), and every KV cache scheme."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from tritgold_conformance.case_vectors.draft import EXACT, Draft, Group, floats
 from tritgold_conformance.comparing.compare import Tolerance
 from tritgold_conformance.comparing.tolerance import mix_tolerance, rotation_tolerance, softmax_tolerance
 
-LAST = 4095  # of a context of 4096: float32 angles have lost five digits there
+LAST = 4095  # in a context of 4096: float32 angles have lost five digits there
 HEADS = ((1, 1), (4, 2), (6, 3), (4, 1), (3, 3))  # query heads, key heads
 
 
@@ -113,7 +113,7 @@ def _kept() -> Iterator[Draft]:
 
 
 def _loaded(name: str, parameters: dict[str, Any], allowed: dict[str, Tolerance]) -> Iterator[Draft]:
-    """Bytes that the scheme stored, where it stores each token by itself: reading alone."""
+    """Cases that only read bytes, for schemes that store each token separately."""
     scheme = kv_scheme(parameters["scheme"], **parameters["options"])
     if not isinstance(scheme, TokenScheme) or scheme.first is not None:
         return

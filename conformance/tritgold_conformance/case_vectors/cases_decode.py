@@ -1,4 +1,4 @@
-"""What a decode loop and a tokenizer answer: the questions of the fault library, as cases with their answers."""
+"""Answers of decode loops and tokenizers: the questions of the fault library, as cases with their answers."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tritgold_conformance.questions.text_and_bytes import Question, questions
 
 PROMPT = [256, 5, 17, 99, 5]
 TOKENIZER = "tokenizer.json"
-# Of each method: the names of its arguments.
+# The names of each method's arguments.
 ARGUMENTS = {
     "generate": ("prompt", "max_tokens", "options"),
     "serve": ("prompt", "max_tokens", "options"),
@@ -42,7 +42,7 @@ def _drafts(asked: list[Question], level: str) -> Iterator[Draft]:
 
 
 def tokenizer_json() -> bytes:
-    """The witness tokenizer as a file, written out by hand: what the tokenizers library writes changes with it."""
+    """The witness tokenizer as a file. Written by hand, because the output of the tokenizers library changes."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [["1", "2"], ["3", "4"], ["12", "34"], ["12", "3"], ["4", "5"], ["t", "h"], ["th", "e"], ["Ġ", "the"]]
     names = [*alphabet, *(a + b for a, b in merges), "<bos>"]

@@ -1,4 +1,4 @@
-"""L0: packed bytes of every format -> trits and scales, rows off every tile grid where the format has such."""
+"""L0: packed bytes of every format -> trits and scales, with rows that do not fit any tile if the format allows it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,14 +10,14 @@ from tritgold.formats.packings.packing_base import Packing
 from tritgold_conformance.case_vectors.draft import COLUMNS, Draft, Group, scale_of, trits
 
 Shape = tuple[int, int]
-ROWS_OF_HF = (1, 5, 7, 8, 9, 6, 3, 2, 4, 10, 13)  # of which 4 and 8 alone fill bytes
+ROWS_OF_HF = (1, 5, 7, 8, 9, 6, 3, 2, 4, 10, 13)  # of these only 4 and 8 fill bytes
 
 
 def _any_columns(rows: int) -> list[Shape]:
     return [(rows, n) for n in COLUMNS]
 
 
-# Folder -> packing, its options, shapes, and how scales lie: none, one in float32, one that is short, or of blocks.
+# Folder -> packing, its options, shapes, and scales: none, one float32, one with few bits (short), or one per block.
 LAYOUTS: dict[str, tuple[str, dict[str, Any], list[Shape], str]] = {
     "hf": ("hf", {}, list(zip(ROWS_OF_HF, COLUMNS, strict=True)), "none"),
     "i2_s": ("i2_s", {}, [(4, 160) if n == 160 else (128, n) for n in COLUMNS], "one"),
@@ -44,7 +44,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], list[Shape], str]] = {
     "iq2_bn": ("iq2_bn", {}, [(1, 64), (3, 192)], "blocks"),
     "iq2_bn_r4": ("iq2_bn_r4", {}, [(4, 64), (8, 192)], "blocks"),
 }
-_MARKED = {0: 1, 1: -1, 32: 1, 127: -1}  # of an I2_S block: another order finds non-zeros elsewhere
+_MARKED = {0: 1, 1: -1, 32: 1, 127: -1}  # columns of an I2_S block: another order finds the non-zeros elsewhere
 
 
 def groups() -> Iterator[Group]:
@@ -65,7 +65,7 @@ def layout_of(parameters: Any) -> Packing:
 
 
 def unpack(folder: str, label: str, why: str, data: bytes, shape: Shape, **more: Any) -> Draft:
-    """A case: these bytes hold a matrix of this shape."""
+    """A case: packed bytes of a matrix of this shape."""
     name, options, _, _ = LAYOUTS[folder]
     parameters = {"format": name, "options": options, "shape": list(shape)}
     return Draft(label, "unpack", why, parameters, {"data": np.frombuffer(data, np.uint8)}, **more)
@@ -105,12 +105,12 @@ def _planes() -> Draft:
 
 
 def _held(folder: str, matrix: np.ndarray) -> np.ndarray:
-    """Q1_0 has no zero among others."""
+    """Q1_0 cannot store zeros among other values."""
     return np.where(matrix == 0, np.int8(1), matrix) if folder == "q1_0" else matrix
 
 
 def packed(folder: str, matrix: np.ndarray, number: int) -> bytes:
-    """Bytes of the matrix with scales of their own."""
+    """The packed bytes of the matrix; scales depend on ``number``."""
     name, options, _, how = LAYOUTS[folder]
     layout = packing(name, **options)
     if how == "none":

@@ -1,6 +1,6 @@
-"""L0: files and packed bytes that must be refused, each for one reason, with the kind of failure that names it.
+"""L0: files and packed bytes that must be refused, each for one reason, with the kind of the failure.
 
-A reader that fails for another reason has not seen the one that is there, and would accept it where the other is not.
+A reader that fails for another reason did not find this one, and might accept a file that has only this problem.
 """
 
 import json
@@ -21,13 +21,13 @@ ROW = MATRIX[0]
 ARCH = pair("general.architecture", c.STRING, "bitnet-b1.58")
 HUGE = 2**60
 FLOATS = Tensor.floats("a", MATRIX)
-# A byte that holds no trit, where it is another than ff.
+# A byte that is not a valid trit code, for formats where it is not ff.
 _NO_TRIT = {"torchao": 0x02, "gpu_int2": 0xA8, "tl1": 0x49, "tl1-bm64": 0x49, "tl2": 0x0E, "tl2-bm32": 0x0E}
 _TRAILER = 32
 
 
 def groups() -> Iterator[Group]:
-    """malformed/packed, malformed/safetensors, malformed/gguf; and files that are right in ways some readers miss."""
+    """malformed/packed, malformed/safetensors, malformed/gguf; and valid files that some readers fail to read."""
     yield Group("malformed/packed", "files", "Packed bytes that do not hold a matrix of trits.", [*_packed()])
     for container, about, broken in (("safetensors", "safetensors", _safetensors()), ("gguf", "GGUF", _gguf())):
         drafts = [_file(container, name, f"{kind}: {name.replace('-', ' ')}", raw, kind) for name, kind, raw in broken]
@@ -75,7 +75,7 @@ def _trailers(folder: str, data: bytes, shape: tuple[int, int]) -> Iterator[Draf
 
 
 def _block_scales(folder: str, data: bytes, shape: tuple[int, int]) -> Iterator[Draft]:
-    """NaN in the scale of the last block, or of the last row where rows have one."""
+    """NaN in the scale of the last block, or of the last row if each row has a scale."""
     layout = packing(LAYOUTS[folder][0], **LAYOUTS[folder][1])
     size = len(data) // int(np.prod(layout.scales(data, shape).shape))
     nan = struct.pack("<f" if folder.startswith("iq2") else "<e", float("nan"))
@@ -98,7 +98,7 @@ def _floats_that_are_no_trits() -> Iterator[Draft]:
 
 
 def _safetensors() -> Iterator[tuple[str, str, bytes]]:
-    """name, kind of failure, bytes. The same file without a fault is files/containers."""
+    """(name, kind of failure, bytes). The same file without a problem is in files/containers."""
     yield "empty", "truncated", b""
     yield "seven-bytes", "truncated", bytes(7)
     yield "ends-in-the-header", "truncated", safetensors({"a": ONE}, length=99)
@@ -130,7 +130,7 @@ def _aligned_by(kind: int, value: object) -> bytes:
 
 
 def _gguf() -> Iterator[tuple[str, str, bytes]]:
-    """name, kind of failure, bytes."""
+    """(name, kind of failure, bytes)."""
     head = b"GGUF" + struct.pack("<I", 3)
     i2_s = packing("i2_s").pack(trits(7200, (2, 128)), 0.37)
     yield "empty", "truncated", b""

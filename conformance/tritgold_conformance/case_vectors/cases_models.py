@@ -1,6 +1,6 @@
 """Small models: each operation of a graph with its own weights (L1), and logits of prompts, pieces and steps (L4).
 
-The folders are those of docs/command-protocol.md: a program that is an engine by that page runs on them as they are.
+The folders have the form of docs/command-protocol.md: a program for that protocol can be run on them unchanged.
 """
 
 import tempfile
@@ -28,13 +28,13 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
 from tritgold_conformance.questions.request_batch import OperationInput, RequestBatch
 
-# Sizes that fit no tile; two layers, so that one can be taken for the other; query heads that share key heads.
+# Sizes that do not fit any tile; two layers, so that they can be confused; query heads that share key heads.
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)
 LLAMA = Shape(seed=22, hidden=20, inter=28, layers=2, heads=2, kv_heads=1, context=64)
 DEEP = Shape(seed=23, hidden=8, inter=8, layers=12, heads=2, kv_heads=1, context=32)
 OPERATION_TOKENS = 5
 LOGIT_TOKENS = {"small": 20, "llama": 20, "deep": 8}
-# The input whose codes all lie further than TIE_MARGIN from a rounding tie: no engine's float noise breaks one.
+# Seeds of inputs whose codes are all more than TIE_MARGIN from a rounding tie: float noise of an engine breaks none.
 TIE_MARGIN = 5e-4
 SEEDS = {"small": 25, "llama": 85, "deep": 25, "seeded": 4}
 LOGITS = OfRow(LOGIT_NOISE, "float32 noise of a whole pass; no code of this input lies near a rounding tie")
@@ -69,7 +69,7 @@ def deep() -> Checkpoint:
 
 
 def wide() -> Checkpoint:
-    """Rows of 256, which some faults need to have a place; no case is its own."""
+    """Rows of 256, which some faults need; it has no cases."""
     return _seeded(Shape(seed=25, hidden=256, inter=256, layers=1, heads=4, kv_heads=2, context=8))
 
 
@@ -80,7 +80,7 @@ def _seeded(shape: Shape) -> Checkpoint:
 
 
 def _with_scales(made: Checkpoint, change: Callable[[np.ndarray], np.ndarray]) -> Checkpoint:
-    """With changed weight scales of 24 bits, a factor near 1 apart: as bf16 numbers two might be one."""
+    """The model with changed weight scales of 24 bits, which differ by a factor near 1: in bf16 two might be equal."""
 
     def changed(index: int, layer: LayerWeights) -> LayerWeights:
         parts: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def _with_scales(made: Checkpoint, change: Callable[[np.ndarray], np.ndarray]) -
 
 
 def logit_tokens(name: str, checkpoint: Checkpoint, seed: int | None = None) -> list[int]:
-    """The input of a model's logits."""
+    """The input tokens for a model's logits."""
     return judging_tokens(LOGIT_TOKENS[name], checkpoint.config.vocab, SEEDS[name] if seed is None else seed)
 
 
@@ -117,7 +117,7 @@ def _model(name: str, checkpoint: Checkpoint, about: str, operations: bool = Tru
 
 
 def _embedded() -> Group:
-    """Logits of the seeded golden model, at positions 0, 1 and the last. Its tensors would be half of the folder."""
+    """Logits of the seeded golden model, at positions 0, 1 and the last. Its tensors would double the folder's size."""
     with embedded_model("seeded") as path:
         checkpoint = in_memory(open_checkpoint(path))
     tokens = judging_tokens(3, checkpoint.config.vocab, SEEDS["seeded"])
@@ -131,7 +131,7 @@ def _embedded() -> Group:
 
 
 def _inputs(golden: GoldenRun) -> Iterator[tuple[Operation, dict[str, np.ndarray]]]:
-    """Golden inputs; quantisers get exact ties and zeros, and norms a tiny token, which shows their eps."""
+    """Golden inputs; quantisers get exact ties and zeros, and norms get a tiny token, which shows their eps."""
     for operation, inputs in golden.operations():
         if operation.kind == "quantize":
             yield operation, {"x": ties_zeros_tiny(inputs["x"].shape[1])}

@@ -1,6 +1,6 @@
-"""L1: the operations of a ternary linear layer and what lies between: quantise, product, norm, gate.
+"""L1: the operations of a ternary linear layer and those between: quantise, product, norm, gate.
 
-Every x * s of the quantiser's inputs is exact in any sensible formula, so that its codes are the same in all of them.
+For the quantiser's inputs every x * s is exact in any sensible formula, so that all formulas give the same codes.
 """
 
 from collections.abc import Iterator
@@ -38,9 +38,9 @@ def groups() -> Iterator[Group]:
 
 
 def exact_rows(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """float32 [tokens, in] whose largest magnitudes are 127 over powers of two of their own: x * s is exact.
+    """float32 [tokens, in]; the largest magnitude of each token is 127 times a power of two, so x * s is exact.
 
-    Fractions of a code are 0, a quarter, and just short of a half: what rounds to 11 bits first rounds wrongly.
+    Fractions of a code are 0, a quarter, and just below a half: a value that is first rounded to 11 bits is wrong.
     """
     whole = np.clip(codes(seed, shape).astype(np.float32), -125, 125)
     fractions = np.array([0, 0.25, -0.25, 0.5 - 2**-10, -0.5 + 2**-10], np.float32)

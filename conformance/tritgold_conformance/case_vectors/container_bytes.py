@@ -1,4 +1,4 @@
-"""Container files byte by byte, wrong ones on purpose: our writers refuse to make those."""
+"""Writes container files byte by byte, also invalid ones, which tritgold's writers refuse to make."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ _LETTERS = dict(zip((U8, I8, U16, I16, U32, I32, F32, BOOL, U64, I64, F64), "BbH
 
 
 def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
-    """A file from a header, as JSON or as raw bytes. length: the header length that it claims."""
+    """A file from a header, as JSON or as raw bytes. length: the header length in the file, the true one by default."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(raw) if length is None else length) + raw + data
 
@@ -25,7 +25,7 @@ def entry(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a GGUF file, shape rows first. offset: as recorded; None puts it after the one before."""
+    """A tensor of a GGUF file, shape rows first. offset: as recorded; None puts it after the previous tensor."""
 
     name: str | bytes
     shape: tuple[int, ...]
@@ -46,14 +46,14 @@ def string(text: str | bytes) -> bytes:
 
 
 def pair(key: str | bytes, kind: int, value: Any) -> bytes:
-    """A key and its value; an array, or a value that is not of its kind, as bytes."""
+    """A key and its value; arrays, and values that do not fit the kind, are given as bytes."""
     if not isinstance(value, bytes):
         value = string(value) if kind == STRING else struct.pack(f"<{_LETTERS[kind]}", value)
     return string(key) + struct.pack("<I", kind) + value
 
 
 def array(item: int, values: Iterable[Any], count: int | None = None) -> bytes:
-    """The value of an array; ``count`` may lie."""
+    """The value of an array; ``count`` may be wrong."""
     items = [string(v) if item == STRING else struct.pack(f"<{_LETTERS[item]}", v) for v in values]
     return struct.pack("<IQ", item, len(items) if count is None else count) + b"".join(items)
 
@@ -69,9 +69,10 @@ def gguf(
     tensor_count: int | None = None,
     dims: int | None = None,
 ) -> bytes:
-    """A file laid out by ``alignment``; it says so only where a pair does. Counts, version and dims may lie.
+    """A file with tensors at multiples of ``alignment``; only a pair states the alignment. Counts may lie.
 
-    What lies between tensors is filled with ee: a reader that takes it for data is seen.
+    Version and dims may be wrong too. Gaps between tensors are filled with ee, so that a reader that takes them for
+    data is noticed.
     """
     pairs, tensors = list(pairs), list(tensors)
     infos, data = b"", bytearray()

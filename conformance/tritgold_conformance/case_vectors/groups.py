@@ -1,4 +1,4 @@
-"""All groups of cases, and each case with what the golden model answers."""
+"""All groups of cases, and each case with the golden model's answer."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -25,7 +25,7 @@ _MODULES = (cases_files, cases_malformed, cases_operations, cases_attention, cas
 
 @cache
 def groups() -> tuple[Group, ...]:
-    """In the order of the levels. Raises ValueError where two cases of a group have one name."""
+    """All groups in the order of the levels. Raises ValueError if two cases of a group have the same name."""
     found = tuple(group for module in _MODULES for group in module.groups())
     for group in found:
         names = [draft.name for draft in group.drafts]
@@ -36,7 +36,7 @@ def groups() -> tuple[Group, ...]:
 
 @cache
 def spare_model() -> Checkpoint:
-    """The model of cases that belong to none: its faults are those of the arithmetic."""
+    """The model for groups without one: their faults are only in the arithmetic."""
     return cases_models.small()
 
 
@@ -46,7 +46,7 @@ def golden(group: Group) -> Mutant:
 
 
 def expected(group: Group, draft: Draft) -> Answer:
-    """The golden answer. Raises ValueError where it is refused and should not be, or the other way round."""
+    """The golden answer. Raises ValueError if it is refused but should be accepted, or the other way round."""
     found = answer(golden(group), draft)
     if (found.refused or None) != draft.refused:
         raise ValueError(f"{group.name}/{draft.name}: {found.refused or 'accepted'}, expected {draft.refused}")

@@ -1,7 +1,7 @@
-"""An engine's answers against the expected ones: a folder of outputs, group by group, case by case. Fails closed.
+"""Compares an engine's answers with the expected ones: a folder of outputs, by group and case. Fails closed.
 
-What was written is untrusted and read with our own strict reader. Within a group that was answered at all, an output
-that is missing fails, and so does one that was not asked for; what an engine does not have it says in ``skipped``.
+Answers are untrusted and are read with tritgold's own strict reader. In a group with answers, a missing output
+fails, and so does an output that was not requested; cases that an engine does not have are listed in ``skipped``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from tritgold_conformance.case_vectors.manifest import LARGEST
 from tritgold_conformance.comparing.compare import MISSING, Comparison, compare, refused
 from tritgold_conformance.engines.exchange import ANSWER, NUMBERS, OUTPUTS, PROTOCOL
 
-UNSPECIFIED = "unspecified"  # what an engine says that has no word for why it refuses a file
+UNSPECIFIED = "unspecified"  # for an engine that does not say why it refuses a file
 
 
 def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Judgement:
-    """Every case of a folder, which has been checked, against a folder of answers. only: the id of one case or group.
+    """Judge every case of a checked folder by a folder of answers. only: the id of one case or group.
 
     Raises EngineError: ``engine-output`` for answers that cannot be read, ``case-name`` for a case that does not exist.
     """
@@ -44,7 +44,7 @@ def judge(folder: Path, answers: Path, manifest: Manifest, only: str = "") -> Ju
 
 
 def _unknown(answers: Path, manifest: Manifest) -> list[str]:
-    """Folders with answers whose name is that of no group, misspelt for example."""
+    """Folders with answers that do not have the name of a group, for example misspelt ones."""
     there = (file for name in (OUTPUTS, ANSWER) for depth in ("*", "*/*") for file in answers.glob(f"{depth}/{name}"))
     return sorted({file.parent.relative_to(answers).as_posix() for file in there} - set(manifest.groups))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from tritgold_conformance.case_vectors.case import Status
 from tritgold_conformance.comparing.compare import MISSING, Comparison
 
-OVERFLOW = "int16-wraps"  # the fault of which an engine that multiplies at all must have run a case
+OVERFLOW = "int16-wraps"  # an engine that multiplies must have run a case for this fault
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
-FEWEST = 4  # cases of a series, with at least two that fail and one that passes, that a rule is made of
+FEWEST = 4  # smallest series for a rule; at least two of its cases must fail and one pass
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All verdicts in the order of the folder. unknown: folders of answers that are of no group."""
+    """All verdicts in the order of the folder. unknown: folders of answers that do not belong to a group."""
 
     verdicts: list[Verdict]
     unknown: list[str] = field(default_factory=list)
@@ -37,10 +37,10 @@ class Judgement:
 
     @property
     def suspects(self) -> dict[str, int]:
-        """Fault -> failed cases that are there for it; first those of which no case passed, then the most frequent.
+        """Fault -> number of failed cases that test for it; first those without a passed case, then the most frequent.
 
-        A case fails with every fault that it is there for: one that passes speaks against them all, at least for what
-        it is about. What was not returned at all speaks for none.
+        With a fault, every case that tests for it fails: a passed case is evidence against it, at least for its
+        inputs. A case without an answer is not evidence for any fault.
         """
         wrong = [v for v in self.verdicts if v.status == "failed" and not v.what.endswith(MISSING)]
         counts = Counter(flag for v in wrong for flag in v.flags)
@@ -48,24 +48,24 @@ class Judgement:
         return dict(sorted(counts.items(), key=lambda item: (passed[item[0]], -item[1])))
 
     def passed_for(self, fault: str) -> int:
-        """Cases there for a fault that passed."""
+        """Number of passed cases that test for a fault."""
         return sum(v.status == "passed" and fault in v.flags for v in self.verdicts)
 
     @property
     def rules(self) -> dict[str, str]:
-        """Series of cases that fail by a rule."""
+        """Series of cases that fail by a rule, and the rule."""
         by_status = {s: [v.case for v in self.verdicts if v.status == s] for s in ("failed", "passed")}
         return rules(by_status["failed"], by_status["passed"])
 
     @property
     def without_overflow(self) -> bool:
-        """Products were answered, and of the cases whose sums leave int16 none: that is how overflows stay unseen."""
+        """Whether products were answered but no case with a sum beyond int16: then overflows stay unnoticed."""
         there_for = {v.status for v in self.verdicts if OVERFLOW in v.flags}
         return there_for == {"not assessed"}
 
     @property
     def exit_code(self) -> int:
-        """0: all that was assessed passed; 1: not; 5: nothing was assessed, or no sum that leaves int16."""
+        """0: all assessed cases passed; 1: a case failed; 5: nothing was assessed, or no sum beyond int16."""
         if self.count("failed"):
             return 1
         return 0 if self.count("passed") and not self.without_overflow else 5

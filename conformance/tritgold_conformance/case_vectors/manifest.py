@@ -1,4 +1,4 @@
-"""The manifest: every file of the folder by its SHA-256, and the check of a folder against it."""
+"""The manifest: the SHA-256 of every file of the folder, and the check of a folder against it."""
 
 import hashlib
 from importlib.metadata import version
@@ -15,18 +15,18 @@ from tritgold_conformance.case_vectors.case import MANIFEST, SCHEMA, Flag, Hash,
 from tritgold_conformance.engines.exchange import PROTOCOL
 from tritgold_conformance.faults import FAULTS
 
-LARGEST = 16 << 20  # bytes of a file of the folder that are read
+LARGEST = 16 << 20  # largest file that is read, bytes
 
 
 def recorded() -> Manifest:
-    """The manifest that ships: of the folder that this version writes."""
+    """The manifest that is part of the package: of the folder that this version writes."""
     return msgspec.json.decode(
         files("tritgold_conformance.case_vectors").joinpath(MANIFEST).read_bytes(), type=Manifest
     )
 
 
 def flags(faults: dict[str, list[str]]) -> dict[str, Flag]:
-    """Fault -> its explanation, from the library, and the cases that are there for it."""
+    """Fault -> its description from the fault library, and the cases that test for it."""
     return {
         name: Flag(area=f.area, summary=f.summary, effect=f.looks_like, links=list(f.seen_in), cases=faults[name])
         for name, f in FAULTS.items()
@@ -35,13 +35,13 @@ def flags(faults: dict[str, list[str]]) -> dict[str, Flag]:
 
 
 def provenance() -> Provenance:
-    """Which version of tritgold, of its arithmetic and of the protocol writes the folder."""
+    """The version of tritgold, of its arithmetic and of the protocol with which the folder is written."""
     command = "tritgold vectors DIR"
     return Provenance(command=command, tritgold=version("tritgold"), mode=GOLDEN.id, protocol=PROTOCOL)
 
 
 def hashes(folder: Path) -> dict[str, Hash]:
-    """Every file of the folder but the manifest. Links are refused, as ``check`` does."""
+    """Hashes of every file of the folder except the manifest. Raises FormatError for links, as ``check`` does."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -68,9 +68,9 @@ def read(folder: Path) -> Manifest:
 
 
 def check(folder: Path) -> Manifest:
-    """Hold every file of a folder against its manifest, and both against the one that ships.
+    """Check every file of a folder against its manifest, and the manifest against that of this version.
 
-    Raises FormatError for the first file that is missing (``vectors-missing``), altered (``vectors-altered``) or in no
+    Raises FormatError for the first file that is missing (``vectors-missing``), changed (``vectors-altered``) or in no
     manifest (``vectors-extra``), and for a manifest of another version of tritgold (``vectors-version``).
     """
     manifest = read(folder)

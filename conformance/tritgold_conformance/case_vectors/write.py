@@ -1,4 +1,4 @@
-"""Writing the folder. Its bytes depend on this version of tritgold alone: no time, machine, NumPy or order of a set."""
+"""Writes the folder. Its bytes depend only on the version of tritgold: not on time, machine, NumPy or set order."""
 
 import json
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ from tritgold_conformance.case_vectors.manifest import flags, hashes, provenance
 from tritgold_conformance.engines.exchange import write_model, write_requests
 
 SCHEMA_FILE = "schema.json"
-# Faults that no case can show, each with the reason; a test holds it to be true.
+# Fault -> reason why no case can show it; a test checks that it is true.
 UNSEEN: dict[str, str] = {}
 _DTYPES = {"int8": "I8", "uint8": "U8", "int32": "I32", "int64": "I64", "float32": "F32", "float64": "F64"}
 
 
 def write(folder: Path, faults: dict[str, list[str]] | None = None) -> Manifest:
-    """Write all groups and the manifest into a new folder; it appears whole or not at all.
+    """Write all groups and the manifest into a new folder, completely or not at all.
 
-    faults: fault -> cases, those of the recorded manifest if not said. Raises OutputError as ``written_folder`` does.
+    faults: fault -> cases, by default those of the recorded manifest. Raises OutputError as ``written_folder`` does.
     """
     by_fault = {name: flag.cases for name, flag in recorded().faults.items()} if faults is None else faults
     by_case = flags_of_cases(by_fault)
@@ -71,7 +71,7 @@ def _write_group(folder: Path, group: Group, flags_of: Mapping[str, list[str]]) 
     if group.model is not None and group.carried:
         write_model(folder, group.model, None)
     if group.requests is not None:
-        write_requests(folder, group.requests)  # its inputs.safetensors is replaced: the same arrays by our own writer
+        write_requests(folder, group.requests)  # inputs.safetensors is written again below by tritgold's own writer
     if given:
         write_arrays(folder / INPUTS, given)
     if right:
@@ -90,7 +90,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def flags_of_cases(faults: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The table the other way round: case -> faults."""
+    """The inverse of the table: case -> faults."""
     by_case: dict[str, list[str]] = {}
     for name, cases in faults.items():
         for case in cases:

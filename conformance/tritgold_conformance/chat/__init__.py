@@ -1,1 +1,1 @@
-"""Chats as text: the model's own template, rendered within limits."""
+"""Chat templates: the model's own template, rendered with limits."""

@@ -1,7 +1,7 @@
-"""A chat template rendered in jinja2's sandbox: a program of its own, started and limited by ``template``.
+"""Renders a chat template in jinja2's sandbox: a separate program that ``template`` starts and limits.
 
-On stdin a JSON object: template, variables. On stdout one more: text, or error. Templates come with models and are
-not our code: they see the messages and strings, may call the few methods of SAFE, and nothing else of Python.
+stdin: one JSON object with template, variables. stdout: one JSON object with text or error. Templates come with models
+and are not trusted: they can use the messages and strings and call the few methods of SAFE, nothing else of Python.
 The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson, raise_exception,
 strftime_now, namespace, loop controls and the ``generation`` tag.
 """
@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-MOST_CHARACTERS, MOST_BYTES = 1 << 20, 1 << 30  # of a rendered chat; of memory, where the system limits it
+MOST_CHARACTERS, MOST_BYTES = 1 << 20, 1 << 30  # length of a rendered chat; memory, if the system can limit it
 _OF_TEXT = """
     capitalize count endswith find index isalpha isdigit islower isspace isupper join lower lstrip partition
     removeprefix removesuffix replace rfind rpartition rsplit rstrip split splitlines startswith strip title upper
@@ -38,7 +38,7 @@ SAFE: dict[type, frozenset[str]] = {
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Attributes: those of SAFE, of loops, and what a template put into its own namespaces."""
+    """Allowed attributes: those of SAFE, of loops, and those that a template has set in its namespaces."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if isinstance(obj, LoopContext | Namespace):
@@ -47,19 +47,19 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """``{% generation %}``: the assistant's words, which training counts; here they are text as any other."""
+    """``{% generation %}`` marks the assistant's text for training; here it has no effect."""
 
     tags = {"generation"}  # noqa: RUF012  the base class's
 
     def parse(self, parser: Parser) -> jinja2.nodes.Node:
-        """The body, in a scope of its own as in transformers."""
+        """The body, in its own scope as in transformers."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.Scope(body).set_lineno(line)
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """The text. Raises jinja2.TemplateError, ValueError for more than MOST_CHARACTERS, and what a template provokes."""
+    """The text. Raises jinja2.TemplateError, ValueError for more than MOST_CHARACTERS, and errors of the template."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals = {
@@ -88,14 +88,14 @@ def _raise(message: str) -> None:
 
 
 def main() -> None:
-    """One question, one answer."""
+    """Read one request, write one answer."""
     if resource is not None:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     asked = json.loads(sys.stdin.buffer.read())
     try:
         answer = {"text": render(asked["template"], asked["variables"])}
-    except Exception as error:  # a template provokes whatever it likes: all of it is the template's
+    except Exception as error:  # a template can raise any error, and its message is the answer
         answer = {"error": f"{type(error).__name__}: {error}"[:500]}
     sys.stdout.write(json.dumps(answer))
 

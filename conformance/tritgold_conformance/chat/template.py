@@ -1,4 +1,4 @@
-"""The chat template of a model: messages as text, rendered within limits by ``render``, a process of its own."""
+"""The chat template of a model: messages as text, rendered with limits by ``render``, in a separate process."""
 
 import json
 import subprocess
@@ -14,24 +14,24 @@ from tritgold.formats.texts.side_texts import TOKENIZER_CONFIG
 from tritgold.formats.untrusted_text import parse_json, printable
 from tritgold.tokenizer import Tokenizer
 
-SECONDS = 10  # of a template
+SECONDS = 10  # limit for one rendering
 PROGRAM = Path(__file__).with_name("render.py")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """file: of which it is. source: Jinja. special: texts of the special tokens, by their names in templates."""
+    """file: where it comes from. source: Jinja. special: texts of the special tokens, by their names in templates."""
 
     file: Path
     source: str
     special: dict[str, str]
 
     def text(self, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = True) -> str:
-        """The text of messages, each with ``role`` and ``content``; with what opens the answer, if asked for.
+        """The text of messages, each with ``role`` and ``content``; add_generation_prompt: with the answer's opening.
 
-        Raises FormatError ``chat-template`` for a template that refuses them, fails, takes longer than SECONDS or
-        writes endlessly.
+        Raises FormatError ``chat-template`` for a template that refuses the messages, fails, takes longer than SECONDS
+        or writes too much.
         """
         variables = {
             **self.special,
@@ -55,7 +55,7 @@ class ChatTemplate:
 
 
 def chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer | None, own: Path | None = None) -> ChatTemplate | None:
-    """The checkpoint's template, or that of the file ``own``; None for a model without one."""
+    """The checkpoint's template, or that in the file ``own``; None for a model without one."""
     source = checkpoint.chat_template() if own is None else own.read_text(encoding="utf-8")
     if source is None:
         return None
@@ -63,9 +63,9 @@ def chat_template(checkpoint: Checkpoint, tokenizer: Tokenizer | None, own: Path
 
 
 def chat_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, message: str, system: str | None) -> list[int]:
-    """Ids of a chat of one message, with what opens the answer; special tokens are those that the template writes.
+    """Ids of a chat with one message, with the answer's opening; special tokens are only those of the template.
 
-    Raises FormatError ``no-chat-template``, and what ``ChatTemplate.text`` raises.
+    Raises FormatError ``no-chat-template``, and the errors of ``ChatTemplate.text``.
     """
     template = chat_template(checkpoint, tokenizer)
     if template is None:
@@ -76,7 +76,7 @@ def chat_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, message: str, system:
 
 
 def special_tokens(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> dict[str, str]:
-    """The texts of the special tokens, by their names in templates: of tokenizer_config.json, or else of the ids."""
+    """Texts of the special tokens, by their names in templates: from tokenizer_config.json, otherwise by their ids."""
     model = checkpoint.config
     texts: dict[str, str] = {}
     for name, number in {"bos_token": model.bos, "eos_token": next(iter(model.eos), None)}.items():
@@ -85,7 +85,7 @@ def special_tokens(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> dict[
     try:
         config = parse_json(checkpoint.texts().get(TOKENIZER_CONFIG, "{}"))
     except ValueError:
-        config = {}  # transformers' file; the ids do without it
+        config = {}  # a broken tokenizer_config.json: the ids are enough
     for name in _SPECIAL if isinstance(config, dict) else ():
         value = config.get(name)
         value = value.get("content") if isinstance(value, dict) else value

@@ -1,1 +1,1 @@
-"""One command a file, imported when it is wanted (``cli``), so that ``tritgold --help`` is quick."""
+"""One module for each command, imported when the command is used (``cli``), so that ``tritgold --help`` is fast."""

@@ -1,4 +1,4 @@
-"""tritgold ask: everything that an engine answers, written to a folder that ``tritgold judge`` reads."""
+"""tritgold ask: writes all answers of an engine to a folder that ``tritgold judge`` reads."""
 
 from pathlib import Path
 

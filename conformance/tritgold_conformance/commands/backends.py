@@ -1,4 +1,4 @@
-"""What each backend of ``run`` has, as one table; what is not in it is refused. A test tries all of it."""
+"""What each backend of ``run`` supports, as one table; everything else is refused. A test tries every entry."""
 
 import click
 
@@ -6,7 +6,7 @@ from tritgold.options import DECODE, KV_SCHEMES
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 
-# Option -> the values that the backend takes.
+# Option -> the values that the backend supports.
 SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
     "reference": {
         "--decode": DECODE,
@@ -32,13 +32,13 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def refuse(backend: str, way: str, decoding: Decoding) -> None:
-    """Raises click.UsageError for all that the backend does not have, with what it has. way: of DECODE."""
+    """Raises click.UsageError for unsupported values, naming the supported ones. way: one of DECODE."""
     scheme, options = decoding.kv_cache or ("f32", {})
     radix = {True: ["--radix-cache"], False: ["--no-radix-cache"], None: []}[decoding.radix_cache]
     sizes = {"--max-sequences": decoding.max_sequences, "--chunk": decoding.chunk}
     asked = {
         "--decode": [way],
-        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # an unknown one is refused by name where it is read
+        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # the scheme's registry refuses an unknown name
         "--sparsity": [name for name, _ in decoding.sparsity if name in RULES],
         "--defect": list(decoding.defect),
         "--temperature with --decode": [way] if decoding.temperature else [],

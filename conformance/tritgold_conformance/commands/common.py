@@ -1,4 +1,4 @@
-"""What the commands that judge share: reports and their options, and the report of what cannot be judged."""
+"""Shared by the commands that judge: report options, reports, and the report of an engine that cannot be judged."""
 
 import functools
 from contextlib import suppress
@@ -37,7 +37,7 @@ diagnose_option = click.option(
 
 
 def require_report_files(paths: tuple[Path, ...]) -> None:
-    """Before anything is computed. Raises click.UsageError for what no report can be written to."""
+    """Check the paths before anything is computed. Raises click.UsageError if a report cannot be written to one."""
     try:
         require_formats(paths)
     except OutputError as error:
@@ -52,9 +52,9 @@ def with_diagnosis(report: Report, golden: GoldenRun, evidence: Evidence, say: A
 
 
 def finish(report: Report, files: tuple[Path, ...], as_json: bool) -> int:
-    """Print the report, then write its files: a disk that is full takes no verdict away. Returns the exit code.
+    """Print the report, then write its files, so that a full disk does not hide the verdict. Returns the exit code.
 
-    A file that cannot be written is named on stderr, and the others are written.
+    A file that cannot be written is named on stderr; the others are still written.
     """
     if as_json:
         click.echo(to_json(report).decode())
@@ -71,10 +71,10 @@ def finish(report: Report, files: tuple[Path, ...], as_json: bool) -> int:
 
 
 def guarded(function: F) -> F:
-    """Run a command with ``judge_options`` and ``model_options``. Signals end it as Ctrl-C does, its programs too.
+    """Run a command with ``judge_options`` and ``model_options``. SIGTERM and SIGHUP act like Ctrl-C.
 
-    What cannot be judged is exit code 3, see ``printing.errors``, and the reports that were asked for say so
-    (``report_files``, where the command has these).
+    Errors give exit code 3, see ``printing.errors``, and are written to the requested reports (``report_files``, if the
+    command has this option). A signal also ends the programs that the engine has started.
     """
 
     @functools.wraps(function)
@@ -89,13 +89,13 @@ def guarded(function: F) -> F:
 
 
 def write_not_judged(request: JudgeRequest, files: tuple[Path, ...], xfail: Path | None, error: dict[str, Any]) -> None:
-    """Write reports that say why the engine could not be judged, in place of any earlier report.
+    """Write reports that state why the engine could not be judged; they replace earlier reports.
 
-    error: fields of ``tritgold.error/1``. A file that cannot be written is left out: the exit code says so, and there
-    is an error to be shown already.
+    error: fields of ``tritgold.error/1``. A file that cannot be written is skipped, because the exit code is 3 and an
+    error message is shown anyway.
     """
     what = ": ".join(str(error[key]) for key in ("file", "thing", "message") if error.get(key))
-    problem = Problem(kind=str(error["kind"]), message=clean(what))  # no half of a character, which is not JSON
+    problem = Problem(kind=str(error["kind"]), message=clean(what))  # without lone surrogates, not valid in JSON
     repeat = command_text(request.command(*(("--xfail", str(xfail)) if xfail else ())))
     named = clean(request.engine), clean(request.model_name)
     report = not_judged(problem, *named, request.mode, request.ids or [], repeat)

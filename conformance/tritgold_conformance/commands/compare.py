@@ -1,4 +1,4 @@
-"""tritgold compare: two traces, the first divergence between them."""
+"""tritgold compare: the first divergence between two traces."""
 
 import sys
 from dataclasses import asdict
@@ -87,7 +87,7 @@ def _walk(first: Trace, second: Trace, model: str | None, reading: model_input.R
 
 
 def _require_same_run(first: Trace, second: Trace, file: Path) -> None:
-    """Traces of different inputs, models or modes differ rightly: no bug is shown by comparing them."""
+    """Traces of different inputs, models or modes differ for good reasons: their comparison cannot show a bug."""
     for what, a, b, same in (
         ("input", first.tokens, second.tokens, first.tokens == second.tokens),
         ("model", first.model_hash, second.model_hash, first.model_hash == second.model_hash),

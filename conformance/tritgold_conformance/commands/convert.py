@@ -1,4 +1,4 @@
-"""tritgold convert: a checkpoint in another format, proved equal before it is there."""
+"""tritgold convert: converts a checkpoint to another format, and checks the result before it gets its name."""
 
 import sys
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def convert(
 
 @contextmanager
 def _bar() -> Iterator[Progress | None]:
-    """A progress bar on stderr, where that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     if not printing.is_terminal(sys.stderr):
         yield None
         return

@@ -1,4 +1,4 @@
-"""What the user of ``run`` says of decoding: what a server's file adds, and what contradicts what."""
+"""The decoding options of ``run``: their combination with a server's file, and checks for contradictions."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tritgold_conformance.commands.decoding_names import DEFECTS
 from tritgold_conformance.commands.named import Chosen
 from tritgold_conformance.commands.server_config import ServerConfig
 
-# Options that only block diffusion has, by the field that holds them.
+# Field -> option, for options that only block diffusion has.
 _OF_BLOCKS = {
     "threshold": "--threshold",
     "block_size": "--block-size",
@@ -31,7 +31,7 @@ _OF_BLOCKS = {
     "mask_token_id": "--mask-token-id",
     "max_passes": "--max-passes",
 }
-# Errors of ``resolve`` about a size, by kind: whose size it is.
+# Kind of a ``resolve`` error about a size -> the field of that size.
 _FIELD_OF = {
     "mask-id": "mask_token_id",
     "block": "block_size",
@@ -42,7 +42,7 @@ _FIELD_OF = {
 
 @dataclass(frozen=True)
 class Decoding:
-    """What the user says of decoding; None and empty where nothing is said.
+    """The decoding options; None or empty if not given.
 
     kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. Then the fields of
     ``Sampling``, of which text_ids is the tokenizer's matter. devices: of the JAX engine. max_sequences, chunk,
@@ -73,9 +73,9 @@ class Decoding:
     from_file: frozenset[str] = frozenset()
 
     def filled(self, server: ServerConfig, config: ModelConfig) -> "tuple[Decoding, tuple[str, ...]]":
-        """What was not said, from a server's file and its defaults, as far as the way to decode uses it.
+        """The options, completed from a server's file and its defaults, as far as the decode mode uses them.
 
-        And the keys of the file that it does not use. Where the file gives no block size, the model's own takes
+        Also the keys of the file that are not used. If the file gives no block size, the model's own takes
         precedence over the server's default.
         """
         way = self.decode or server.mode
@@ -99,11 +99,11 @@ class Decoding:
         return replace(self, **more, file=server.file, from_file=said), (*idle, *server.unused)
 
     def way(self, config: ModelConfig) -> str:
-        """One of DECODE: the one asked for, or the one that the model was trained for."""
+        """One of DECODE: the given one, or the one that the model was trained for."""
         return self.decode or ("ar" if config.block is None else "fast-dllm-v2")
 
     def sampling(self) -> Sampling:
-        """Raises click.UsageError for what has no effect, ConfigError (``sampling-option``) for what cannot be."""
+        """Raises click.UsageError for options without effect, ConfigError (``sampling-option``) for invalid values."""
         drawn = ("top_k", "top_p", "seed")
         idle = [name for name in drawn if getattr(self, name) != getattr(GREEDY, name)]
         if self.temperature == 0 and idle:
@@ -112,10 +112,10 @@ class Decoding:
         return Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
 
     def diffusion(self, config: ModelConfig) -> Diffusion | None:
-        """The options of block diffusion, certain to suit the model; None for a token a pass.
+        """The options of block diffusion, checked against the model; None for autoregressive decoding.
 
         Raises click.UsageError for options that the decode mode does not have, ConfigError as ``resolve`` does, and
-        (``mask-id``) for a mask that is not the model's own; these name the file where what they blame is from it.
+        (``mask-id``) for a mask that is not the model's own; the error names the file if the wrong value comes from it.
         """
         way = self.way(config)
         given = [option for field, option in _OF_BLOCKS.items() if getattr(self, field) is not None]
@@ -165,7 +165,7 @@ class Decoding:
         return options
 
     def _check_passes(self, way: str, config: ModelConfig) -> None:
-        """--max-passes limits the passes of a block; sub-blocks have no limit."""
+        """Refuse --max-passes, which limits the passes of a block, together with sub-blocks, which have no limit."""
         plain, block = preset(way), self.block_size or config.block
         sub_block = self.sub_block_size or plain.sub_block
         limited = self.max_passes is not None or plain.max_passes is not None
@@ -179,15 +179,15 @@ class Decoding:
         raise click.UsageError(f"--max-passes: {way} has no limit except with {hint}; --decode with one: {ways}")
 
     def kv_scheme(self) -> KvScheme:
-        """How keys and values are kept; exactly, where nothing is said. Raises ConfigError as the registry does."""
+        """The KV cache scheme, f32 (exact) by default. Raises ConfigError as the registry does."""
         name, options = self.kv_cache or ("f32", {})
         return kv_scheme(name, **options)
 
     def rules(self) -> list[SparsityRule]:
-        """Sparsity rules: one for activations, one for attention, zero_skipping, in any order.
+        """Sparsity rules: at most one for activations and one for attention, and zero_skipping, in any order.
 
-        Raises ConfigError as the registry does, and ``sparsity-conflict`` for two of one kind, of which the second
-        would count what the first has left.
+        Raises ConfigError as the registry does, and ``sparsity-conflict`` for two of one kind, because the second
+        would count only values that the first has left.
         """
         rules = [sparsity_rule(name, **options) for name, options in self.sparsity]
         for kind in (ActivationRule, AttentionRule):
@@ -199,7 +199,7 @@ class Decoding:
         return rules
 
     def arithmetic(self, tally: Tally) -> Arithmetic:
-        """The golden arithmetic with the sparsity rules in it, counting into ``tally``."""
+        """The golden arithmetic with the sparsity rules, which count into ``tally``."""
         made = GOLDEN_ARITHMETIC
         for rule in self.rules():
             made = rule.arithmetic(made, tally)

@@ -1,7 +1,7 @@
-"""Names that the options of ``run`` offer besides those of ``tritgold.options``: backends, defects, sparsity rules."""
+"""Names for the options of ``run`` in addition to ``tritgold.options``: backends, defects, sparsity rules."""
 
 BACKENDS = ("reference", "xla")
-# Of Defect, ServerDefect and the sparsity rules; these modules are not imported for --help, and a test compares them.
+# Names of Defect, ServerDefect and the sparsity rules. Those modules are not imported for --help; a test compares them.
 DEFECTS = (
     "no-commit", "stale-prefix", "overwritten-prompt", "whole-blocks", "past-stop", "short-prompt", "mask-predicted",
     "compact-feed", "lost-block", "shared-refresh",

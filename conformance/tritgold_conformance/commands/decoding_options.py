@@ -1,4 +1,4 @@
-"""The options of ``run`` that say how to decode, each with its help: the fields of ``decoding.Decoding``."""
+"""The decoding options of ``run``, each with its help text: the fields of ``decoding.Decoding``."""
 
 import click
 

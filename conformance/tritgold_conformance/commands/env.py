@@ -1,4 +1,4 @@
-"""tritgold env: what a bug report or a benchmark needs to say about the machine."""
+"""tritgold env: facts about the machine for bug reports and benchmarks."""
 
 import importlib.metadata
 import os
@@ -46,7 +46,7 @@ def env(as_json: bool) -> None:
 
 
 def environment() -> dict[str, dict[str, Any]]:
-    """Facts by section; a package that is not installed is null."""
+    """Facts by section; the version of a package that is not installed is None."""
     return {
         "packages": {name: _version(name) for name in PACKAGES},
         "machine": {

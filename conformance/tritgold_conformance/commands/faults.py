@@ -1,4 +1,4 @@
-"""tritgold faults: the library of known faults; tritgold faults show: one of them."""
+"""tritgold faults: lists the library of known faults; tritgold faults show: explains one of them."""
 
 import textwrap
 from typing import Any
@@ -61,7 +61,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def as_dict(fault: Fault) -> dict[str, Any]:
-    """A fault for JSON."""
+    """A fault as JSON values."""
     w = fault.shown_by
     return {
         "name": fault.name,

@@ -1,4 +1,4 @@
-"""From the options of ``run`` to tokens: everything is checked first and computed as the tokens are asked for."""
+"""From the options of ``run`` to tokens: everything is checked first; tokens are computed when they are requested."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -30,7 +30,7 @@ Facts = dict[str, Any]
 
 
 class Made(NamedTuple):
-    """A token, and why the text ends with it; None while it goes on. token None: it ends without one."""
+    """A token, and the reason if the text ends with it, otherwise None. token None: the text ends without a token."""
 
     token: int | None
     reason: str | None
@@ -39,10 +39,10 @@ class Made(NamedTuple):
 def generation(
     checkpoint: Checkpoint, prompt: list[int], max_tokens: int, backend: str, decoding: Decoding
 ) -> tuple[Iterator[Made], Facts]:
-    """The tokens, still to be made, and what a report says of them; complete once all have been made.
+    """The tokens, computed lazily, and the facts for a report, which are complete after the last token.
 
-    Raises click.UsageError and the errors of ``Decoding``, of the scheme and, with the first token at the latest, of
-    the decoder, before any compute.
+    Raises click.UsageError and the errors of ``Decoding`` and of the scheme; errors of the decoder are raised with the
+    first token at the latest. Nothing is computed before.
     """
     config, way, sampling = checkpoint.config, decoding.way(checkpoint.config), decoding.sampling()
     backends.refuse(backend, way, decoding)
@@ -124,7 +124,7 @@ def _xla_blocks(
 def _decided(
     done: "Diffused | XlaDiffused", decoding: Decoding, options: Diffusion, config: ModelConfig, facts: Facts
 ) -> Iterator[Made]:
-    """All at once: what a block is, is known at its end."""
+    """All tokens at once: a block's tokens are known only at its end."""
     sizes, threshold = resolve(options, config), THRESHOLD if decoding.threshold is None else decoding.threshold
     facts |= {
         "threshold": None if facts["decode"] == "greedy" else threshold,
@@ -143,7 +143,7 @@ def _decided(
 
 
 def _measured(made: Iterator[Made], rules: list[SparsityRule], tally: "Tally", facts: Facts) -> Iterator[Made]:
-    """The same tokens; after the last one, how sparse the activations were."""
+    """The same tokens; after the last one the measured sparsity is added to the facts."""
     yield from made
     if rules:
         named = [{"rule": rule.name, **vars(rule)} for rule in rules]
@@ -152,13 +152,13 @@ def _measured(made: Iterator[Made], rules: list[SparsityRule], tally: "Tally", f
 
 
 def xla_logits(checkpoint: Checkpoint, capacity: int, decoding: Decoding) -> "Callable[[list[int]], np.ndarray]":
-    """The JAX engine as the function that decoding knows."""
+    """The JAX engine as the function (new tokens -> logits) that decoding needs."""
     engine = xla_engine(checkpoint, capacity, decoding)
     return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.read(tokens)
 
 
 def xla_engine(checkpoint: Checkpoint, capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
-    """The JAX engine with the KV cache that was asked for. Raises MissingDependencyError without JAX."""
+    """The JAX engine with the chosen KV cache. Raises MissingDependencyError without JAX."""
     with printing.progress() as say:
         return xla.open_engine(
             checkpoint, capacity, decoding.kv_scheme().name, say, sequences, measure=True, devices=decoding.devices

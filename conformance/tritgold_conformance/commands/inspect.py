@@ -1,4 +1,4 @@
-"""tritgold inspect: what is in a checkpoint, before anything is computed with it."""
+"""tritgold inspect: shows the contents of a checkpoint before anything is computed with it."""
 
 import sys
 from pathlib import Path

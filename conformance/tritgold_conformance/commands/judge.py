@@ -1,4 +1,4 @@
-"""tritgold judge: the report of an engine that was asked before, by ``tritgold ask``."""
+"""tritgold judge: the report of an engine whose answers ``tritgold ask`` has written."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""How a command ends: exit codes that its output must not change, and warnings of one line each.
+"""How a command ends: exit codes for output that cannot be written, and warnings of one line each.
 
-Imported for ``--help``, which waits for nothing that prints: see ``printing``.
+Imported for ``--help``, so it must not import rich or other slow modules: see ``printing``.
 """
 
 import errno
@@ -23,15 +23,15 @@ COULD_NOT_JUDGE, INTERRUPTED = 3, 130
 
 @contextmanager
 def leaving() -> Iterator[None]:
-    """Around every command: what its exit code must not say, and how warnings are shown.
+    """Around every command: exit codes for failed output, and the format of warnings.
 
-    Output that cannot be written ends with 3, never with 1, which is a verdict; Ctrl-C with 130, as in a shell.
+    Output that cannot be written gives exit code 3, never 1, which is a verdict; Ctrl-C gives 130, as in a shell.
     """
     if sys.stdout is None:
         click.echo("OutputError: there is no standard output to write to", err=True)
         sys.exit(COULD_NOT_JUDGE)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without the letter shows its number
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal does not have are shown as escapes
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
@@ -45,7 +45,7 @@ def leaving() -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except OSError as error:
         with suppress(OSError):
-            if error.errno != errno.EPIPE:  # the reader has read enough (head)
+            if error.errno != errno.EPIPE:  # EPIPE: the reader has closed the pipe (head)
                 click.echo(
                     f"OutputError: cannot write to standard output or standard error: {error.strerror}", err=True
                 )
@@ -55,12 +55,12 @@ def leaving() -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP as Ctrl-C: a time limit of a CI, or a terminal that is closed, leaves no program running."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C: a CI time limit or a closed terminal leaves no program running."""
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # What is ignored (nohup) stays ignored.
+    # Ignored signals (nohup) stay ignored.
     before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, signal.default_int_handler)
@@ -72,7 +72,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def _show_once() -> Callable[..., None]:
-    """A ``warnings.showwarning`` that prints one line a text, without the place in our source."""
+    """A ``warnings.showwarning`` that prints each text once, as one line, without the place in the source."""
     said: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -85,7 +85,7 @@ def _show_once() -> Callable[..., None]:
 
 
 def _drop_output() -> None:
-    """Send what the streams still hold nowhere: Python writes it at its end, and would exit with 120 if it cannot."""
+    """Discard buffered output: Python would write it at exit, and end with 120 if it cannot."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -97,6 +97,6 @@ def _drop_output() -> None:
 
 
 def one_line(text: str) -> str:
-    """Text that may quote a file: nothing in it moves the cursor."""
+    """The text as one line without control characters, as it may quote a file."""
     line = " ".join(text.splitlines())
     return printable(line, len(line))

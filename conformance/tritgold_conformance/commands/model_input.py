@@ -1,4 +1,4 @@
-"""Where a command's model, its layouts and its tokens come from: options, and what opens them."""
+"""The model, its layouts and the tokens of a command: options, and functions that open them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ from tritgold_conformance.commands.options import F, collected, together
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user says of a checkpoint that it does not say itself: the options of ``model_options``.
+    """What the user states about a checkpoint that its files do not state: the options of ``model_options``.
 
-    i2s: None where nothing is said, which reads as 128; `tritgold inspect` tells the two apart.
+    i2s: None if not given, which is read as 128; `tritgold inspect` distinguishes the two.
     """
 
     linear_class: str | None = None
@@ -44,7 +44,7 @@ class Reading:
         return Layouts(self.i2s, everywhere, by_shape, int(self.q2_0_block), self.code3 == "zero")
 
     def words(self) -> tuple[str, ...]:
-        """The options as they were given, for a command to paste."""
+        """The options that differ from the defaults, as words of a command line."""
         words: list[str] = []
         for field in fields(self):
             value, option = getattr(self, field.name), f"--{field.name.replace('ignore_keys', 'ignore_key')}"
@@ -54,7 +54,7 @@ class Reading:
         return tuple(words)
 
     def open(self, path: Path, quantize: bool = False, tokenizer: Path | None = None) -> Checkpoint:
-        """The checkpoint, read as the user says. tokenizer: a tokenizer.json in the place of its own."""
+        """The checkpoint, read with these options. tokenizer: a tokenizer.json to use instead of its own."""
         if tokenizer is not None:
             given_tokenizer(tokenizer)
         return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
@@ -96,7 +96,7 @@ model_options = collected(
 
 
 def input_options(multiple: bool = False) -> Callable[[F], F]:
-    """``--prompt``, ``--ids`` and ``--tokenizer``. multiple: they may be repeated, and are tuples."""
+    """``--prompt``, ``--ids`` and ``--tokenizer``. multiple: they may be repeated, and their values are tuples."""
     more = " May be repeated." if multiple else ""
     return together(
         click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
@@ -137,21 +137,21 @@ def model_path(model: str | None) -> Iterator[Path]:
 
 
 def model_name(model: str | None) -> str:
-    """What a report calls the model: as it was asked for, or the name of the embedded one."""
+    """The model's name in reports: as given, or the name of the default embedded model."""
     return DEFAULT if model is None else model
 
 
 def given_tokenizer(path: Path) -> Tokenizer:
-    """The file of ``--tokenizer``."""
+    """The tokenizer in the file of ``--tokenizer``. Raises click.UsageError if it is not a file."""
     if not path.is_file():
         raise click.UsageError(f"--tokenizer: no file {str(path)!r}")
     return Tokenizer(path)
 
 
 def open_tokenizer(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
-    """The tokenizer of a model, None where it has none.
+    """The tokenizer of a model, None if it has none.
 
-    It is the file given, which must be there; or else what belongs to the checkpoint; or else a tokenizer.json in the
+    It is the given file, which must exist; otherwise that of the checkpoint; otherwise a tokenizer.json in the
     same folder.
     """
     if given is not None:

@@ -1,15 +1,15 @@
-"""Types of options: ``NAME:option=value,option=value``, a thing of a registry in one word; numbers in a range."""
+"""Types of options: ``NAME:option=value,option=value``, a registry entry with options; and numbers in a range."""
 
 import math
 from typing import Any
 
 import click
 
-Chosen = tuple[str, dict[str, Any]]  # what the registries take: name and options
+Chosen = tuple[str, dict[str, Any]]  # as the registries take it: name and options
 
 
 class Named(click.ParamType[Chosen]):
-    """Name and options. Whether they exist is the registry's business, which knows the valid list."""
+    """Name and options. The registry checks whether they exist, and knows the valid names."""
 
     name = "NAME[:OPTION=VALUE,...]"
 
@@ -30,7 +30,7 @@ class Named(click.ParamType[Chosen]):
 
 
 class Within(click.FloatRange):
-    """A finite number in a range. click's own lets NaN through, which is in no range."""
+    """A finite number in a range. click's own FloatRange accepts NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number, or a usage error."""
@@ -41,7 +41,7 @@ class Within(click.FloatRange):
 
 
 def value_of(text: str) -> Any:
-    """What a word means: a switch, nothing, a number, or itself.
+    """The value of a word: a boolean, None, a number, or the text itself.
 
     >>> [value_of(word) for word in ("true", "none", "8", "0.5", "q4_0")]
     [True, None, 8, 0.5, 'q4_0']

@@ -1,4 +1,4 @@
-"""How options become one value: a command that takes a dataclass has its fields as options, each defined once."""
+"""Combines options into one value: a command takes a dataclass, whose fields are options that are defined once."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-Option = Callable[[Any], Any]  # what click.option makes
+Option = Callable[[Any], Any]  # the result of click.option
 
 devices_option = click.option(
     "--devices", type=click.IntRange(1, 1024), default=1, show_default=True,
@@ -17,7 +17,7 @@ devices_option = click.option(
 
 
 def together(*options: Option) -> Callable[[F], F]:
-    """One decorator of several, in the order of ``--help``."""
+    """Several option decorators as one, in the order of ``--help``."""
 
     def decorated(function: F) -> F:
         for option in reversed(options):
@@ -28,7 +28,7 @@ def together(*options: Option) -> Callable[[F], F]:
 
 
 def collected(name: str, make: Any, options: Sequence[Option]) -> Callable[[F], F]:
-    """Options whose values reach the command as one argument. make: a dataclass with fields of their names."""
+    """Options that the command receives as one argument. make: a dataclass with fields of the options' names."""
 
     def decorated(function: F) -> F:
         @functools.wraps(function)

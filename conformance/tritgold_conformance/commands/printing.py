@@ -1,4 +1,4 @@
-"""How output and errors leave the program: text that no terminal obeys, JSON, progress, exit codes."""
+"""Output and errors of the program: text without terminal control characters, JSON, progress, exit codes."""
 
 import errno
 import json
@@ -23,34 +23,34 @@ _OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def json_option(function: F) -> F:
-    """``--json``: one object on stdout, nothing else there."""
+    """``--json``: one object on stdout, and nothing else."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(function)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on stdout. Non-finite numbers would not be JSON: they are an error here, not a surprise there."""
+    """Print one JSON object on stdout. Raises ValueError for numbers that are not finite, which are not valid JSON."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:  # half a character, or a terminal without them: JSON's own escapes
+    except UnicodeEncodeError:  # a lone surrogate, or a terminal without the character: use JSON escapes
         text = json.dumps(value, indent=1, allow_nan=False)
     click.echo(text)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads this stream; a program may be started without one."""
+    """Whether this stream is a terminal; a program may be started without the stream."""
     return stream is not None and stream.isatty()
 
 
 class _Console(Console):
-    """Prints all text as text: what a terminal would obey is shown as an escape. Styles are rich's own."""
+    """Prints all text literally: terminal control characters are shown as escapes. Styles are rich's own."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """What everything that is printed goes through."""
+        """All printed output passes through this method."""
         return map(_harmless, super().render(renderable, options))
 
     def on_broken_pipe(self) -> None:
-        """rich itself would exit with 1, which is a verdict; ``leaving`` exits with 3."""
+        """rich would exit with 1, which is a verdict; ``leaving`` exits with 3."""
         raise  # the BrokenPipeError that rich has just caught
 
 
@@ -69,7 +69,7 @@ def console(stderr: bool = False) -> Console:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what is being done, where stderr is a terminal."""
+    """A line on stderr with the current step, if stderr is a terminal."""
     if not is_terminal(sys.stderr):
         yield lambda _: None
         return
@@ -89,24 +89,24 @@ def errors(as_json: bool, failed: Failed = lambda _: None) -> Iterator[None]:
     try:
         yield
     except (click.ClickException, click.Abort):
-        raise  # click's own: usage
+        raise  # usage errors, which click handles
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT:
-            raise  # no input was unreadable: stdout cannot be written, and ``leaving`` says so
+            raise  # an output error, not an unreadable input: ``leaving`` reports it
         text, fields = _described(error)
         failed(fields)
         _fail(text, fields, as_json)
 
 
 def _described(error: Exception) -> tuple[str, dict[str, Any]]:
-    """What is said of an error, and the fields of ``tritgold.error/1``."""
+    """The text for an error, and the fields of ``tritgold.error/1``."""
     name, message = type(error).__name__, str(error)
     match error:
         case TritgoldError():
-            if isinstance(error, EngineError) and error.__cause__ is not None:  # for its developer: where
+            if isinstance(error, EngineError) and error.__cause__ is not None:  # for the engine's developer
                 _print_traceback(error.__cause__)
             return f"{name}: {error}", error.as_dict()
-        case TritgoldWarning():  # made an error by Python's own -W or PYTHONWARNINGS
+        case TritgoldWarning():  # turned into an error by Python's -W or PYTHONWARNINGS
             kind = "warning"
         case OSError():
             kind = "unreadable"
@@ -123,19 +123,19 @@ def _described(error: Exception) -> tuple[str, dict[str, Any]]:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Each line after a bar: an engine's exception holds text of the engine's, of as many lines as it likes."""
+    """Print each line after a bar, because an engine's exception may contain any text with any number of lines."""
     if sys.stderr is not None:
         for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
             click.echo(f"| {one_line(line)}", err=True)
 
 
 def echo(text: str) -> None:
-    """One line on stdout, of text that may be untrusted."""
+    """Print one line on stdout; the text may be untrusted."""
     click.echo(one_line(text))
 
 
 def say_error(text: str) -> None:
-    """One line on stderr, of text that may be untrusted."""
+    """Print one line on stderr; the text may be untrusted."""
     click.echo(one_line(text), err=True)
 
 

@@ -1,4 +1,4 @@
-"""tritgold report: a saved report on the terminal, and in every other format."""
+"""tritgold report: prints a saved report, or writes it in another format."""
 
 from pathlib import Path
 

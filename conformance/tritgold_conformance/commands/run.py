@@ -1,4 +1,4 @@
-"""tritgold run: generate tokens. The work is in ``running``, so that --help need not wait for all that decodes."""
+"""tritgold run: generates tokens. The code is in ``running``, so that --help does not import the decoding modules."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tritgold_conformance.commands.decoding_options import decoding_options
 
 
 def print_example(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """``--generate-config``: whatever else is asked for, a configuration is printed."""
+    """``--generate-config``: print a configuration and exit; other options are ignored."""
     if asked:
         from tritgold_conformance.commands.server_config import example
 

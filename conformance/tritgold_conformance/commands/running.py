@@ -1,4 +1,4 @@
-"""What ``tritgold run`` does: one text as it comes, or several by a batch server; and what is said of it afterwards."""
+"""The work of ``tritgold run``: one text while it is generated, or several by a batch server; then a summary."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ def run_prompts(
     as_json: bool,
     **of_decoding: Any,
 ) -> None:
-    """The command, with its options. of_decoding: the fields of ``Decoding``."""
+    """The command with its options. of_decoding: the fields of ``Decoding``."""
     decoding = Decoding(**of_decoding)
     with printing.errors(as_json):
         server = None if config_file is None else load(config_file)
@@ -76,9 +76,9 @@ def show_text(
     started: float,
     as_json: bool,
 ) -> None:
-    """Print the text while it is made, or one JSON object at its end.
+    """Print the text while it is generated, or one JSON object at its end.
 
-    about, facts: for the report, facts complete once all tokens are made. started: by ``time.perf_counter``.
+    about, facts: for the report; facts is complete after the last token. started: a value of ``time.perf_counter``.
     """
     stream = None if tokenizer is None else TextStream(tokenizer)
     generated: list[int] = []
@@ -117,7 +117,7 @@ def counted(number: int, one: str, more: str = "") -> str:
 
 
 def show_batch(report: dict[str, Any], as_json: bool) -> None:
-    """A text for each prompt, by its number. A prompt that failed alone makes the exit code 3, the others are shown."""
+    """Print a text for each prompt, by number. If a prompt failed, the others are shown and the exit code is 3."""
     if as_json:
         printing.print_json({"schema": "tritgold.run-batch/1", **report})
     else:
@@ -136,18 +136,18 @@ def show_batch(report: dict[str, Any], as_json: bool) -> None:
 
 
 def tokenizer_for_output(checkpoint: Checkpoint, given: Path | None) -> Tokenizer | None:
-    """The tokenizer that makes text of ids; without one, or with a GGUF's that cannot be built, ids are printed."""
+    """The tokenizer for the output; None (ids are printed) without one, or if a GGUF's tokenizer cannot be built."""
     try:
         return model_input.open_tokenizer(checkpoint, given)
     except FormatError as error:
         if not error.kind.startswith("tokenizer-"):
             raise
-        click.echo(f"[ids only: {error}]", err=True)  # --ids makes do without it
+        click.echo(f"[ids only: {error}]", err=True)  # with --ids no tokenizer is needed
         return None
 
 
 def without_padding(decoding: Decoding, checkpoint: Checkpoint, tokenizer: Tokenizer) -> Decoding:
-    """Where the model's vocabulary is larger than the tokenizer's, the same without the ids that have no text."""
+    """If the model's vocabulary is larger than the tokenizer's, the options without the ids that have no text."""
     vocab, texts = checkpoint.config.vocab, tokenizer.ids
     if vocab == texts:
         return decoding
@@ -163,7 +163,7 @@ def without_padding(decoding: Decoding, checkpoint: Checkpoint, tokenizer: Token
 
 
 def remarks(facts: dict[str, Any], unused: list[str]) -> list[str]:
-    """What is worth a line on stderr: an inexact cache, measured sparsity, keys of the configuration without effect."""
+    """Lines for stderr: the size of an inexact cache, measured sparsity, configuration keys without effect."""
     lines = []
     if (cache := facts.get("kv_cache")) and cache["scheme"] != "f32":
         size = f"{cache['bits_per_value']:g} bits a value, {cache['bytes_per_token']:,} bytes a token"

@@ -1,4 +1,4 @@
-"""Several prompts at once, as a batch server reads them: by the scheduler, or with a server's known defects."""
+"""Several prompts at once, as in a batch server: by the scheduler, or with known defects of a server."""
 
 import time
 from dataclasses import asdict
@@ -23,7 +23,7 @@ Report = dict[str, Any]
 
 
 def is_batch(prompts: list[list[int]], decoding: Decoding) -> bool:
-    """Whether a batch server is asked for: by several prompts, its sizes, or its defects."""
+    """Whether a batch server is needed: for several prompts, or if its sizes or defects are given."""
     asked = (decoding.max_sequences, decoding.chunk, decoding.radix_cache)
     return len(prompts) > 1 or asked != (None, None, None) or bool(set(decoding.defect).intersection(SERVER_DEFECTS))
 
@@ -36,10 +36,10 @@ def serve_prompts(
     backend: str,
     decoding: Decoding,
 ) -> Report:
-    """The texts of all prompts, in their order, and what a report says of them.
+    """The texts of all prompts, in order, and the facts for a report.
 
-    Raises click.UsageError for options that a batch has no place for; else as ``Scheduler`` and ``served`` do, before
-    any compute.
+    Raises click.UsageError for options that a batch does not support, and the errors of ``Scheduler`` and ``served``,
+    before anything is computed.
     """
     _check(checkpoint, backend, decoding)
     scheme, sampling = decoding.kv_scheme(), decoding.sampling()
@@ -119,9 +119,10 @@ def _together(
 def _wrongly(
     checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
 ) -> list[Outcome]:
-    """One after the other: each finds cached what earlier prompts and their texts begin with.
+    """Prompts one after the other: each finds in the cache what it has in common with the start of earlier texts.
 
-    Only the last token of an earlier text was never read: ``missing-key`` needs a prompt that begins with all of it.
+    Only the last token of an earlier text was never read: ``missing-key`` needs a prompt that begins with the whole
+    text.
     """
     config = checkpoint.config
     for prompt in prompts:
@@ -140,6 +141,6 @@ def _wrongly(
 
 
 def _alike(one: list[int], other: list[int]) -> int:
-    """How many tokens the two begin with alike."""
+    """The number of equal tokens at the beginning of both."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""tritgold size: memory and bytes of a model by format, before anything of it is loaded."""
+"""tritgold size: memory and file size of a model by format, without loading it."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def size(
 def sizes(
     config: ModelConfig, contexts: tuple[int, ...], caches: tuple[Chosen, ...], bandwidth: float | None
 ) -> dict[str, Any]:
-    """The facts as plain data. Bytes that a format cannot hold are null. Raises ConfigError for an unknown scheme."""
+    """The facts as plain data. Sizes are None for formats that cannot hold the model. ConfigError: unknown scheme."""
     shapes = {name: config.linear_shape(name) for name in LINEARS}
     linears = config.layers * sum(rows * columns for rows, columns in shapes.values())
     matrix = config.vocab * config.hidden
@@ -100,13 +100,13 @@ def _cache(chosen: Chosen, shape: Sizes, contexts: tuple[int, ...]) -> dict[str,
     scheme = kv_scheme(chosen[0], **chosen[1])
     try:
         found: list[int | None] = [scheme.cache_bytes(shape, tokens) for tokens in contexts]
-    except ConfigError:  # heads that its blocks do not fill
+    except ConfigError:  # the heads do not fill the scheme's blocks
         found = [None for _ in contexts]
     return {"scheme": scheme.id, "bytes": found}
 
 
 def _config(model: str | None, ignore_keys: tuple[str, ...]) -> tuple[ModelConfig, dict[str, Any] | None]:
-    """The configuration, and tensors and bytes by type where there are weights."""
+    """The configuration, and number of tensors and bytes by type (None if there are no weights)."""
     shape = SHAPES.get(model or "")
     if isinstance(shape, ModelShape):
         return shape.config(), None
@@ -117,7 +117,7 @@ def _config(model: str | None, ignore_keys: tuple[str, ...]) -> tuple[ModelConfi
         file, _ = open_container(path, 64)
         config = read_config(path, file, asked).model
         if config is None:
-            config = model_input.Reading(ignore_keys=ignore_keys).open(Path(path)).config  # says what is wrong with it
+            config = model_input.Reading(ignore_keys=ignore_keys).open(Path(path)).config  # raises the reason
         types: dict[str, list[int]] = {}
         for tensor in file.tensors.values():
             count = types.setdefault(tensor.dtype, [0, 0])

@@ -1,4 +1,4 @@
-"""YAML read strictly: every key once, no merge keys, no tags but YAML's own. The door to PyYAML."""
+"""Reads YAML strictly: no repeated keys, no merge keys, only YAML's own tags. The only module that imports PyYAML."""
 
 import stat
 from pathlib import Path
@@ -14,7 +14,7 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _UniqueLoader(yaml.SafeLoader):
-    """``safe_load`` that refuses a key given twice."""
+    """``safe_load`` that refuses a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
@@ -29,9 +29,9 @@ class _UniqueLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """1:30 is text as in YAML 1.2, as that server reads it, not a number of base 60.
+        """1:30 is text, as in YAML 1.2 and in that server, not a number in base 60.
 
-        A node that cannot be constructed is an error with a line, where PyYAML raises bare ones of every kind.
+        A node that cannot be constructed gives an error with a line number; PyYAML raises various bare exceptions.
         """
         if node.tag in _NUMBERS and ":" in node.value:
             return node.value
@@ -42,19 +42,19 @@ class _UniqueLoader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, why, node.start_mark) from None
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """No merge keys: that server has none, and a few dozen of them, nested, would fill the memory."""
+        """Refuse merge keys: that server has none, and a few dozen nested ones would fill the memory."""
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             raise ConfigError("no such key", kind="config-unknown-key", got="'<<'", hint="write the keys out")
 
 
 def load_mapping(path: Path) -> dict[Any, Any]:
-    """The mapping in a file; an empty file is an empty one.
+    """The mapping in a file; empty for an empty file.
 
-    Raises ConfigError: ``config-file`` for what is not a regular file of UTF-8 with one YAML mapping,
-    ``config-duplicate`` for a key given twice, ``config-unknown-key`` for a merge key.
+    Raises ConfigError: ``config-file`` if it is not a regular UTF-8 file with one YAML mapping,
+    ``config-duplicate`` for a repeated key, ``config-unknown-key`` for a merge key.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for; /dev/stdin is one, or a file like any
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe could block; /dev/stdin is a pipe, or a regular file
             raise _unreadable(path, "not a regular file")
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -70,7 +70,7 @@ def load_mapping(path: Path) -> dict[Any, Any]:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a path with a zero byte
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        problem = str(getattr(error, "problem", None) or error).removeprefix("found ")  # as ours begins
+        problem = str(getattr(error, "problem", None) or error).removeprefix("found ")  # for the style of our messages
         raise _unreadable(path, printable(problem) + where) from None
     except ConfigError as error:
         raise error.located(file=path) from None

@@ -1,4 +1,4 @@
-"""tritgold trace: write every activation of one forward pass to a file."""
+"""tritgold trace: writes every activation of one forward pass to a file."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def trace(
 
 
 def make_trace(checkpoint: Checkpoint, tokens: list[int], backend: str) -> Trace:
-    """The trace of one prefill by one of our engines, with its model hash."""
+    """The trace of one prefill by the reference or the XLA engine, with its model hash."""
     check_tokens(tokens, checkpoint.config)
     if backend == "reference":
         made = Trace()

@@ -1,4 +1,4 @@
-"""tritgold vectors: conformance cases as data; a folder checked; an engine's answers judged."""
+"""tritgold vectors: writes conformance cases as data, checks a folder of them, and judges an engine's answers."""
 
 import shlex
 import sys
@@ -17,7 +17,7 @@ from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.commands import printing
 
 SHOWN = 20  # failures on a terminal; --json has all
-SUSPECTS = 5  # the same
+SUSPECTS = 5  # suspects on a terminal
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""Whether two arrays agree, and within what: tolerances, rounding ties, logits, traces, statistics. Pure functions."""
+"""Comparison of arrays with their tolerances: rounding ties, logits, traces, statistics. Only pure functions."""

@@ -1,4 +1,4 @@
-"""Activation statistics: the few numbers per array that an engine's developer looks at first."""
+"""Activation statistics: a few numbers for each array, for a first look."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import numpy as np
 class Statistics:
     """Of one array, over all its elements, in float64. zeros: share of exact zeros. finite: share of finite values.
 
-    Where not all is finite the moments are None: a mean that skips NaN would hide what it is there to show. Of an
-    engine that gives moments and no arrays those that it left out are None, too, and finite is of the given ones.
+    If a value is not finite, the moments are None: a mean that skips NaN would hide the problem. If an engine gives
+    moments instead of arrays, moments that it did not give are None too, and finite is the share of finite moments.
     """
 
     mean: float | None
@@ -24,7 +24,7 @@ class Statistics:
 
 
 def statistics(array: np.ndarray) -> Statistics:
-    """The statistics of an array; moments are given only where every element is finite.
+    """The statistics of an array; moments are None if an element is not finite. An empty array has finite = 0.
 
     >>> s = statistics(np.array([0.0, 3.0, -3.0, 4.0]))
     >>> s.mean, s.max, s.zeros, s.finite
@@ -39,23 +39,24 @@ def statistics(array: np.ndarray) -> Statistics:
     return Statistics(float(x.mean()), float(x.std()), rms, float(x.min()), float(x.max()), zeros, finite)
 
 
-# What statistics are compared by, in the order of the fields.
+# The moments that are compared, in the order of the fields.
 MOMENTS = ("mean", "std", "rms", "min", "max", "zeros")
 Moments = Mapping[str, np.ndarray]
 
 
 def moments(array: np.ndarray) -> np.ndarray:
-    """MOMENTS of an array, float64 [6]; infinite for moments of what is not finite. NaN is for what nobody gave."""
+    """MOMENTS of an array, float64 [6]; infinite if an element is not finite. NaN is reserved for moments not given."""
     found = statistics(array)
     return np.array([np.inf if (v := getattr(found, name)) is None else v for name in MOMENTS], np.float64)
 
 
 def moments_distance(ours: Moments, theirs: Moments, few: Mapping[str, float] | None = None) -> np.ndarray:
-    """How far the statistics of each of their arrays are off, float64 [theirs]; MOMENTS by trace name.
+    """The distance of the statistics of each array in ``theirs``, float64 [theirs]; MOMENTS by trace name.
 
-    mean, std and rms relative to the larger rms, min and max to the larger extreme (one outlier moves no mean); the
-    share of zeros as it is, beyond ``few`` of the array. Moments that are not given (NaN) are left out where ours is
-    finite; both non-finite is equal, and one of the two infinitely far, as is an array that ours does not have.
+    mean, std and rms relative to the larger rms, min and max relative to the larger extreme (one outlier does not
+    change the mean); the share of zeros absolute, minus ``few`` of the array. Moments that are not given (NaN) are left
+    out if ours is finite. If both are non-finite the distance is 0. It is infinite if only one is, and for an array
+    that ours does not have.
     """
     nothing = np.full(6, np.nan)
     a = np.array([ours.get(name, nothing) for name in theirs]).reshape(-1, 6)
@@ -75,8 +76,8 @@ def moments_distance(ours: Moments, theirs: Moments, few: Mapping[str, float] | 
 
 
 def differences(ours: np.ndarray, theirs: np.ndarray, few: float = 0.0) -> np.ndarray:
-    """|difference| of each of MOMENTS as in ``moments_distance``; NaN where one is not given."""
-    # The moments by rms, extremes by their own size: one outlier moves no mean.
+    """|difference| of each of MOMENTS as in ``moments_distance``; NaN if one is not given."""
+    # The moments relative to rms, extremes relative to their own size, because one outlier does not change the mean.
     size = max(float(np.nan_to_num(theirs[2])), float(ours[2]), 1e-30)
     extreme = max(float(np.abs(np.nan_to_num(theirs[3:5])).max()), float(np.abs(ours[3:5]).max()), 1e-30)
     off = np.abs(ours - theirs) / np.array([size, size, size, extreme, extreme, 1.0])
@@ -85,7 +86,7 @@ def differences(ours: np.ndarray, theirs: np.ndarray, few: float = 0.0) -> np.nd
 
 
 def given_statistics(given: Mapping[str, float]) -> Statistics:
-    """Of moments by name, any part of them.
+    """Statistics from moments by name; any of them may be missing.
 
     >>> given_statistics({"rms": 2.0, "max": float("nan")})
     Statistics(mean=None, std=None, rms=2.0, min=None, max=None, zeros=None, finite=0.5)
@@ -100,7 +101,7 @@ def side_by_side(
 ) -> dict[str, dict[str, Statistics]]:
     """name -> {"golden": ..., "engine": ...} for the arrays that both have, in execution order.
 
-    The engine's are computed where it shows an array, and what it says itself where it does not.
+    The engine's are computed from its array, or from its own statistics if it does not give the array.
     """
     shown = {name: array for name in trace if (array := np.asarray(trace[name])).dtype.kind in "iuf"}
     said = {name: of for name, of in given.items() if not of.keys().isdisjoint(MOMENTS)}

@@ -1,18 +1,18 @@
-"""What kind of difference it is: the shape of a failure often names the bug before any look at the code.
+"""Classifies a difference: its pattern often names the bug before a look at the code.
 
-The tests are ordered from specific to general, and each demands that it explain the whole array, so a class is
-stated only where it holds throughout.
+The tests go from specific to general, and each must explain the whole array, so a class is stated only if it holds
+everywhere.
 """
 
 import numpy as np
 
-_CLOSE = 1e-3  # relative: a class must fit the numbers far better than the failure differs
+_CLOSE = 1e-3  # relative: the class must fit the values much better than the failure differs
 
 
 def classify(golden: np.ndarray, engine: np.ndarray, failed: np.ndarray) -> str:
-    """The class of a failing difference, in words. Arrays are finite and of one shape; axis 0 is usually tokens.
+    """The class of a failing difference, as text. Arrays are finite and of one shape; axis 0 is usually tokens.
 
-    failed: bool, where the tolerance is exceeded.
+    failed: bool, True if the tolerance is exceeded.
     """
     g, e = golden.astype(np.float64), engine.astype(np.float64)
     how_many = _count(failed)
@@ -89,7 +89,7 @@ def _permuted_channels(g: np.ndarray, e: np.ndarray) -> str:
     scale = _CLOSE * float(np.abs(g).max())
     if np.abs(np.sort(g, axis=1) - np.sort(e, axis=1)).max() > scale:
         return ""
-    # Equal multisets by token. One permutation for all tokens: sorted as whole columns, they are the same columns.
+    # Equal multisets for each token. If one permutation holds for all tokens, the sorted columns are equal too.
     ours, theirs = np.lexsort(g[::-1]), np.lexsort(e[::-1])
     if np.abs(g[:, ours] - e[:, theirs]).max() > scale:
         return ""
@@ -101,7 +101,7 @@ def _off_by_one(g: np.ndarray, e: np.ndarray) -> str:
     difference = np.abs(e - g)
     if not np.array_equal(g, np.rint(g)) or difference.max() != 1:
         return ""
-    # A direction that all of them have names the rounding: half to even goes both ways.
+    # A direction that is common to all differences names the rounding: half to even goes both ways.
     for holds, says in (
         (np.abs(e) <= np.abs(g), ", always towards zero (truncation?)"),
         (np.abs(e) >= np.abs(g), ", always away from zero (halves rounded away?)"),

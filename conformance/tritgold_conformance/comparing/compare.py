@@ -1,7 +1,7 @@
 """Comparators: golden array, engine's array and a tolerance in; one Comparison out. Each fails closed.
 
-Not a number on either side, another shape, an empty array or a wrong kind of dtype is a failure before any
-tolerance is asked. A tolerance says why it is as wide as it is; exact needs no reason.
+NaN or infinity on either side, another shape, an empty array or a wrong dtype is a failure before any
+tolerance is applied. A tolerance states the reason for its width; exact needs no reason.
 """
 
 from dataclasses import dataclass, field
@@ -15,23 +15,23 @@ from tritgold_conformance.comparing.classify import classify
 Outcome = Literal["equal", "within", "ties", "fails"]
 
 
-# Float32's smallest normal number: engines may flush what lies below to zero (XLA and most SIMD code do).
+# Float32's smallest normal number: engines may flush smaller values to zero (XLA and most SIMD code do).
 FLUSHED = 2.0**-126
 MISSING = "nothing was returned"
 
 
 class Tolerance(Protocol):
-    """How far an engine's value may lie from the golden one."""
+    """How far an engine's value may be from the golden one."""
 
     @property
     def why(self) -> str:
-        """The reason for the width."""
+        """The reason for the width of the tolerance."""
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """|difference| / allowed, elementwise; above 1 fails. Both arrays are finite and of one shape."""
 
     def outcome_within(self) -> Outcome:
-        """What to call a difference that is allowed."""
+        """The outcome for an allowed difference."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Exact:
         return np.where(golden == engine, 0.0, np.inf)
 
     def outcome_within(self) -> Outcome:
-        """Never asked: nothing but equality is within."""
+        """Never used: only equality passes."""
         return "equal"
 
 
@@ -57,12 +57,12 @@ class Ulp:
     why: str
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
-        """Distance in units of the golden value's spacing, over n."""
+        """Difference in units of the golden value's spacing, divided by n."""
         spacing = np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.n * spacing, FLUSHED)
 
     def outcome_within(self) -> Outcome:
-        """Rounding."""
+        """The outcome for rounding."""
         return "within"
 
 
@@ -70,7 +70,7 @@ class Ulp:
 class Bound:
     """At most ``limit``, an array that broadcasts to the values: an error bound derived from the inputs.
 
-    Where the limit is 0 nothing but equality passes, a flushed subnormal excepted.
+    Where the limit is 0 only equality passes, except for a flushed subnormal.
     """
 
     limit: np.ndarray
@@ -81,13 +81,13 @@ class Bound:
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.limit, FLUSHED)
 
     def outcome_within(self) -> Outcome:
-        """Rounding."""
+        """The outcome for rounding."""
         return "within"
 
 
 @dataclass(frozen=True)
 class TieAwareCodes:
-    """int8 codes may differ by one where x * s lies within ``distance`` of a rounding tie, and nowhere else.
+    """int8 codes may differ by one if x * s is within ``distance`` of a rounding tie; otherwise they must be equal.
 
     scaled: float64 x * s, of the shape of the codes. distance: in code units.
     """
@@ -97,14 +97,14 @@ class TieAwareCodes:
     why: str
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
-        """0 where equal; distance to the tie over the allowed one where off by one; infinity otherwise."""
-        off = np.abs(_f64(engine) - _f64(golden))  # in int64 the distance of -2**63 to a code would come out negative
-        # The tie between these two codes, not the nearest one: golden 2 at 2.4999999 may be 3, and never 1.
+        """0 if equal; if off by one, distance to the tie divided by the allowed distance; otherwise infinity."""
+        off = np.abs(_f64(engine) - _f64(golden))  # int64 would overflow for -2**63
+        # The tie between these two codes, not the nearest one: golden 2 at 2.4999999 may be 3, but not 1.
         from_tie = np.abs(self.scaled - (golden.astype(np.float64) + engine) / 2)
         return np.where(off == 0, 0.0, np.where(off == 1, from_tie / self.distance, np.inf))
 
     def outcome_within(self) -> Outcome:
-        """Agreement up to ties."""
+        """The outcome for differences only at ties."""
         return "ties"
 
 
@@ -112,9 +112,9 @@ class TieAwareCodes:
 class Comparison:
     """The outcome for one array.
 
-    compared, differing: elements. max_abs: largest |difference|. excess: the worst |difference| / allowed; None
-    where nothing is allowed (integers) or nothing could be compared. worst: its index, with both values. what: the
-    class of a failure, in words; empty when it passes.
+    compared, differing: number of elements. max_abs: largest |difference|. excess: the worst |difference| / allowed;
+    None if it is infinite (integers) or nothing could be compared. worst: index of the worst element, with both values.
+    what: the class of a failure, as text; empty if it passes.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Comparison:
 def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance) -> Comparison:
     """Compare an engine's array with the golden one.
 
-    engine: whatever the engine returned; anything but a numeric array of the golden shape fails.
+    engine: the engine's result of any type; anything but a numeric array of the golden shape fails.
     """
     golden = np.asarray(golden)
     problem = incomparable(golden, engine)
@@ -167,7 +167,7 @@ def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance)
 
 
 def place(name: str, worst: list[int]) -> str:
-    """Where an element lies, in words where an array has three axes that are easily taken for one another.
+    """The index of an element as text, with names for the axes if there are three, which are easily confused.
 
     >>> place("layers.0.probs [scores of 200]", [3, 5, 2]), place("logits", [5, 2])
     ('head 3, position 5, key 2', '[5, 2]')
@@ -178,12 +178,12 @@ def place(name: str, worst: list[int]) -> str:
 
 
 def refused(name: str, golden: np.ndarray, problem: str) -> Comparison:
-    """The failing Comparison of two things that cannot be compared."""
+    """The failing Comparison of two values that cannot be compared."""
     return Comparison(name, "fails", compared=int(golden.size), what=problem, why="it must be comparable at all")
 
 
 def incomparable(golden: np.ndarray, engine: object) -> str:
-    """Why the two cannot be compared at all: missing, empty, another shape, no numbers, not finite; else empty."""
+    """Why the two cannot be compared: missing, empty, another shape, not numeric, not finite; empty if they can."""
     if engine is None:
         return MISSING
     try:
@@ -199,7 +199,7 @@ def incomparable(golden: np.ndarray, engine: object) -> str:
     if golden.dtype.kind == "i" and candidate.dtype.kind not in "iu":
         return f"dtype {candidate.dtype}, expected an integer type like {golden.dtype}"
     for side, array in (("golden", golden), ("engine's", candidate)):
-        bad = ~(np.abs(_f64(array)) <= np.finfo(np.float32).max)  # beyond float32 is infinity to every engine
+        bad = ~(np.abs(_f64(array)) <= np.finfo(np.float32).max)  # values beyond float32 are infinity for every engine
         if bad.any():
             first = np.argwhere(bad)[0].tolist()
             return f"non-finite: {int(bad.sum())} of {bad.size} {side} values, first {array[tuple(first)]} at {first}"

@@ -1,6 +1,6 @@
-"""Where an engine's activations leave the golden ones: the error of each output, position by position.
+"""Where an engine's activations differ from the golden ones: the error of each output, position by position.
 
-Figures, never activations: a report of a model with billions of weights stays a few hundred kilobytes.
+Only errors, no activations: a report of a model with billions of weights has a few hundred kilobytes.
 """
 
 import math
@@ -11,17 +11,17 @@ import numpy as np
 
 from tritgold.trace_names import TraceName, by_token
 
-COLUMNS = 64  # at most; of a longer input each column is the worst of several positions
-_MOST = 1e30  # an error that is larger is told as this
-_CODES = 127.0  # the largest code: what an error of codes is relative to
+COLUMNS = 64  # at most; for a longer input each column is the maximum over several positions
+_MOST = 1e30  # larger errors are reported as this
+_CODES = 127.0  # the largest code: errors of codes are relative to it
 
 
 class ErrorMap(msgspec.Struct, kw_only=True):
-    """Errors of a free-running trace, broken ties followed.
+    """Errors of a free-running trace, with broken ties followed.
 
-    positions: the first position of each column, ascending from 0. outputs: trace name -> one error a column, the
-    largest |difference| over the token's largest golden value, three significant digits; None where nothing can be
-    compared (not finite, another shape). Outputs that the engine does not show are absent.
+    positions: the first position of each column, ascending from 0. outputs: trace name -> one error for each column,
+    the largest |difference| divided by the token's largest golden value, three significant digits; None if it cannot be
+    compared (not finite, another shape). Outputs that the engine does not give are missing.
     """
 
     positions: list[int]
@@ -50,7 +50,7 @@ def _columns(name: str, golden: np.ndarray, engine: object, starts: list[int]) -
 
 
 def _errors(name: str, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """float64 [tokens]; infinite where a value is not finite."""
+    """float64 [tokens]; infinite if a value is not finite."""
     ours, theirs = (by_token(name, a).astype(np.float64) for a in (golden, engine))
     bad = ~np.isfinite(theirs)
     difference = np.abs(np.where(bad, 0.0, theirs) - ours).max(axis=1)

@@ -1,11 +1,11 @@
-"""Free-running comparison: an engine's trace against the golden one, array by array in execution order.
+"""Free-running comparison: an engine's trace with the golden one, array by array in execution order.
 
-Each side computed from its own earlier values, so floats are held to NOISE. Codes and accumulators must be equal,
-ties excepted: the judge compares with the golden trace that has followed the engine's ties (``ties.py``), where
-everything is strict. Two trace files without their model cannot be followed: there a position is judged up to the
-first broken tie that it sees, its own or one of a position it attends to, and is blind from there on. Nor can ties be
-followed in a trace without codes, where no logits tell of them: there a position is blind after the first golden code
-near a tie that it sees, and is held to what breaking ties at random does to the golden model's own trace.
+Each side computes from its own earlier values, so floats may differ by NOISE. Codes and accumulators must be equal,
+except at ties: the judge compares with the golden trace that followed the engine's ties (``ties.py``), where
+everything is strict. For two trace files without their model, ties cannot be followed: a position is judged up to the
+first broken tie that it depends on, its own or one of a position it attends to, and is blind after it. Ties cannot be
+followed either in a trace without codes whose logits do not show them: there a position is blind after the first
+golden code near a tie that it depends on, and may then differ as much as the golden trace does with random ties.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from tritgold_conformance.comparing.classify import classify
 from tritgold_conformance.comparing.compare import Comparison, incomparable, refused
 from tritgold_conformance.comparing.ties import TIE, BrokenTie, distance_from_tie, other_codes
 
-# Float32 against golden, relative to the largest value of the token. Measured: 1.8e-6 at most over 400 models
-# against transformers, and no more in deep ones, since equal codes wipe out the noise before them.
+# Float32 against golden, relative to the largest value of the token. Measured: at most 1.8e-6 over 400 models
+# against transformers, and not more in deep models, because equal codes remove the noise of earlier layers.
 NOISE = 1e-5
 
 
 @dataclass
 class FreeRunning:
-    """The outcome of a walk.
+    """The outcome of a comparison.
 
     divergence: the first array that is wrong; None if there is none. ties: broken ties in execution order. blind:
-    bool [tokens], positions that were not judged to the end because they see a tie that could not be followed.
+    bool [tokens], positions that were not judged to the end because they depend on a tie that could not be followed.
     compared, missing: array names. worst: largest float noise, relative to the token's largest value.
     """
 
@@ -49,7 +49,7 @@ def compare_traces(
     followed: bool = True,
     handed_out: float = 0.0,
 ) -> FreeRunning:
-    """Walk the golden arrays in execution order. Stops at the first divergence: what follows says nothing new.
+    """Compare the golden arrays in execution order. Stops at the first divergence: later ones may follow from it.
 
     tokens: of the input. spread: by name, how far a blind position may be off, relative to its largest value, in a
     trace whose missing codes may hide broken ties; None: they hide none, and blind positions are not judged. followed:
@@ -60,7 +60,7 @@ def compare_traces(
     outcome = FreeRunning(blind=np.full(tokens, not followed))
     for name in trace_names(TracedShape.of(golden)):
         if TraceName.of(name).what == "probs":
-            # From here on a position holds something of every position it attends to, traced or not.
+            # From here on a position depends on every position that it attends to, traced or not.
             outcome.blind = np.maximum.accumulate(outcome.blind) | _seeing(golden.get(name), outcome.blind)
         if name not in golden:
             continue
@@ -82,14 +82,14 @@ def compare_traces(
 
 
 def _seeing(probs: np.ndarray | None, blind: np.ndarray) -> np.ndarray:
-    """Positions that attend to a blind one, bool [tokens]: in a block of a diffusion model to later ones, too."""
+    """Positions that attend to a blind one, bool [tokens]; in a block of a diffusion model also to later ones."""
     if probs is None or probs.ndim != 3 or probs.shape[1:] != (len(blind), len(blind)):
         return blind
     return np.asarray((probs[:, :, blind] > 0).any(axis=(0, 2)))
 
 
 def _near_tie(name: str, golden: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Positions with a golden code within TIE of a tie, bool [tokens]; all, where its input was not traced."""
+    """Positions with a golden code within TIE of a tie, bool [tokens]; all, if the quantiser's input was not traced."""
     x, scale = _quantized(name, golden)
     if x is None or scale is None:
         return np.ones(len(golden[name]), bool)
@@ -98,14 +98,14 @@ def _near_tie(name: str, golden: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _quantized(name: str, golden: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """x and scale of the quantiser that writes these codes."""
+    """x and scale of the quantiser that writes these codes; None if not traced."""
     quantizers = (o for o in operations(TracedShape.of(golden)) if o.kind == "quantize")
     quantizer = next(o for o in quantizers if o.writes["codes"] == name)
     return golden.get(quantizer.reads["x"]), golden.get(quantizer.writes["scale"])
 
 
 class _Step:
-    """One array that is not equal: ties, noise, or the divergence."""
+    """One array that is not equal: its difference comes from ties or noise, or is the divergence."""
 
     def __init__(
         self, name: str, golden: Mapping[str, np.ndarray], outcome: FreeRunning, allowed: float, noise: float
@@ -115,7 +115,7 @@ class _Step:
         self.seeing = ~outcome.blind[:, None]
 
     def judge(self, engine: np.ndarray) -> Comparison | None:
-        """None where the difference is explained; then the outcome's ties, blindness and noise are brought up."""
+        """None if the difference is explained; then the outcome's ties, blindness and noise are updated."""
         array = self.golden[self.name]
         noise = noise_by_token(self.name, array, engine)
         beyond = (noise > self.allowed) & ~self.seeing
@@ -132,7 +132,7 @@ class _Step:
         return self._diverged(array, engine, wrong, why)
 
     def _codes(self, codes: np.ndarray, engine: np.ndarray) -> Comparison | None:
-        off = np.abs(engine.astype(np.float64) - codes)  # in int64 that of -2**63 would come out negative
+        off = np.abs(engine.astype(np.float64) - codes)  # int64 would overflow for -2**63
         near = self._distance_from_tie(codes, engine)
         differing = (off > 0) & self.seeing
         wrong = differing & ((off > 1) | (near > TIE))
@@ -145,7 +145,7 @@ class _Step:
         return None
 
     def _distance_from_tie(self, codes: np.ndarray, engine: np.ndarray) -> np.ndarray:
-        """How far the golden x * s lies from the tie between the codes; infinite where its input was not traced."""
+        """Distance of the golden x * s from the tie between the codes; infinite if its input was not traced."""
         x, scale = _quantized(self.name, self.golden)
         if x is None or scale is None:
             return np.full(codes.shape, np.inf)
@@ -176,6 +176,6 @@ class _Step:
 
 
 def noise_by_token(name: str, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
-    """|difference| over the token's largest golden value, float64 [tokens, everything else]. name: of the array."""
+    """|difference| / the token's largest golden value, float64 [tokens, all other axes]. name: the array's name."""
     ours, theirs = (by_token(name, a).astype(np.float64) for a in (golden, engine))
     return np.abs(theirs - ours) / np.maximum(np.abs(ours).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)

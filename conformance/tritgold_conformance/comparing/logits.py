@@ -1,4 +1,4 @@
-"""Logits at every position: how far, why, and whether it would matter to a reader of the text."""
+"""Logits at every position: how much they differ, why, and whether the text would change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
 # Float32 against golden, relative to the position's largest logit. Measured: 8.6e-7 over 400 models against
-# transformers once ties are followed; a broken tie moves a row by 1e-4 and more, so little lies between.
+# transformers once ties are followed; a broken tie changes a row by 1e-4 or more, so the two are well separated.
 LOGIT_NOISE = 2e-5
 TOP_K = (1, 5, 10)
 
@@ -22,8 +22,8 @@ TOP_K = (1, 5, 10)
 class Explained:
     """The golden logits after the ties that are known or were found.
 
-    allowed: None where that is an explanation to the last digit; else how far, as a relative root mean square, a
-    position may be from the plain golden logits. largest: the same of one logit.
+    allowed: None if the ties explain the logits to within noise; otherwise how much, as a relative root mean square, a
+    position may differ from the plain golden logits. largest: the same for one logit.
     """
 
     logits: np.ndarray
@@ -32,7 +32,7 @@ class Explained:
     largest: float = 0.0
 
     def first(self, count: int) -> "Explained":
-        """The same of the first positions."""
+        """The same for the first ``count`` positions."""
         return replace(self, logits=self.logits[:count], ties=[tie for tie in self.ties if tie.position < count])
 
 
@@ -40,12 +40,11 @@ class Explained:
 class Position:
     """One position.
 
-    max_abs, relative: largest |difference|, as it is and over the position's largest golden |logit|. explained:
-    the same after the ties that explain it; equal to ``relative`` where there are none. kl: golden || engine, nats.
-    top_k: share of the golden top k that the engine has too, for each k of TOP_K. argmax: golden, engine.
+    max_abs, relative: largest |difference|, absolute and divided by the position's largest golden |logit|. explained:
+    the same after the ties that explain it; equal to ``relative`` without ties. kl: KL(golden || engine), nats.
+    top_k: share of the golden top k that is in the engine's top k, for each k of TOP_K. argmax: golden, engine.
     near_tie: they differ, but between tokens whose golden logits are closer than twice max_abs, at a position
-    that passes. passed: explained is within LOGIT_NOISE, or the position within what the golden model's own spread
-    allows.
+    that passes. passed: explained is within LOGIT_NOISE, or the position within the golden model's own spread.
     """
 
     position: int
@@ -63,8 +62,8 @@ class Position:
 class LogitsVerdict:
     """All positions of one path (``prefill``, ``continued``, ``steps``).
 
-    ties: those that explain it. allowed: the spread that was allowed instead, where ties were too many to search;
-    largest: that of one logit. problem: why it failed; empty when it passed.
+    ties: those that explain it. allowed: the allowed spread, if there were too many ties to search; largest: the spread
+    of one logit. problem: why it failed; empty if it passed.
     """
 
     path: str
@@ -76,17 +75,17 @@ class LogitsVerdict:
 
     @property
     def passed(self) -> bool:
-        """No position fails."""
+        """Whether no position fails."""
         return not self.problem
 
 
 def judge_logits(
     path: str, golden: GoldenRun, engine: object, known: Sequence[Explained] = (), search: bool = True
 ) -> LogitsVerdict:
-    """Compare an engine's logits [tokens, vocab] with the golden ones, broken ties followed.
+    """Compare an engine's logits [tokens, vocab] with the golden ones, with broken ties followed.
 
-    known: explanations found before, from the engine's trace or on another path; tried first. search: look for ties
-    where none of them holds; False saves the time for an engine that is known to be wrong.
+    known: earlier explanations, from the engine's trace or another path; tried first. search: search for ties
+    if none of them holds; False saves the time for an engine that is known to be wrong.
     """
     found = judge_rows(golden, engine, known, search)
     if not found.why:
@@ -99,9 +98,9 @@ def judge_logits(
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of logits, judged. failing: bool [tokens]. why: what explains the others; None where nothing was comparable.
+    """Judged rows of logits. failing: bool [tokens]. why: what explains the others; None if nothing was comparable.
 
-    worst: largest |difference| after the ties followed, relative to the largest logit of its row. problem: empty where
+    worst: largest |difference| after the ties followed, relative to the largest logit of its row. problem: empty if
     none fails.
     """
 
@@ -141,8 +140,10 @@ def _largest(rows: np.ndarray) -> np.ndarray:
 
 
 def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], search: bool) -> Explained:
-    """The first explanation that holds for every row; else what a search finds, which goes on from the one that holds
-    for most rows; else the plain golden logits.
+    """The first explanation that holds for every row.
+
+    Otherwise the result of a search, which continues from the one that holds for most rows; without a search the plain
+    golden logits.
     """
     strict = [Explained(golden.logits), *(e for e in known if e.allowed is None)]
     noise = noise_of(golden)
@@ -152,7 +153,7 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     if not search:
         return strict[0]
     for candidate in known:
-        if candidate.allowed is not None:  # measured before, on another path
+        if candidate.allowed is not None:  # measured earlier, for another path
             return candidate
     best = strict[int(np.argmax([position or 0 for position in off]))]
     resolved = None
@@ -165,9 +166,9 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
 
 
 def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool = True) -> tuple[Explained, bool]:
-    """The broken ties that a trace's own logits tell of, where it shows no codes; and whether no tie can be hidden.
+    """The broken ties that a trace's own logits show, for a trace without codes; and whether no tie can be hidden.
 
-    None can where they explain the logits, or were searched for in vain: what no ties explain is wrong.
+    No tie can be hidden if ties explain the logits, or if a search found none: what ties do not explain is wrong.
     """
     rows = trace.get("logits")
     if rows is None or incomparable(golden.logits, rows):
@@ -230,6 +231,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _overlap(golden: np.ndarray, engine: np.ndarray, k: int) -> float:
-    """Ties at the k-th place go to the lower id on both sides."""
+    """Share of the golden top k in the engine's top k. Equal logits at the k-th place: the lower id is chosen."""
     first, second = (set(np.argsort(-x, kind="stable")[:k].tolist()) for x in (golden, engine))
     return len(first & second) / k

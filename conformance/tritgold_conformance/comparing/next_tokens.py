@@ -1,7 +1,7 @@
-"""The text level: which token an engine would write at each position, and the few log-probabilities it shows.
+"""The text level: which token an engine would generate at each position, and the few log-probabilities it shows.
 
-What an HTTP server gives. Weaker than logits: what the most likely tokens do not show is not judged. Each prefix of the
-input is asked for alone, so a wrong token does not lead the next answer astray.
+This is what an HTTP server gives. Weaker than logits: only the most likely tokens are judged. Each prefix of the
+input is a separate question, so a wrong token does not affect the next answer.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probabilit
 from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
 
-# A server computes a probability in float32 and reports its logarithm: below e**-87 it is subnormal, then 0.
+# A server computes probabilities in float32 and reports logarithms: below e**-87 they are subnormal, then 0.
 FLOOR = -80.0
 Completion = tuple[int, dict[int, float]]
 
 
 @dataclass(frozen=True)
 class TextPosition:
-    """One position. token: golden, engine. near_tie: they differ, between tokens that float noise may exchange.
+    """One position. token: golden, engine. near_tie: they differ, but float noise may exchange the two tokens.
 
-    shown: log-probabilities compared; max_abs: the largest |difference| of them, nats, with broken ties followed; None
-    where none was shown. problem: why it fails, empty where it passes.
+    shown: number of log-probabilities compared; max_abs: their largest |difference|, nats, with broken ties followed;
+    None if none was shown. problem: why it fails, empty if it passes.
     """
 
     position: int
@@ -39,7 +39,7 @@ class TextPosition:
 
 @dataclass(frozen=True)
 class TextVerdict:
-    """All positions that the engine answered. ties: those that explain it.
+    """All positions that the engine answered. absent: number of the others. ties: those that explain it.
 
     allowed: where they were too many to search, or no log-probability was shown, the most by which broken ties may move
     one, nats. moved_by: what moves them so. served: what the server did to them, where that explains why they fail.
@@ -54,12 +54,12 @@ class TextVerdict:
 
     @property
     def failing(self) -> list[TextPosition]:
-        """In order."""
+        """The failing positions, in order."""
         return [position for position in self.positions if position.problem]
 
     @property
     def note(self) -> str:
-        """The level's figures in one line."""
+        """The level's numbers in one line."""
         if self.failing:
             first = self.failing[0]
             said = f"{len(self.failing)} of {len(self.positions)} positions, first {first.position}: {first.problem}"
@@ -79,12 +79,12 @@ class TextVerdict:
 
 
 def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> TextVerdict:
-    """Judge what the engine would write after each prefix of the golden tokens; None: it gave nothing there.
+    """Judge the token that the engine would generate after each prefix of the golden tokens; None: no answer.
 
-    Log-probabilities are held to the noise of float32, rounding ties followed as for logits; where these are too many,
-    to what breaking them at random does to the golden model's own. A token other than the
-    golden one passes where the two are closer than the noise could move them. A token that the engine leaves out of
-    its list although it is more likely than the last one in it fails.
+    Log-probabilities may differ by the noise of float32, with rounding ties followed as for logits; if there are too
+    many ties, by what breaking them at random does to the golden model. Another token than the golden one passes if the
+    two are closer than the noise could move them. A position fails if the engine's list lacks a
+    token that is more likely than the last one in the list.
     """
     golden = _in_log_probabilities(golden)
     shape = golden.logits.shape
@@ -117,9 +117,9 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
 
 
 def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int]) -> np.ndarray | None:
-    """The log-probabilities shown, float64 [tokens, vocab], NaN where none is; None where there are none at all.
+    """The log-probabilities shown, float64 [tokens, vocab], NaN where none is; None if there are none at all.
 
-    What is not finite, or of no token, is left out: ``judge_text`` says so.
+    Values that are not finite, and invalid tokens, are left out: ``judge_text`` reports them.
     """
     rows = np.full(shape, np.nan)
     for row, completion in zip(rows, completions, strict=False):
@@ -130,7 +130,7 @@ def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int])
 
 
 def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
-    """The same run, log-probabilities in the place of its logits, also where it is run again to follow ties."""
+    """The same run with log-probabilities instead of logits, also when it is run again to follow ties."""
     head = golden.arithmetic.logits
 
     def log_probabilities(x: np.ndarray, weights: object) -> np.ndarray:
@@ -142,15 +142,16 @@ def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
 
 
 def floored(logits: np.ndarray) -> np.ndarray:
-    """The log-softmax, float64 [tokens, vocab], not below FLOOR."""
+    """The log-softmax, float64 [tokens, vocab], at least FLOOR."""
     return np.maximum(log_softmax(logits), FLOOR)
 
 
 def _contenders(
     golden: np.ndarray, completions: Sequence[Completion | None], given: np.ndarray, shown: np.ndarray
 ) -> np.ndarray:
-    """What is not shown and is compared all the same, bool [tokens, vocab]: the token written, the golden one, and
-    tokens likelier than the last one shown.
+    """Tokens that are compared although they are not shown, bool [tokens, vocab].
+
+    These are the generated token, the golden one, and tokens more likely than the last one shown.
     """
     found = (golden > np.where(shown, given, np.inf).min(axis=1, keepdims=True)) & ~shown
     for position, completion in enumerate(completions):
@@ -203,7 +204,7 @@ def _position(
         problem = f"token {at} is not shown, though its log-probability {golden[at]:.6g} is among the highest"
     elif 0 <= token < golden.size and token != best:
         near_tie = bool(golden[best] - golden[token] <= 2 * noise)
-        if shown[token] and shown[best]:  # what it shows is right; it must write the likeliest of that
+        if shown[token] and shown[best]:  # what it shows is right, so it must choose the most likely of these
             near_tie &= bool(given[best] - given[token] <= 2 * floor)
         gap = golden[best] - golden[token]
         problem = "" if near_tie else f"writes token {token} for {best}, which is {gap:.2g} nats likelier"
@@ -211,7 +212,7 @@ def _position(
 
 
 def _allowed(golden: np.ndarray, floor: float, moves: Moves | None) -> np.ndarray:
-    """How far each log-probability of a row may be off, nats, float64 [vocab]."""
+    """How much each log-probability of a row may be off, nats, float64 [vocab]."""
     if moves is None:
         return np.full(golden.shape, floor)
     return np.maximum(floor, np.minimum(moves.largest, moves.doubt * -np.expm1(golden)))

@@ -1,7 +1,7 @@
-"""The statistics level: mean, std, rms, extremes and zeros of an engine's own activations, where it shows no more.
+"""The statistics level: mean, std, rms, extremes and zeros of an engine's activations, if it does not show them.
 
-Weaker than a trace: codes are not seen, so broken ties cannot be followed. What breaking them at random does to the
-golden model's own statistics is measured, and an engine is held to a multiple of it.
+Weaker than a trace: codes are not visible, so broken ties cannot be followed. The effect of breaking ties at random on
+the golden model's own statistics is measured, and an engine may differ by a multiple of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,17 +25,17 @@ from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.tie_sensitivity import moved_otherwise
 from tritgold_conformance.golden.run import GoldenRun
 
-# With 4 runs, one of 250 right engines had an extreme after a tie that no coin broke.
+# With 4 runs, one of 250 right engines had an extreme after a tie that no run had broken.
 RUNS, FACTOR, FLOOR = 6, 4.0, 2e-5
-# A share of zeros moves by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
+# A share of zeros changes by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
 COUNTED = 4
 WHY = f"{FACTOR:g} x what breaking ties at random does to the golden model's own, at least {FLOOR:g} of the rms"
 
 
 def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Iterator[Comparison | str]:
-    """A Comparison for each array of which the engine gave any of MOMENTS, in execution order; else its name.
+    """A Comparison for each array for which the engine gave one of MOMENTS, in execution order; its name for others.
 
-    Not finite fails.
+    A moment that is not finite fails.
     """
     few = counted(golden)
     known = {name: of for name in golden.trace.arrays if (of := given.get(name)) and any(m in of for m in MOMENTS)}
@@ -67,10 +67,10 @@ def judge_statistics(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]
 
 
 def counted(golden: GoldenRun) -> dict[str, float]:
-    """By how much the share of zeros of each array may be off, whatever the golden model's own did.
+    """By how much the share of zeros of each array may be off, independent of the measured effect of ties.
 
-    Broken ties move COUNTED elements. Where an integer sum is 0, a sum of float32 may be 1e-8: such zeros, of a linear
-    and of what the gate makes of two, with or without its norm, count for nothing.
+    Broken ties change COUNTED elements. If an integer sum is 0, a float32 sum may be 1e-8: such zeros, of a linear
+    and of the gate's product of two linears, with or without its norm, are not counted.
     """
     arrays = golden.trace.arrays
     zeros = {
@@ -87,9 +87,9 @@ def counted(golden: GoldenRun) -> dict[str, float]:
 
 
 def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
-    """How far the statistics of each array may be off where nothing but broken ties lies between two models.
+    """How much the statistics of each array may differ between two models that differ only by broken ties.
 
-    FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64, one a name.
+    FACTOR x the effect of breaking them at random in the golden model, over RUNS runs; float64, one for each name.
     """
     base = {name: moments(golden.trace[name]) for name in names}
     found = allowed_by_moves(base, (_moments_with(golden, moved_otherwise(golden, run)) for run in range(RUNS)))
@@ -101,7 +101,7 @@ def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
 
 
 def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
-    """What ``statistics_allowed`` allows. base: a model's own MOMENTS by name; moved: those with its ties broken."""
+    """The bound of ``statistics_allowed``. base: a model's own MOMENTS by name; moved: those with its ties broken."""
     return np.max([np.full(len(base), FLOOR), *(FACTOR * moments_distance(m, base) for m in moved)], axis=0)
 
 

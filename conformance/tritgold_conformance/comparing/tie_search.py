@@ -1,6 +1,6 @@
-"""Broken ties searched for from logits alone.
+"""Searches for broken ties from logits alone.
 
-At the first position that is off, sets of its codes that lie near a tie are tried the other way, the likeliest first.
+At the first position that is off, sets of its codes near a tie are moved to the other side, most likely first.
 """
 
 import heapq
@@ -25,21 +25,21 @@ from tritgold_conformance.comparing.ties import (
 )
 from tritgold_conformance.golden.run import GoldenRun
 
-# Of the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
-TOGETHER = TIE / 5  # what the distances of several broken ties of one position may add up to
-MAX_TRIALS = 256  # sets of ties tried at one position
-# Beyond so many codes near a tie at one position, which of them broke cannot be searched for.
+# Among the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
+TOGETHER = TIE / 5  # limit for the sum of distances of several broken ties at one position
+MAX_TRIALS = 256  # sets of ties that are tried at one position
+# With more codes near a tie at one position, the broken ones cannot be searched for.
 SEARCHABLE = 128
-BLOCK = 32  # positions that are run on at a time after a tie was found
-MAX_BOTH = 16  # ties of earlier positions tried with ties of this one, and sets of these
-MAX_READ = 4096  # positions run again, of all trials of ties whose own row does not show them
+BLOCK = 32  # positions that are computed at a time after a tie was found
+MAX_BOTH = 16  # ties of earlier positions that are tried with ties of this one, and number of sets of these
+MAX_READ = 4096  # positions that are computed again, in all trials of ties that do not show in their own row
 
 
 @dataclass
 class Resolved:
     """logits: golden, after the ties that explain the engine's. complete: no row is off any more.
 
-    many: it was given up at a position with more than SEARCHABLE codes near a tie, none of which was tried.
+    many: the search stopped at a position with more than SEARCHABLE codes near a tie; none of them was tried.
     """
 
     logits: np.ndarray
@@ -57,10 +57,10 @@ def resolve_ties(
 ) -> Resolved:
     """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
 
-    noise: what a row may differ by, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
-    the engine gives, where it does not give all. start: golden logits after ties that are known, and these. Costs
-    nothing where no row is off, else two golden passes at most, and up to MAX_TRIALS single steps for each position
-    with ties. Gives up at the first position that no ties explain; what follows it is compared with the golden logits
+    noise: how much a row may differ, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
+    the engine gives, if it does not give all. start: golden logits after known ties, and these ties. Costs
+    nothing if no row is off, otherwise at most two golden passes, and up to MAX_TRIALS single steps for each position
+    with ties. Stops at the first position that no ties explain; the positions after it get the golden logits
     after the ties that were found.
     """
     logits, known = start or (golden.logits, ())
@@ -77,23 +77,23 @@ def resolve_ties(
 
 
 class _Search:
-    """Golden passes over the same tokens with more and more codes turned the other way."""
+    """Golden passes over the same tokens with more and more codes moved to the other side."""
 
     def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
         self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
         self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
 
     def explain(self, position: int, noise: float) -> bool:
-        """Find the broken ties that bring the row of this position within noise: its own, or one of an earlier one."""
+        """Find the broken ties that bring this position's row within noise: its own, or one of an earlier position."""
         if self._own(position, noise):
             return True
         return position > 0 and not self.resolved.many and self._quiet(position, noise)
 
     def _quiet(self, position: int, noise: float) -> bool:
-        """Find a broken tie of an earlier position that its own row does not show, and the keys and values do.
+        """Find a broken tie of an earlier position that shows not in its own row but through its keys and values.
 
-        One that moved its own row by 2e-6 moved the next one by 4e-3 (kjv-ar, codes of layer 4 of 6). Each is tried
-        alone, the nearest first, and then with ties of this position; rows between must stay within noise.
+        One that changed its own row by 2e-6 changed the next one by 4e-3 (kjv-ar, codes of layer 4 of 6). Each is tried
+        alone, the nearest to its tie first, and then with ties of this position; rows between must stay within noise.
         """
         self._to(0)
         trace = Trace()
@@ -131,11 +131,11 @@ class _Search:
     def _own(self, position: int, noise: float, trials: int = MAX_TRIALS) -> bool:
         """Find the broken ties of one position that bring its row within noise.
 
-        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks them all.
-        No set is given up for what a part of it does: the effects of two broken ties do not add up.
+        Sets are tried in the order of the sum of their distances: the smaller it is, the less noise breaks all of them.
+        No set is excluded because of the effect of a part of it: the effects of two broken ties do not add up.
         """
         self._to(position)
-        number = itertools.count()  # of two equally likely sets the one that was found first
+        number = itertools.count()  # of two equally likely sets, the one found first is tried first
         waiting: list[tuple[float, int, list[BrokenTie]]] = [(0.0, next(number), [])]
         for _ in range(trials):
             if not waiting:
@@ -158,7 +158,7 @@ class _Search:
         return False
 
     def next_off(self, position: int, noise: float) -> int | None:
-        """The first position from this one on that is off although the ties found so far are followed."""
+        """The first position from this one on that is off after the ties found so far."""
         for start in range(position, len(self.engine), BLOCK):
             stop = min(start + BLOCK, len(self.engine))
             self.run_on(start, stop)
@@ -169,7 +169,7 @@ class _Search:
         return None
 
     def run_on(self, start: int, stop: int) -> None:
-        """The golden rows of these positions after the ties found so far."""
+        """Compute the golden rows of these positions after the ties found so far."""
         self._to(start)
         if stop > start:
             self.resolved.logits[start:stop] = self._run(start, stop, [])
@@ -180,10 +180,10 @@ class _Search:
             self._run(self.cache.length, position, [])
 
     def _near(self, position: int, trace: Trace, last: BrokenTie | None) -> list[list[BrokenTie]]:
-        """Codes within TIE of a tie, turned to the other side: those after the last one in execution order.
+        """Codes within TIE of a tie, moved to the other side: those after the last one in execution order.
 
-        A broken tie changes nothing before it, so this way each set is met once, with its own inputs. Channels with
-        one and the same x break together: at position 0 the attention mix is v itself, repeated for every query head
+        A broken tie changes nothing before it, so each set is visited once, with its own inputs. Channels with
+        the same x break together: at position 0 the attention mix is v itself, repeated for every query head
         of a group.
         """
         found = self._ties(trace, position)
@@ -192,7 +192,7 @@ class _Search:
         return [ties for ties in found if (order(ties[-1].name), ties[-1].channel) > place]
 
     def _ties(self, trace: Trace, first: int) -> list[list[BrokenTie]]:
-        """All codes of a trace within TIE of a tie, those that break together; first: position of its first row."""
+        """All codes of a trace within TIE of a tie, in groups that break together; first: position of its first row."""
         found: dict[tuple[str, int, float], list[BrokenTie]] = {}
         sources = {o.writes["codes"]: (o.reads["x"], o.writes["scale"]) for o in quantizers(self.golden)}
         for name, near, others in near_ties(self.golden, trace, TIE):

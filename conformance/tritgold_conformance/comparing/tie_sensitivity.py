@@ -1,8 +1,8 @@
-"""How far the golden model is from itself when rounding ties break at random: what logits alone can be held to.
+"""How much the golden model's outputs change if rounding ties break at random: the bound for logits alone.
 
-A model of 2B parameters has some 900 codes a position within reach of a tie; which of them an engine broke cannot be
-searched for. What can be measured is how far breaking them moves the logits. An engine that gives nothing but logits
-is held to a multiple of that: weaker than following ties, and the report says so and by how much.
+A model of 2B parameters has about 900 codes per position near a tie; a search cannot find which of them an engine
+broke. But the effect of breaking them on the logits can be measured. An engine that gives only logits may differ by
+a multiple of that: this is weaker than following ties, and the report says so, with the number.
 """
 
 from collections import deque
@@ -30,10 +30,10 @@ def allowed_by_spread(golden: GoldenRun) -> float:
 
 
 def measured_spread(golden: GoldenRun) -> tuple[float, float]:
-    """The same, and FACTOR x the largest by which they move a single logit, relative to the same size.
+    """The same, and FACTOR x the largest change of a single logit, relative to the logits' root mean square.
 
-    Of 100,000 logits one may be anything, and their root mean square still be small. Costs RUNS golden passes. The
-    coins are a hash of run, position and channel: the same model gives the same figures.
+    One of 100,000 logits could be anything, with a small root mean square. Costs RUNS golden passes. The
+    coins are a hash of run, position and channel: the same model gives the same numbers.
     """
     for logits, reach, known in _SPREADS:
         if logits is golden.logits and reach == REACH:
@@ -72,10 +72,10 @@ def moved_otherwise(golden: GoldenRun, run: int, reach: float | None = None) -> 
 
 @dataclass(frozen=True)
 class Moves:
-    """FACTOR x the largest by which broken ties move log-probabilities, nats.
+    """FACTOR x the largest changes of log-probabilities by broken ties, nats.
 
-    largest: one of them. doubt: one of them, over 1 - p: what is all but certain hardly moves. rms: the root mean
-    square of those of a position.
+    largest: of one log-probability. doubt: of one, divided by 1 - p: a nearly certain token hardly changes. rms: the
+    root mean square at a position.
     """
 
     largest: float
@@ -84,9 +84,9 @@ class Moves:
 
 
 def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
-    """What every second tie near enough does to the log-probabilities shown, bool [tokens, vocab]. RUNS golden passes.
+    """The effect of breaking every second near tie on the log-probabilities in ``shown``, bool [tokens, vocab].
 
-    golden: a run whose ``logits`` are log-probabilities.
+    golden: a run whose ``logits`` are log-probabilities. Costs RUNS golden passes.
     """
     largest = doubt = rms = 0.0
     c = golden.checkpoint
@@ -101,9 +101,9 @@ def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
 
 
 def trace_spread(golden: GoldenRun) -> dict[str, float]:
-    """FACTOR x the largest by which broken ties move a token of each array, relative to its largest value; by name.
+    """FACTOR x the largest change of a token by broken ties, relative to its largest value, for each array; by name.
 
-    Ties within TIE of which every second one breaks: all that a trace without codes may hide. RUNS golden passes.
+    Every second tie within TIE breaks: all that a trace without codes may hide. RUNS golden passes.
     """
     worst = dict.fromkeys(golden.trace.arrays, 0.0)
     c = golden.checkpoint
@@ -118,13 +118,13 @@ def trace_spread(golden: GoldenRun) -> dict[str, float]:
 
 
 def relative_rms(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Root mean square of the difference over that of the golden row, float64 [tokens]."""
+    """Root mean square of the difference divided by that of the golden row, float64 [tokens]."""
     difference = other.astype(np.float64) - golden
     return np.sqrt((difference * difference).mean(axis=1)) / _size(golden)
 
 
 def relative_largest(golden: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Largest |difference| over the root mean square of the golden row, float64 [tokens]."""
+    """Largest |difference| divided by the root mean square of the golden row, float64 [tokens]."""
     return np.abs(other.astype(np.float64) - golden).max(axis=1) / _size(golden)
 
 
@@ -134,10 +134,10 @@ def _size(golden: np.ndarray) -> np.ndarray:
 
 
 class Coin:
-    """The quantiser of an arithmetic, in which every second code near a tie goes to the other side.
+    """The quantiser of an arithmetic with every second code near a tie moved to the other side.
 
-    Two runs that follow one another throw opposite coins: a tie is broken in one of each pair, if it is the only one.
-    reach: how far from a tie a code may be turned, REACH if not said.
+    Two consecutive runs use opposite coins: a single tie is broken in one run of each pair.
+    reach: largest distance from a tie for a code to be moved, REACH by default.
     """
 
     def __init__(self, run: int, arithmetic: Arithmetic, reach: float | None = None) -> None:
@@ -145,7 +145,7 @@ class Coin:
         self._reach = REACH if reach is None else reach
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
+        """Codes int8 [tokens, in] and scale, as from the golden quantiser."""
         codes, scale = self._quantize(x)
         self._calls += 1
         others = other_codes(x, scale, codes)

@@ -1,11 +1,11 @@
-"""Broken ties: where float32 noise carries x * s across a rounding tie, and how to go on after it.
+"""Broken ties: float32 noise moves x * s across a rounding tie. How to continue after it.
 
-A code that is off by one at a tie is nobody's bug, yet what follows differs by far more than rounding, at that
+A code that is off by one at a tie is not a bug, but later values differ by far more than rounding, at that
 position and, through the KV cache, at every later one. So ties are *followed*: the golden model runs again with
-the engine's code at the tie, and everything after it is held to the same strict bounds as everything before.
-Nothing is excused for standing after a tie.
+the engine's code at the tie, and everything after it must be within the same strict bounds as before.
+Being after a tie excuses nothing.
 
-With a trace the engine's codes are at hand. From logits alone the ties are searched for (``tie_search``).
+With a trace the engine's codes are known. From logits alone the ties are searched for (``tie_search``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ class BrokenTie:
 
 
 def distance_from_tie(x: np.ndarray, scale: np.ndarray, codes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """How far x * s lies from the tie between two codes, float64 of the shape of x [tokens, in].
+    """Distance of x * s from the tie between two codes, float64 of the shape of x [tokens, in].
 
-    The tie between these two, not the nearest one: at 2.4999999 a 2 may become a 3, and never a 1.
+    The tie between these two, not the nearest one: at 2.4999999 a 2 may become a 3, but not a 1.
     """
     return np.abs(_in_codes(x, scale) - (codes.astype(np.float64) + others) / 2)
 
@@ -51,9 +51,9 @@ def other_codes(x: np.ndarray, scale: np.ndarray, codes: np.ndarray) -> np.ndarr
 
 
 def _in_codes(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """x before it is rounded to codes: x * s, or x / d where each block of channels has its d [tokens, blocks] (Q8_K).
+    """x before it is rounded to codes: x * s, or x / d if each block of channels has its own d [tokens, blocks] (Q8_K).
 
-    A block with d = 0 is all codes 0, far from any tie.
+    A block with d = 0 has only codes 0, far from any tie.
     """
     if scale.ndim == 1:
         return x.astype(np.float64) * scale[:, None]
@@ -62,12 +62,12 @@ def _in_codes(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def quantizers(golden: GoldenRun) -> Iterator[Operation]:
-    """In execution order."""
+    """The quantisers of the graph, in execution order."""
     return (o for o in operations(golden.checkpoint.config) if o.kind == "quantize")
 
 
 class TiedQuantizer:
-    """The golden quantiser with given codes at given places. Its calls come in graph order, which tells their names."""
+    """The golden quantiser with given codes at given places. It is called in graph order, which gives the names."""
 
     def __init__(self, golden: GoldenRun, first: int, codes: Mapping[str, object], ties: Sequence[BrokenTie]) -> None:
         self._arithmetic = golden.arithmetic
@@ -76,7 +76,7 @@ class TiedQuantizer:
         self.broken: list[BrokenTie] = []
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes int8 [tokens, in] and scale, as the golden quantiser's."""
+        """Codes int8 [tokens, in] and scale, as from the golden quantiser."""
         codes, scale = self._arithmetic.quantize(x)
         name = next(self._names)
         theirs = self._codes.get(name)
@@ -84,7 +84,7 @@ class TiedQuantizer:
             off = np.abs(np.asarray(theirs).astype(np.float64) - codes)  # not in int64, which overflows
             near = distance_from_tie(x, scale, codes, np.asarray(theirs))
             if ((off > 1) | ((off == 1) & (near > TIE))).any():
-                self._codes = {}  # a divergence: after it the engine's codes are no longer ours to follow
+                self._codes = {}  # a divergence: from here on the engine's codes are not used
                 return codes, scale
             for position, channel in np.argwhere(off == 1).tolist():
                 code = int(np.asarray(theirs)[position, channel])
@@ -103,7 +103,7 @@ class TiedQuantizer:
 def follow_ties(
     golden: GoldenRun, engine: Mapping[str, object], known: Sequence[BrokenTie] = ()
 ) -> tuple[Trace, list[BrokenTie]]:
-    """The golden trace with the engine's codes at ties, and which they were.
+    """The golden trace with the engine's codes at ties, and these ties.
 
     engine: its trace. known: ties found otherwise, for quantisers whose codes it does not show. Without a broken tie
     the golden trace itself is returned, and nothing is computed.
@@ -122,7 +122,7 @@ def follow_ties(
 
 
 def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(codes' name, [position, channel] of each code within ``distance`` of a tie, the codes on the other side)."""
+    """(codes' name, [position, channel] of each code within ``distance`` of a tie, all codes on the other side)."""
     for operation in quantizers(golden):
         name = operation.writes["codes"]
         x, scale = trace[operation.reads["x"]], trace[operation.writes["scale"]]
@@ -132,7 +132,7 @@ def near_ties(golden: GoldenRun, trace: Trace, distance: float) -> Iterator[tupl
 
 
 def off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> float:
-    """Largest |difference| of two rows where shown, relative to the largest golden value. 0 where nothing is shown."""
+    """Largest |difference| of two rows where shown, relative to the largest golden value. 0 if nothing is shown."""
     difference = np.abs(engine.astype(np.float64) - golden)[shown]
     return float(difference.max(initial=0.0) / max(float(np.abs(golden).max()), 1e-30))
 

@@ -1,9 +1,9 @@
-"""The tolerance of each operation when an engine is given golden inputs, with the reason for its width.
+"""The tolerance of each operation on golden inputs, with the reason for its width.
 
 u = 2**-24 is half the spacing of float32 at 1. An engine in ordinary float32 makes, per operation, a few
 roundings of u each, and a sum of n terms in some order. A sum's error is bounded by n u sum|terms|; rounding
-errors have random signs, so that 8 + 2 sqrt(n) of them is what sums stay within in practice, while an
-element left out, an eps of another size or a scale off by a percent is outside. The tests try both sides.
+errors have random signs, so that in practice sums stay within 8 + 2 sqrt(n) of them, while a missing
+element, an eps of another size or a scale off by a percent is outside. The tests try both sides.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from tritgold_conformance.comparing.policy_tolerance import widened
 from tritgold_conformance.policies import FLOAT32, Policy
 
 U = 2.0**-24
-TIE_DISTANCE = 4 * 127 * U  # in code units: x * s is at most 127 and carries up to four roundings
+TIE_DISTANCE = 4 * 127 * U  # in code units: x * s is at most 127 and has up to four roundings
 
 
 def sum_roundings(n: int) -> float:
@@ -98,9 +98,9 @@ def _added(stream: np.ndarray, branch: np.ndarray, factor: float) -> Tolerance:
 
 
 def float_sum_tolerance(codes: np.ndarray, scale: np.ndarray, weight: LinearWeight, rule: ScaleRule) -> Tolerance:
-    """Of a linear's output where the engine shows no integers, and may have added up scaled floats instead.
+    """The tolerance of a linear's output if the engine shows no integers, and may have summed scaled floats instead.
 
-    codes int8 [tokens, in], scale float32 [tokens]. Where the integers sum to 0, such a sum is 1e-8 or so.
+    codes int8 [tokens, in], scale float32 [tokens]. If the integers sum to 0, such a float sum is about 1e-8.
     """
     tensor = weight.ternary().with_scales_of_rows()
     sums = np.abs(codes.astype(np.float32)) @ np.abs(tensor.trits).astype(np.float32).T
@@ -110,9 +110,9 @@ def float_sum_tolerance(codes: np.ndarray, scale: np.ndarray, weight: LinearWeig
 
 
 def norm_tolerance(width: int) -> Tolerance:
-    """Of RMSNorm over so many channels."""
+    """The tolerance of RMSNorm over ``width`` channels."""
     # Squares are positive and the root halves their sum's error: sequential float32 stays below a third of this,
-    # while at width 2560 an eps of 1e-6 for 1e-5 moves a token of unit variance by 37 units.
+    # while at width 2560 an eps of 1e-6 instead of 1e-5 changes a token of unit variance by 37 units.
     return Ulp(4 + float(np.sqrt(width)) / 2, "a sum of squares, a root that halves its error, two products")
 
 
@@ -145,7 +145,7 @@ def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0, window: int 
     tokens, heads, head_dim = q.shape
     group = heads // k.shape[1]
     by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)
-    # |score| <= sum |q_i k_i| / sqrt(d): the error of a score, hence of the exponent, hence relative of e^score.
+    # |score| <= sum |q_i k_i| / sqrt(d). An error of the score, an exponent, is a relative error of e^score.
     magnitude = np.einsum("thd,shd->hts", np.abs(q).astype(np.float64), by_head) / np.sqrt(head_dim)
     causal = np.tri(tokens, k.shape[0], start)
     if window is not None:
@@ -160,7 +160,7 @@ def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0, window: int 
 
 
 def mix_tolerance(probs: np.ndarray, v: np.ndarray) -> Tolerance:
-    """Of the weighted sum of values [keys, kv_heads, head_dim] by probabilities [heads, tokens, keys]."""
+    """The tolerance of the sum of values [keys, kv_heads, head_dim] weighted by probs [heads, tokens, keys]."""
     heads, tokens, keys = probs.shape
     by_head = np.repeat(np.abs(v).astype(np.float64), heads // v.shape[1], axis=1)
     magnitude = np.einsum("hts,shd->thd", probs.astype(np.float64), by_head).reshape(tokens, -1)
@@ -168,7 +168,7 @@ def mix_tolerance(probs: np.ndarray, v: np.ndarray) -> Tolerance:
 
 
 def activation_tolerance(gate: np.ndarray, up: np.ndarray, activation: Activation) -> Tolerance:
-    """Of the gate's function times up."""
+    """The tolerance of the gate's activation function times up."""
     if activation == "relu2":
         return Ulp(4, "two products")
     g = gate.astype(np.float64)
@@ -177,7 +177,7 @@ def activation_tolerance(gate: np.ndarray, up: np.ndarray, activation: Activatio
         return Bound((16 + np.abs(g)) * U * size, "1 + tanh, which is about 2^-24 wrong where it cancels")
     with np.errstate(over="ignore"):
         value = np.abs(g / (1 + np.exp(-g)) * up)
-    # Below -88 e^-gate overflows float32, and gate / (1 + e^-gate) becomes -0: nothing of that size is held to.
+    # Below -88 e^-gate overflows float32, and gate / (1 + e^-gate) becomes -0: values of that size are not compared.
     limit = np.where(g < -88, 2 * value, (8 + np.abs(g)) * U * value)
     return Bound(limit, "e^-gate: a rounding of gate is a relative error of gate * u; it overflows below -88")
 

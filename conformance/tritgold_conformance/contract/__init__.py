@@ -1,1 +1,1 @@
-"""What an engine is: the protocol, the engine under test, the forms of its answers, the clock."""
+"""The contract of an engine: the protocol, the engine under test, the shapes of its answers, the clock."""

@@ -1,7 +1,7 @@
-"""The form of an answer: names, shapes and kinds of number, the same for every way in.
+"""The form of answers: names, shapes and dtypes, the same for classes, programs and servers.
 
-An answer of another form than was asked for cannot be judged (exit code 3): nothing is converted, parsed or guessed.
-Wrong numbers in the right form, NaN included, are for the judge (exit code 1).
+An answer of another form cannot be judged (exit code 3): nothing is converted, parsed or guessed.
+Wrong numbers in the right form, including NaN, are judged (exit code 1).
 """
 
 import operator
@@ -16,20 +16,20 @@ from tritgold.formats.untrusted_text import printable
 from tritgold.graph import Operation, Traced, operations, traced_arrays
 
 Shape = tuple[int, ...]
-LEAST_SECONDS = 1e-7  # of a call: no machine reads a token in less
+LEAST_SECONDS = 1e-7  # for one call: no machine reads a token in less
 HINT = "docs/judging.md#what-is-exit-code-1-and-what-is-3"
 
 
 def tokens_of(operation: Operation, inputs: dict[str, np.ndarray]) -> int:
-    """How many tokens an operation is given."""
+    """The number of tokens in the inputs of an operation."""
     role, array = next(iter(inputs.items()))
     return array.shape[operation.inputs[role].token_axis]
 
 
 def numbers(value: Any, what: str, shape: Shape | None = None, integers: bool = False) -> np.ndarray:
-    """The value as an array, not copied yet: float, integer or bfloat16, of the shape given (None: of any).
+    """The value as an array, not copied: float, integer or bfloat16, of the given shape (None: any shape).
 
-    integers: floats are refused, be they whole or not. Raises EngineError, kind ``engine-output``.
+    integers: floats are refused, even with integer values. Raises EngineError, kind ``engine-output``.
     """
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
@@ -42,13 +42,13 @@ def numbers(value: Any, what: str, shape: Shape | None = None, integers: bool = 
 
 
 def refused(message: str, got: object = None, expected: object = None) -> EngineError:
-    """The error for an answer of another form; who gave it is added where that is known."""
+    """The error for an answer of a wrong form; the caller adds the engine's name."""
     shown = None if got is None else printable(got)
     return EngineError(message, kind="engine-output", got=shown, expected=expected, hint=HINT)
 
 
 class Forms:
-    """What engines of one model may answer. config None: the model is not known, and neither are shapes."""
+    """Checks and copies answers of engines of one model. config None: the model, and so the shapes, are not known."""
 
     def __init__(self, config: ModelConfig | None = None) -> None:
         self._config = config
@@ -60,14 +60,14 @@ class Forms:
         return lambda value: _copied(numbers(value, "the array of logits", shape))
 
     def row(self, value: Any) -> np.ndarray:
-        """float64 [vocab], a copy. [1, vocab] is taken too: what a batch of one is in many libraries."""
+        """float64 [vocab], a copy. [1, vocab] is also accepted: many libraries return it for a batch of one."""
         array = numbers(value, "the row of logits")
         array = array[0] if array.ndim == 2 and len(array) == 1 else array
         shape = (self._config.vocab,) if self._config is not None else (array.size,)
         return _copied(numbers(array, "the row of logits", shape))
 
     def outputs(self, name: str, inputs: dict[str, np.ndarray]) -> Callable[[Any], dict[str, np.ndarray]]:
-        """Outputs of one operation by role, copies; any part of them, and nothing else."""
+        """Outputs of one operation by role, copies; some of its roles are enough, other roles are refused."""
         operation = self._operations.get(name)
         if operation is None or self._config is None:
             return lambda value: {role: np.array(array) for role, array in _named(value).items()}
@@ -83,7 +83,7 @@ class Forms:
         return convert
 
     def trace(self, tokens: int) -> Callable[[Any], dict[str, np.ndarray]]:
-        """Activations by name, copies. Names that are not ours are kept without their arrays: they are told."""
+        """Activations by name, copies. For unknown names the array is empty, so that a report can list them."""
         config = self._config
 
         def convert(value: Any) -> dict[str, np.ndarray]:
@@ -109,7 +109,7 @@ def next_token(value: Any) -> tuple[int, dict[int, float]]:
 
 
 def moments(value: Any) -> dict[str, dict[str, float]]:
-    """name -> {moment: number}, as ``statistics`` gives them."""
+    """name -> {moment: number}, from ``statistics``."""
     try:
         return {str(name): {str(k): _number(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
     except (TypeError, ValueError) as error:
@@ -130,7 +130,7 @@ def seconds(value: Any) -> dict[str, float]:
 
 
 def plain(value: Any) -> Any:
-    """A text, a list of ids or texts, or an array of numbers."""
+    """A text, a list of ids or texts, or an array of numbers; a copy."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, list | tuple) and not any(isinstance(x, list | tuple | np.ndarray) for x in value):
@@ -146,7 +146,7 @@ def _named(value: Any) -> dict[str, Any]:
 
 
 def _traced(value: Any, what: str, traced: Traced, config: ModelConfig, tokens: int) -> np.ndarray:
-    """A copy, of the shape and kind of numbers that the graph says."""
+    """A copy, with the shape and kind of numbers that the graph states."""
     return np.array(numbers(value, what, traced.shape(config, tokens), traced.dtype != "float32"))
 
 
@@ -161,7 +161,7 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    """float, of a number: no text, no truth value, no array of several."""
+    """A float; not from text, truth values or arrays of several numbers."""
     if isinstance(value, str | bytes | bool | np.bool_):
         raise TypeError(f"{value!r} is not a number")
     return float(value)

@@ -1,11 +1,11 @@
-"""Tokens per second of an engine, prefill and decode: median of a few runs after a warm-up.
+"""Tokens per second of an engine, prefill and decode: the median of a few runs after a warm-up.
 
-Only engines that have passed are timed (a fast wrong answer has no speed), and the reference is timed in the
-same process a moment apart, so that the ratio means something on a noisy machine.
+Only engines that have passed are timed (the speed of a wrong answer means nothing). The reference is timed in the
+same process shortly after, so that the ratio is meaningful on a noisy machine.
 
-Whose clock: ``judge``, around calls of a class or answers of a server; ``program``, our own program's around calls of a
-peer; ``engine``, a program's word for it (``answer.json``), which nobody has checked. Starting a program and reading a
-model is in none of them.
+The clocks: ``judge``, around calls of a class or answers of a server; ``program``, by tritgold's own program around
+calls of a peer or class; ``engine``, the engine's own report (``answer.json``), unchecked. None of them includes the
+start of a program or the loading of a model.
 """
 
 import statistics
@@ -19,12 +19,12 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 
 RUNS = 3
 TIMED_STEPS = 16
-ENOUGH = 15.0  # seconds: a run that takes longer is not repeated
+ENOUGH = 15.0  # seconds: a slower run is not repeated
 
 
 @dataclass(frozen=True)
 class Speed:
-    """tokens/s; None where it was not measured. tokens: length of the input. clock: one of the three above."""
+    """tokens/s; None if not measured. tokens: length of the input. clock: ``judge``, ``program`` or ``engine``."""
 
     prefill: float | None
     decode: float | None
@@ -33,7 +33,7 @@ class Speed:
 
 
 def measure_speed(engine: EngineUnderTest, tokens: list[int], steps: int = TIMED_STEPS) -> Speed | None:
-    """Tokens/s, see ``measure``."""
+    """The speed alone, see ``measure``."""
     return measure(engine, tokens, steps)[0]
 
 
@@ -42,8 +42,8 @@ def measure(
 ) -> tuple[Speed | None, dict[str, np.ndarray]]:
     """Time ``prefill`` over the tokens and ``steps`` single steps after a prompt of one token.
 
-    An engine that calls do not time is asked for its ``seconds``; None where it says nothing. Also what the calls gave,
-    ``prefill`` and ``step`` -> float32 [rows of all runs, vocab]: a fast wrong answer has no speed.
+    An engine with ``timed`` False is asked for its ``seconds``; None if it gives none. Also returns the logits of the
+    timed calls, ``prefill`` and ``step`` -> float32 [rows of all runs, vocab], so that they can be judged.
     """
     if not engine.timed:
         said = engine.seconds(tokens)
@@ -67,7 +67,7 @@ def measure(
 
     reading = len(tokens) / median_seconds(prefill_all, engine.reset) if engine.has("prefill") else None
     writing = steps / median_seconds(decode, begin) if engine.has("step") and steps > 0 else None
-    # None is a quick answer, and no speed.
+    # None is a fast answer, but has no speed.
     kept = {call: [rows for rows in all_ if rows is not None] for call, all_ in given.items()}
     whole = {call: len(rows) == len(given[call]) for call, rows in kept.items()}
     reading, writing = (reading if whole["prefill"] else None), (writing if whole["step"] else None)
@@ -76,9 +76,9 @@ def measure(
 
 
 def median_seconds(timed: Callable[[], None], before: Callable[[], None] = lambda: None) -> float:
-    """Median seconds of RUNS calls, after one that is not counted (compilation, first touch of memory).
+    """Median seconds of RUNS calls, after one call that is not counted (compilation, first touch of memory).
 
-    An engine that needs more than ENOUGH for one call is timed once.
+    If one counted call needs more than ENOUGH seconds, it is not repeated.
     """
     seconds: list[float] = []
     for _ in range(RUNS + 1):

@@ -1,4 +1,4 @@
-"""The engine under test: any engine, seen by the judge. Its answers are copied and checked, its failures contained."""
+"""EngineUnderTest: any engine, wrapped for the judge, which copies and checks its answers and contains its failures."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +16,15 @@ from tritgold_conformance.contract.session import Rows, Session, read_in_turns
 
 
 class EngineUnderTest:
-    """An engine seen by the judge.
+    """A wrapper around an engine for the judge.
 
-    Whatever it returns is copied, for it may use its buffers again, and is refused where it has another form than
-    was asked for (``answer_shapes``); whatever it raises, SystemExit included, becomes an EngineError with the original
-    as its cause. config: of the model, by which shapes are known; ``prepare`` says it too. asked_once: it is one of
-    ours that asks a program, is told by ``prepare`` what will be asked, and says what was answered; other classes never
-    receive the golden run. in_process: it is a class of somebody else's, run in this process without protection.
-    checked: False for the golden model with a fault, which may show floats for codes. again: makes a second instance;
-    a program of ours that is asked once may offer it instead.
+    Every result is copied, because the engine may reuse its buffers, and is refused if it has a wrong form
+    (``answer_shapes``); every exception, including SystemExit, becomes an EngineError with the original as its cause.
+    config: of the model, from which shapes are known; ``prepare`` sets it too. asked_once: the engine is one of
+    tritgold's that runs a program; ``prepare`` tells it all questions, and ``offers`` what was answered; other classes
+    never receive the golden run. in_process: a foreign class that runs in this process without protection.
+    checked: False for the golden model with a fault, whose codes may be floats. again: makes a second instance;
+    an engine with asked_once may offer ``twice`` instead.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class EngineUnderTest:
 
     @property
     def engine(self) -> object:
-        """The engine itself, for a clock that must not measure the copies made here."""
+        """The engine itself, for a clock that must not include the copies made here."""
         return self._engine
 
     @property
     def name(self) -> str:
-        """What the engine calls itself; a program says so only when it has run."""
+        """The engine's name; a program reports it only after a run."""
         return self._attribute("name", type(self._engine).__name__, printable)
 
     @property
     def mode(self) -> str:
-        """The name of the arithmetic that it means to follow, ``golden`` where it names none."""
+        """The name of the engine's arithmetic, ``golden`` if it gives none."""
         return self._attribute("mode", "golden", printable)
 
     @property
@@ -65,22 +65,22 @@ class EngineUnderTest:
 
     @property
     def timed(self) -> bool:
-        """Whether the judge's clock measures tokens/s of it."""
+        """Whether the judge's clock can measure its tokens/s."""
         return self._attribute("timed", True, bool)
 
     @property
     def clock(self) -> str:
-        """Whose clock its ``seconds`` are of, see ``speed.Speed``."""
+        """Whose clock measures its ``seconds``, see ``clock.Speed``."""
         return self._attribute("clock", "engine", printable)
 
     def has(self, method: str) -> bool:
-        """Whether the engine offers a method; of a program, whether it answered where it was asked."""
+        """Whether the engine has a method; for a program, whether it answered when asked."""
         if self._asked_once and method != "versions":
             return self._attribute("offers", None, lambda offers: bool(offers(method)))
         return self._attribute(method, None, callable)
 
     def versions(self) -> dict[str, str]:
-        """What the engine says about itself; empty where it says nothing."""
+        """The versions that the engine reports; empty if it reports none."""
         return self._call("versions", lambda v: {printable(k): printable(x) for k, x in dict(v).items()}) or {}
 
     @property
@@ -89,20 +89,20 @@ class EngineUnderTest:
         return self.has("twice") if self._asked_once else self._again is not None
 
     def forget(self) -> None:
-        """Another golden run begins: what a program answered, or did not, was about the one before."""
+        """Delete a program's earlier answers, before another golden run begins."""
         if self._asked_once:
             self._attribute("forget", None, lambda forget: forget())
 
     def prepare(self, asked: object, config: ModelConfig) -> None:
-        """Say what will be asked, a RequestBatch, to an engine that is asked once, and of which model."""
+        """Set the model's configuration; give an engine with asked_once all questions, a RequestBatch."""
         self._forms = Forms(config if self._checked else None)
         if self._asked_once:
             self._attribute("prepare", None, lambda prepare: prepare(asked))
 
     def read(self, sessions: Sequence[Session], begin: Callable[[str], None] = lambda _: None) -> list[Rows]:
-        """Logits [tokens, vocab] of one session, or of two that are read in turns; None where it does not answer.
+        """Logits [tokens, vocab] of one session, or of two that are read in turns; None if the engine does not answer.
 
-        Shape (0, 0) where rows have several widths. begin: hears of each call.
+        Shape (0, 0) if rows have different widths. begin: receives the name of each call.
         """
         if self._asked_once:
             return [self._call("session", self._forms.logits(len(s.tokens)), s, needs=s.calls[0]) for s in sessions]
@@ -114,37 +114,37 @@ class EngineUnderTest:
         return read_in_turns(readers if self._second is None else [*readers, self._second], sessions, begin)
 
     def reset(self) -> None:
-        """Forget every token."""
+        """Forget all tokens."""
         self._call("reset", lambda _: None)
 
     def prefill(self, tokens: list[int]) -> np.ndarray | None:
-        """Logits at each of the tokens, after those read since ``reset``, float64. None where it has none."""
+        """Logits at each of the tokens, after those read since ``reset``, float64. None if it has no ``prefill``."""
         return self._call("prefill", self._forms.logits(len(tokens)), list(tokens))
 
     def step(self, token: int) -> np.ndarray | None:
-        """Logits after one more token, float64 [vocab]. None where it has no ``step``."""
+        """Logits after one more token, float64 [vocab]. None if it has no ``step``."""
         return self._call("step", self._forms.row, int(token))
 
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
-        """Activations of a fresh prefill, by name; empty where it shows none."""
+        """Activations of a new prefill, by name; empty if it gives none."""
         return self._call("trace", self._forms.trace(len(tokens)), list(tokens)) or {}
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
-        """Statistics of the activations of a fresh prefill, by name; empty where it gives none."""
+        """Statistics of the activations of a new prefill, by name; empty if it gives none."""
         return self._call("statistics", answer_shapes.moments, list(tokens)) or {}
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-        """One operation. None where the engine does not have it."""
-        # Copies: an engine that writes into its inputs must not change what the next one is judged on.
+        """Outputs by role of one operation. None if the engine does not have it."""
+        # Copies: an engine that changes its inputs must not change them for later comparisons.
         given = {role: array.copy() for role, array in inputs.items()}
         return self._call("operation", self._forms.outputs(name, inputs), name, given, thing=name)
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
-        """The token it writes after these, and log-probabilities by id. None where it has none."""
+        """The token that it generates after these, and log-probabilities by id. None if it has no ``complete``."""
         return self._call("complete", answer_shapes.next_token, list(tokens))
 
     def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray | None:
-        """float [out, in], trit x scale, of the bytes of a format. None where it does not read the format."""
+        """float [out, in], trit x scale, from the bytes of a format. None if it does not read the format."""
 
         def convert(value: Any) -> np.ndarray:
             return np.array(answer_shapes.numbers(value, f"{name} unpacked", tuple(shape)))
@@ -152,24 +152,24 @@ class EngineUnderTest:
         return self._call("unpack", convert, name, data, shape, thing=name)
 
     def seconds(self, tokens: list[int]) -> dict[str, float] | None:
-        """``prefill``: seconds of reading these tokens at once; ``step``: of one more token. None where it says none.
+        """``prefill``: seconds to read these tokens at once; ``step``: to read one more token. None if it gives none.
 
         Either may be missing.
         """
         return self._call("seconds", answer_shapes.seconds, list(tokens))
 
     def timed_rows(self) -> dict[str, np.ndarray]:
-        """What the calls gave that ``seconds`` are of, where a host knows."""
+        """The logits of the calls that ``seconds`` timed, if a host recorded them."""
         return self._attribute("timed_rows", {}, dict) if self._asked_once else {}
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Any other method: an array, a list, or a text. None where the engine has none, or gives none."""
+        """The result of any other method: an array, a list, or a text. None if the engine has no such method."""
         if self._asked_once and method in BEHAVIOURS:
             return self._call("behaviour", answer_shapes.plain, method, *arguments, needs=method)
         return self._call(method, answer_shapes.plain, *arguments)
 
     def _attribute(self, name: str, default: Any, convert: Callable[[Any], Any]) -> Any:
-        """An attribute may be a property, which is code of the engine's too."""
+        """An attribute of the engine; it may be a property, which runs the engine's code."""
         engine = f"engine {type(self._engine).__name__}"
         with contained(f"reading its {name}", engine, "engine-failed"):
             return convert(getattr(self._engine, name, default))
@@ -191,9 +191,9 @@ class EngineUnderTest:
 
 @contextlib.contextmanager
 def contained(what: str, engine: str, kind: str) -> Iterator[None]:
-    """Run somebody else's code: its exceptions become EngineError.
+    """Run code of an engine: its exceptions become EngineError.
 
-    Of any base, or an engine that raises pytest's Skipped would be skipped. Ctrl-C is the user's.
+    This includes exceptions that are not an Exception, such as pytest's Skipped. KeyboardInterrupt passes through.
     """
     try:
         yield

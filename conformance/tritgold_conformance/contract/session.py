@@ -1,4 +1,4 @@
-"""Session: tokens read from position 0 on, in calls of prefill and step; and how an engine is led through it."""
+"""Session: tokens read from position 0 on, in calls of prefill and step; and the functions that run it."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ Rows = np.ndarray | None
 
 @dataclass(frozen=True)
 class Session:
-    """Tokens read from position 0 on, in chunks of the given lengths; logits at each of them.
+    """Tokens read from position 0 on, in chunks of the given lengths; the answer is the logits at each token.
 
-    calls: ``prefill`` or ``step`` for each chunk; left out: ``usual_calls``. contained: what the engine raises is an
-    answer to this session alone. beside: the id of another session, which a second instance reads in turns with it.
+    calls: ``prefill`` or ``step`` for each chunk; by default ``usual_calls``. contained: an error of the engine counts
+    as the answer to this session only. beside: the id of another session, which a second instance reads in turns.
     """
 
     id: str
@@ -30,15 +30,15 @@ class Session:
 
     @property
     def kind(self) -> tuple[bool, bool]:
-        """What an engine must be able to do: read after what was read, make single steps."""
+        """What it needs from an engine: (a prefill after other tokens, single steps)."""
         return len(self.chunks) > 1 and "prefill" in self.calls, "step" in self.calls
 
 
 class Reader(Protocol):
-    """What reads sessions: an engine seen by the judge."""
+    """An object that reads sessions, such as EngineUnderTest."""
 
     def reset(self) -> None:
-        """Forget every token."""
+        """Forget all tokens."""
 
     def prefill(self, tokens: list[int]) -> Rows:
         """Logits [tokens, vocab], or None."""
@@ -48,7 +48,7 @@ class Reader(Protocol):
 
 
 def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
-    """How chunks of a session are read where nothing is said: a chunk of one token among others is a step.
+    """The default calls: a chunk of one token is a step, unless it is the only chunk.
 
     >>> usual_calls([3, 1]), usual_calls([1])
     (('prefill', 'step'), ('prefill',))
@@ -57,7 +57,7 @@ def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
 
 
 def groups(sessions: Sequence[Session]) -> Iterator[list[Session]]:
-    """The sessions in order; those that are read in turns together."""
+    """The sessions in order; two that are read in turns are one group."""
     by_id = {session.id: session for session in sessions}
     taken = {session.beside for session in sessions}
     for session in sessions:
@@ -68,9 +68,9 @@ def groups(sessions: Sequence[Session]) -> Iterator[list[Session]]:
 def read_in_turns(
     readers: Sequence[Reader], sessions: Sequence[Session], begin: Callable[[str], None] = lambda _: None
 ) -> list[Rows]:
-    """Rows [tokens, vocab] of sessions, each read by an engine of its own, call by call in turns.
+    """Logits [tokens, vocab] of sessions, each read by its own reader; the readers take turns, call by call.
 
-    None where a call is not answered, shape (0, 0) where rows have several widths. begin: hears of each call.
+    None if a call is not answered, shape (0, 0) if rows have different widths. begin: receives the name of each call.
     """
     rows: list[Rows] = [None] * len(sessions)
     running = {n: _reading(readers[n], session, begin) for n, session in enumerate(sessions)}

@@ -1,1 +1,1 @@
-"""Diagnosis: which known fault makes the golden model say what an engine says; or none of them, and where it begins."""
+"""Diagnosis: finds the known faults with which the golden model gives an engine's outputs, or the first divergence."""

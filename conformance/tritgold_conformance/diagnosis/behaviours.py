@@ -1,6 +1,6 @@
-"""Diagnosis from answers: bytes unpacked, tokens generated, text to ids and back, each equal or not.
+"""Diagnosis from answers: unpacked bytes, generated tokens, text to ids and back; each is equal or not.
 
-Tokens are the weakest sight of a model; of a decode loop and of a tokenizer they are the only one.
+Tokens are the weakest evidence about a model; for a decode loop and a tokenizer they are the only evidence.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from tritgold_conformance.questions.text_and_bytes import Answer, Question, answ
 from tritgold_conformance.results.diagnosis import Divergence, Named
 
 Asked = tuple[Question, Answer]
-_LEVELS = {"unpack": "packed_bytes"}  # by method; the others are levels themselves
+_LEVELS = {"unpack": "packed_bytes"}  # by method; the other methods are levels of the same name
 
 
 def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
-    """Explain every answer that is wrong, level by level, after the faults found so far."""
+    """Explain every wrong answer, level by level, with the faults found so far in the model."""
     for level in ("files", "generated", "text"):
         asked = [(q, theirs) for q, theirs in evidence.answers if q.level == level]
         wrong = [a for a in asked if not _right(found.mutant, a)]
@@ -40,7 +40,7 @@ def _right(mutant: Mutant, asked: Asked) -> bool:
 def _best(
     mutant: Mutant, asked: Sequence[Asked], wrong: list[Asked], library: list[Fault]
 ) -> tuple[Named, Mutant, list[Asked]] | None:
-    """The fault that explains the first wrong answer and most of the others, and spoils none."""
+    """The fault that explains the first wrong answer and most of the others, and makes no right answer wrong."""
     explaining: list[tuple[int, Fault, Mutant, list[Asked]]] = []
     for fault in library:
         made = fault.apply(mutant)

@@ -1,4 +1,4 @@
-"""diagnose: what an engine gave -> which faults it has, from the surest level it gives to the weakest."""
+"""diagnose: finds the faults of an engine from its evidence, from the most precise level to the least precise."""
 
 from collections.abc import Callable, Iterable
 
@@ -32,10 +32,10 @@ def diagnose(
     unseen: bool = True,
     say: Say = lambda _: None,
 ) -> Diagnosis:
-    """Diagnose what an engine answered. A pure function: the engine is asked by ``engines.ask``.
+    """Diagnose an engine from its answers. A pure function: ``engines.ask`` asks the engine.
 
-    level: the surest to be used (``operations``, ``trace``, ``statistics``, ``logits``); None: whatever there is.
-    unseen: say which faults this run could not have shown; costs a pass for each fault.
+    level: the most precise level to use (``operations``, ``trace``, ``statistics``, ``logits``); None: all that exist.
+    unseen: list the faults that this run could not have shown; costs a pass for each fault.
     """
     seen = view(golden, evidence)
     if level is not None:
@@ -52,8 +52,9 @@ def diagnose_view(
     say: Say = lambda _: None,
     predictions: Predictions | None = None,
 ) -> Diagnosis:
-    """The same from a view. faults: the library, or another one. predictions: of other engines on
-    the same model and input, to be gone on with.
+    """The same from a view. faults: the library by default.
+
+    predictions: of an earlier diagnosis with the same model and input, to be used again.
     """
     predictions = predictions or Predictions(evidence.golden)
     library = list(FAULTS.values() if faults is None else faults)
@@ -89,7 +90,7 @@ def diagnose_view(
 
 
 def _raised(evidence: View, found: Found) -> None:
-    """The first operation that raised: no known fault does, and what it would have shown has not been seen."""
+    """Report the first operation that raised as unexplained: no known fault raises, and its output is unknown."""
     if not evidence.raised:
         return
     name, message = next(iter(evidence.raised.items()))
@@ -112,17 +113,17 @@ def _verdict(evidence: View, found: Found) -> Verdict:
 
 
 def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tuple[list[str], list[str]]:
-    """(faults that would not have been seen, faults that the model has no place for)."""
+    """(faults that this run could not have shown, faults that the model cannot have)."""
     could_not, no_place = [], []
     evidence = local.evidence
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     if not paths and evidence.next_tokens is not None:
-        paths = ["logits"]  # of which they are the likeliest tokens
+        paths = ["logits"]  # next tokens are the most likely tokens of the logits
     golden = {p: predictions.logits(local.base, p) for p in paths}
     right = {q.label: answer_of(local.base, q) for q, _ in evidence.answers}
     names = [] if evidence.trace else list(evidence.statistics)
     own = predictions.statistics(local.base) if names else {}
-    ours = {n: np.where(np.isnan(evidence.statistics[n]), np.nan, own[n]) for n in names}  # the moments that are given
+    ours = {n: np.where(np.isnan(evidence.statistics[n]), np.nan, own[n]) for n in names}  # only the given moments
     allowed = predictions.statistics_allowed(names) if names else np.zeros(0)
 
     def shown(mutant: Mutant) -> bool:

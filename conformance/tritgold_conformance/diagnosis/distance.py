@@ -1,15 +1,15 @@
-"""How far two arrays are from each other, as one number: what candidates are ranked by."""
+"""The distance of two arrays as one number, by which candidates are ranked."""
 
 import numpy as np
 
-NOTHING = 1e-8  # stands for equal where a mean of logarithms is taken: below the rounding of float32
+NOTHING = 1e-8  # counts as equal in a mean of logarithms: below the rounding of float32
 
 
 def distance(ours: np.ndarray, theirs: object, token_axis: int = 0) -> float:
     """Root mean square, over the tokens, of |ours - theirs| / |theirs| of each token.
 
-    0 where the two are equal. Infinite for another shape, for no numbers, and where one is not finite and the other
-    is; places where both are infinite with one sign, or both NaN, count as equal. A token of zeros counts as 1.
+    0 if both are equal. Infinite for another shape, for arrays that are not numeric, and if one value is not finite and
+    the other is; infinities of the same sign, or two NaN, count as equal. A token of zeros counts as 1.
     """
     a, b = np.asarray(ours), np.asarray(theirs)
     if a.shape != b.shape or not a.size or (b.dtype.kind not in "iuf" and b.dtype.name != "bfloat16"):
@@ -36,9 +36,9 @@ def relative(ours: np.ndarray, theirs: np.ndarray, token_axis: int = 0) -> np.nd
 
 
 def geometric(r: np.ndarray) -> float:
-    """The geometric mean of distances [n], each at least NOTHING; infinite where one is.
+    """The geometric mean of distances [n], each at least NOTHING; infinite if one is.
 
-    A broken tie spoils the positions after it and no other: a geometric mean is led by those that agree.
+    A broken tie changes the positions after it and no others: a geometric mean is dominated by those that agree.
 
     >>> round(geometric(np.array([0.0, 1e-2])), 12)
     1e-05

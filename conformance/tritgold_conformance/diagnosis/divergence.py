@@ -1,4 +1,4 @@
-"""Where the first divergence lies, and its class: the rule behind the failing elements, where there is one."""
+"""The place of the first divergence, and its class: a rule for the failing elements, if there is one."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tritgold_conformance.results.diagnosis import Divergence
 def divergence(
     level: str, base: Mutant, comparison: Comparison, golden: Array, engine: Array, tolerance: Tolerance | None
 ) -> Divergence:
-    """The divergence at one output. golden: what was right there. tolerance: None where only floats were compared."""
+    """The divergence at one output. golden: the right value. tolerance: None if only floats were compared."""
     plain = comparison.name.partition(" [")[0]
     known = operation_of(base).get(plain)
     failed = failing_elements(golden, engine, tolerance)
@@ -33,7 +33,7 @@ def divergence(
 
 
 def failing_elements(golden: Array, engine: Array, tolerance: Tolerance | None) -> np.ndarray | None:
-    """Which elements are wrong, bool of their shape; None where they cannot be compared by element."""
+    """The wrong elements, bool of their shape; None if they cannot be compared by element."""
     theirs = np.asarray(engine)
     if theirs.shape != golden.shape or theirs.dtype.kind not in "iuf":
         return None
@@ -61,7 +61,7 @@ def _class(comparison: Comparison, golden: Array, engine: Array, failed: np.ndar
 
 
 def row_rule(failed: np.ndarray) -> str:
-    """Which tokens fail, bool [tokens, elements], as a rule where there is one.
+    """A rule for the failing tokens, bool [tokens, elements]; empty if all fail, none fails, or there is one token.
 
     >>> row_rule(np.arange(40)[:, None] >= 32)
     'only positions from 32 on, in a pass of 40'

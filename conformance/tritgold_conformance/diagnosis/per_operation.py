@@ -1,7 +1,7 @@
-"""Diagnosis from single operations: replays in which nothing cascades, the golden model's and each candidate's.
+"""Diagnosis from single operations: replays of the golden model and of each candidate, in which errors do not spread.
 
-A candidate explains a divergence when the golden model with that fault says what the engine says, at that output and at
-every other one, where the golden model itself does not. Found faults are repaired, and the search goes on.
+A candidate explains a divergence if the golden model with that fault gives the engine's values, at that output and at
+every other one where the golden model itself does not. Found faults are added to the model, and the search continues.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ class Local:
     """The evidence of one engine at the levels that are judged operation by operation."""
 
     def __init__(self, evidence: View, base: Mutant, allowed: Allowed | None = None) -> None:
-        """base: the golden model. allowed: tolerances of other engines on the same input, to be gone on with."""
+        """base: the golden model. allowed: tolerances of an earlier diagnosis of the same input, used again."""
         self.evidence, self.replay, self.base = evidence, Replay(evidence, base), base
         self._allowed: Allowed = {} if allowed is None else allowed
         self.sources = [source for source in SOURCES if getattr(evidence, source)]
@@ -46,7 +46,7 @@ class Local:
         self.rules: dict[Label, Rule] = {}
         self.golden_values: dict[Label, Array] = {}
         self.comparisons: dict[Label, Comparison] = {}
-        self._distances: dict[Label, float] = {}  # of the golden model's own values
+        self._distances: dict[Label, float] = {}  # from the golden model's own values to the engine's
         for source in self.sources:
             self._golden(source)
 
@@ -56,7 +56,7 @@ class Local:
         return given[label[1]]
 
     def place(self, label: Label) -> tuple[int, int]:
-        """For sorting: execution order, the surer source first."""
+        """A sort key: execution order, then the more precise source first."""
         return self._order[label[1].partition(" [")[0]], SOURCES.index(label[0])
 
     def failing(self) -> list[Label]:
@@ -64,7 +64,7 @@ class Local:
         return sorted((label for label, c in self.comparisons.items() if not c.passed), key=self.place)
 
     def passed_over(self) -> list[str]:
-        """What passes only because ties may have broken among inputs that are not shown: the farthest, in words."""
+        """Text for the output that differs most and passes only because ties may have broken among hidden inputs."""
         hidden = [label for label, rule in self.rules.items() if rule.tolerance is None]
         far = {label: self.off(label) for label in hidden if self.comparisons[label].passed}
         label = max(far, key=lambda label: far[label], default=None)
@@ -73,7 +73,7 @@ class Local:
         return [f"{HIDDEN_MATCH:g} of a token where codes are not shown ({label[1]} is off by {far[label]:.2g})"]
 
     def _golden(self, source: str) -> None:
-        """The golden model's own replay: the rules of every output, and which of them fail."""
+        """The golden model's own replay: the rule for every output, and which outputs fail."""
         for name, tolerance, value in self._judged(source):
             label = (source, name)
             theirs = self.theirs(label)
@@ -105,7 +105,7 @@ class Local:
             yield name, allowed[name], value
 
     def _traced(self, found: Mapping[str, Array]) -> Iterator[tuple[str, Tolerance | None, Array]]:
-        """Tolerances on the engine's own inputs, as far as it shows them."""
+        """Tolerances for the engine's own inputs, where it shows them."""
         golden, shown = self.evidence.golden, self.evidence.trace
         inputs_of = {"tokens": np.asarray(golden.tokens, np.int64)}
         for name, (operation, role) in operation_of(self.base).items():
@@ -126,7 +126,7 @@ class Local:
             yield name, tolerance, found[name]
 
     def _unseen_sums(self, operation: Operation, given: Mapping[str, Array]) -> Tolerance | None:
-        """Of a linear whose integers are not shown; None where its codes have a scale for each block."""
+        """The tolerance of a linear whose integers are not shown; None if its codes have a scale for each block."""
         codes, scale = given["codes"], given["scale"]
         if codes.dtype.kind != "i" or scale.shape != codes.shape[:1]:
             return None
@@ -136,7 +136,7 @@ class Local:
         return float_sum_tolerance(codes, scale, weight, checkpoint.config.scale_rule)
 
     def agrees(self, label: Label, value: Array, found: float) -> bool:
-        """Whether a mutant's value is the engine's. found: their distance."""
+        """Whether a mutant's value matches the engine's. found: their distance."""
         rule, comparison, golden = self.rules[label], self.comparisons[label], self.golden_values[label]
         if value.dtype.kind == golden.dtype.kind and np.array_equal(value, golden):
             return comparison.passed
@@ -144,18 +144,18 @@ class Local:
             return True
         if rule.tolerance is not None and compare(label[1], value, self.theirs(label), rule.tolerance).passed:
             return True
-        # Tolerances are of the golden sizes; where a fault makes large what is next to nothing, its own are these.
+        # Tolerances are for golden sizes; a fault may make small values large, and then needs bounds for its own size.
         theirs = self.theirs(label)
         return not comparison.passed and rounded(value, theirs) and not rounded(golden, theirs)
 
     def off(self, label: Label) -> float:
-        """How far the golden model's own value is from the engine's, as ``distance`` has it."""
+        """The distance from the golden model's own value to the engine's, see ``distance``."""
         if label not in self._distances:
             self._distances[label] = distance(self.golden_values[label], self.theirs(label), axis_of(label))
         return self._distances[label]
 
     def scan(self, mutant: Mutant, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a mutant. until: stop after this output."""
+        """Replay a mutant at one source. until: stop after this output."""
         scan, skipped = Scan(), set(skip)
 
         def see(name: str, value: Array) -> bool:
@@ -173,7 +173,7 @@ class Local:
         return scan
 
     def complete(self, mutant: Mutant, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a mutant at every source. What it does not reach where the golden model does fails."""
+        """Replay a mutant at every source. An output that it does not reach, but the golden model does, fails."""
         whole, skipped = Scan(), set(skip)
         for source in self.sources:
             part = self.scan(mutant, source, skip=skipped)
@@ -184,7 +184,7 @@ class Local:
         return whole
 
     def moves(self, mutant: Mutant) -> bool:
-        """Whether the mutant would be seen: some output of its replay is not what the tolerances allow of golden."""
+        """Whether the mutant would be noticed: an output of its replay is outside the golden tolerances."""
         for source in self.sources:
             seen = False
 

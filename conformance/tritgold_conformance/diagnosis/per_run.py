@@ -1,7 +1,7 @@
-"""Diagnosis from whole runs: statistics alone, or logits alone, where errors have cascaded through every layer.
+"""Diagnosis from whole runs: statistics alone, or logits alone, where errors have spread through every layer.
 
-Each candidate is run from the tokens on and compared with what the engine gave. Weaker than single operations: a fault
-that a norm takes out again cannot be seen, two faults hide one another, and broken ties stand between equal models.
+Each candidate is run from the tokens on and compared with the engine's outputs. Weaker than single operations: a norm
+can hide a fault, two faults can hide one another, and broken ties make equal models differ.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,12 +25,12 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.sessions import cuts
 
 PATHS = ("logits", "continued", "steps")
-# Of a candidate: not finite, or faults that do not fit together, sums by blocks where another's are whole.
+# Errors of a candidate: values that are not finite, or faults that do not fit together (sums by block and whole).
 CANNOT_RUN = (TritgoldError, ValueError, IndexError, TypeError)
 
 
 def predicted_logits(mutant: Mutant, tokens: list[int], path: str) -> np.ndarray | None:
-    """What the mutant says on one path; None where it cannot: not finite, or faults that do not fit together."""
+    """The mutant's logits on one path; None if it cannot run: not finite, or faults that do not fit together."""
     engine = FaultyEngine(mutant, len(tokens))
     cut, end = cuts(len(tokens))
     pieces = {
@@ -46,14 +46,14 @@ def predicted_logits(mutant: Mutant, tokens: list[int], path: str) -> np.ndarray
 
 
 def predicted_statistics(mutant: Mutant, tokens: list[int]) -> dict[str, np.ndarray]:
-    """MOMENTS by trace name, of a fresh prefill."""
+    """MOMENTS by trace name, of a new prefill."""
     with np.errstate(all="ignore"):
         arrays = FaultyEngine(mutant, len(tokens)).trace(tokens).arrays
     return {name: moments(array) for name, array in arrays.items()}
 
 
 def summary(r: np.ndarray) -> float:
-    """One number to rank by."""
+    """One number for ranking."""
     return geometric(r)
 
 
@@ -63,10 +63,10 @@ REMEMBERED = 512  # predictions of mutants with several faults
 
 
 class Predictions:
-    """What the golden model says on one input, as it is and with faults: engines come and go.
+    """The golden model's outputs for one input, without and with faults, kept for several engines.
 
-    base: the golden model, in the run's arithmetic and quick to run. tolerances: of its operations. few: of its shares
-    of zeros. Of mutants with one fault everything is remembered, by its name; of those with more, the newest.
+    base: the golden model, in the run's arithmetic and optimised for speed. tolerances: of its operations. few: allowed
+    differences of its shares of zeros. For mutants with one fault everything is kept; for others only the newest.
     """
 
     def __init__(self, golden: GoldenRun) -> None:
@@ -79,7 +79,7 @@ class Predictions:
         self._moved: list[dict[str, np.ndarray]] = []
 
     def logits(self, mutant: Mutant, path: str) -> np.ndarray | None:
-        """float32 [tokens, vocab] on one of PATHS; None where the mutant gives nothing."""
+        """float32 [tokens, vocab] on one of PATHS; None if the mutant cannot run."""
         key = (path, mutant.names)
         if key not in self._logits:
             _forget(self._logits)
@@ -87,7 +87,7 @@ class Predictions:
         return self._logits[key]
 
     def statistics(self, mutant: Mutant) -> dict[str, np.ndarray]:
-        """MOMENTS by trace name; those of a fresh prefill as far as it gets."""
+        """MOMENTS by trace name, of a new prefill; empty if the mutant cannot run."""
         key = ("statistics", mutant.names)
         if key not in self._statistics:
             _forget(self._statistics)
@@ -98,13 +98,13 @@ class Predictions:
         return self._statistics[key]
 
     def spread(self) -> float:
-        """How far logits may be off where nothing but broken ties lies between (``spread.allowed_by_spread``)."""
+        """How much logits may differ because of broken ties alone (``tie_sensitivity.allowed_by_spread``)."""
         if self._spread is None:
             self._spread = allowed_by_spread(self.golden)
         return self._spread
 
     def statistics_allowed(self, names: Iterable[str]) -> np.ndarray:
-        """The same for the statistics of each array, float64 [names]: ``statistics_allowed``, of the quick model."""
+        """The same for the statistics of each array, float64 [names]: ``statistics_allowed``, from the fast model."""
         if not self._moved:
             self._moved = [predicted_statistics(self._turned(run), self.golden.tokens) for run in range(RUNS)]
         own = self.statistics(self.base)
@@ -115,9 +115,9 @@ class Predictions:
         return replace(self.base, arithmetic=moved_otherwise(golden, run))
 
     def measure(self, evidence: View, level: str) -> Measure:
-        """How far a mutant is from the engine, at ``statistics`` by name, at others by position: float64 [n].
+        """A function: mutant -> distance to the engine, float64 [n]; by name for ``statistics``, otherwise by position.
 
-        Infinite where one of the two gives nothing or something else.
+        Infinite if one of both gives nothing or another shape.
         """
 
         def statistics(mutant: Mutant) -> np.ndarray:
@@ -139,7 +139,7 @@ class Predictions:
 
 
 def shown_distance(logits: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """How far the log-softmax of logits is from the log-probabilities shown (NaN: none), float64 [tokens].
+    """The distance of the log-softmax of logits from the log-probabilities shown (NaN: none), float64 [tokens].
 
     >>> shown_distance(np.log([[1.0, 1.0, 2.0]]), np.array([[np.nan, np.nan, np.log(0.5)]])).round(9).tolist()
     [0.0]

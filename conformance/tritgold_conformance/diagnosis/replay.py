@@ -1,8 +1,8 @@
-"""Replays: a mutant runs on an engine's own values, so that every operation is judged alone and nothing cascades.
+"""Replays: a mutant runs on an engine's own values, so that every operation is judged alone and errors do not spread.
 
-Each output that the engine shows takes the place of the mutant's own before the pass goes on. What then differs is
-that operation's doing; two faults in one engine are two differences, wherever they lie. An operation that a fault
-leaves as it is gives what it gave without the fault, and is not run again.
+Each output that the engine shows replaces the mutant's own before the pass continues. A remaining difference comes
+from that operation; two faults in one engine are two differences, at any places. An operation that a fault does not
+change gives the same output as without the fault, and is not run again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,21 +22,21 @@ from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 
-# (label, the mutant's value) -> whether to go on.
+# (label, the mutant's value) -> whether to continue.
 See = Callable[[str, Array], bool]
 SOURCES = ("operations", "edge_cases", "trace")
-Asked = tuple[Operation, str, Mapping[str, Array]]  # what a edge case's label is, the inputs by role
+Asked = tuple[Operation, str, Mapping[str, Array]]  # operation, label of the edge case, inputs by role
 
 
 class _EnoughSeenError(Exception):
-    """Whoever sees has seen enough."""
+    """The caller of a replay does not need more outputs."""
 
 
 @dataclass(frozen=True)
 class Replay:
     """The three ways to run a mutant on one engine's evidence.
 
-    base: the golden model. It runs first at each source; what it says is kept.
+    base: the golden model. It runs first at each source, and its outputs are kept.
     """
 
     evidence: View
@@ -44,10 +44,10 @@ class Replay:
     _kept: dict[str, dict[str, Array]] = field(default_factory=dict)
 
     def run(self, source: str, mutant: Mutant, see: See) -> None:
-        """Show every output that the engine has at this source, in execution order, until told to stop.
+        """Pass every output that the engine has at this source to ``see``, in execution order, until it returns False.
 
-        A mutant that cannot go on (its values are not finite, its shapes do not fit) ends there. What the base says
-        is shown as the same array again by a mutant that does not change the operation.
+        A mutant that cannot continue (values not finite, shapes that do not fit) ends there. If a mutant does not
+        change an operation, ``see`` receives the same array object as for the base.
         """
         if source not in self._kept:
             kept: dict[str, Array] = {}
@@ -66,7 +66,7 @@ class Replay:
         except (_EnoughSeenError, NonFiniteError):
             return
         except (TritgoldError, ValueError, IndexError):
-            return  # the engine's arrays do not fit what the mutant would do with them
+            return  # the engine's arrays do not fit the mutant's operation
 
     def _asked(self, source: str) -> Iterator[Asked]:
         if source == "edge_cases":
@@ -92,7 +92,7 @@ class Replay:
                     raise _EnoughSeenError
 
     def _unchanged(self, source: str, mutant: Mutant, operation: Operation, names: Any, see: See) -> bool:
-        """Show what the base said, where the mutant does the same and the base said everything."""
+        """Pass the base's outputs to ``see``, if the mutant's operation is the same and all outputs are known."""
         kept = self._kept.get(source)
         if kept is None or not same_operation(mutant, self.base, operation) or any(name not in kept for name in names):
             return False
@@ -113,7 +113,7 @@ class Replay:
                     _operation(engine, operation, {role: shown[name] for role, name in operation.reads.items()})
 
     def _pass(self, mutant: Mutant, see: See) -> None:
-        """A whole pass; what the engine does not show is the mutant's own."""
+        """A whole pass; outputs that the engine does not show are the mutant's own."""
         golden = self.evidence.golden
         made = self._forced(mutant, see)
         with np.errstate(all="ignore"):
@@ -126,7 +126,7 @@ class Replay:
             )
 
     def _forced(self, mutant: Mutant, see: See, shown: Mapping[str, Array] | None = None) -> Mutant:
-        """The mutant with the engine's values in the places of its own. shown: all of them, where they are there."""
+        """The mutant with the engine's values in place of its own. shown: all activations, if the engine gives all."""
         theirs, before = self.evidence.trace, mutant.arithmetic.alter
 
         def alter(name: str, value: Array, seen: Mapping[str, Array]) -> Array:
@@ -136,7 +136,7 @@ class Replay:
             if given is None:
                 return value
             if name == "logits" and not np.isfinite(value).all():
-                raise _EnoughSeenError  # where a pass would end
+                raise _EnoughSeenError  # a normal pass would end here
             if not see(name, value):
                 raise _EnoughSeenError
             return forced(value, given)
@@ -149,7 +149,7 @@ def _operation(engine: ReferenceEngine, operation: Operation, inputs: Mapping[st
 
 
 def forced(value: Array, given: Array) -> Array:
-    """The engine's array in the dtype of ours; ours where it cannot take its place."""
+    """The engine's array in the dtype of ours; ours if the engine's has another shape or is not integer."""
     if given.shape != value.shape or (value.dtype.kind == "i" and given.dtype.kind not in "iu"):
         return value
     if value.dtype.kind == "i":
@@ -159,9 +159,9 @@ def forced(value: Array, given: Array) -> Array:
 
 
 def same_operation(mutant: Mutant, base: Mutant, operation: Operation) -> bool:
-    """Whether a mutant's operation is the base's: the same functions, weights and settings, not equal ones.
+    """Whether a mutant's operation is the base's: identical functions, weights and settings.
 
-    False where it alters outputs by their names: what it does to them is not known without running it.
+    False if the mutant alters outputs by name, because the effect is not known without running it.
     """
     if mutant.arithmetic.alter is not None or base.arithmetic.alter is not None:
         return False

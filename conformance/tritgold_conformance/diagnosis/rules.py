@@ -1,4 +1,4 @@
-"""The rules of a replay: how near a candidate must come at each output, and what its scan says."""
+"""The rules of a replay: how near a candidate must be at each output, and the result of its scan."""
 
 from dataclasses import dataclass, field
 
@@ -14,19 +14,19 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.edge_cases import edge_tolerances
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 
-# How near a candidate must come, as a distance. Float32 noise inside one operation stays below the first; a code near
-# a tie that falls the other way moves a token's codes by 2e-3, and what is made of hidden codes by more.
+# How near a candidate must be, as a distance. Float32 noise inside one operation stays below the first; a code near
+# a tie that rounds the other way changes a token's codes by 2e-3, and values computed from hidden codes by more.
 MATCH, CODES_MATCH, HIDDEN_MATCH = 1e-5, 1e-3, 1e-2
-ROUNDINGS = 2e-6  # of each element, where every one is held to its own size
-CLOSER = 0.1  # and it must be so much nearer than what it is to explain
-Label = tuple[str, str]  # source, trace name with its edge case's label
-# Source -> trace name -> tolerance: what golden inputs allow is the same for every engine.
+ROUNDINGS = 2e-6  # for each element, relative to its own size
+CLOSER = 0.1  # and its distance must be at most this fraction of the golden model's
+Label = tuple[str, str]  # (source, trace name with its edge case's label)
+# Source -> trace name -> tolerance; for golden inputs it is the same for every engine.
 Allowed = dict[str, dict[str, Tolerance]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How an output is judged. tolerance: None where an input of the operation is hidden, and ties with it."""
+    """How an output is judged. tolerance: None if an input of the operation is hidden, so that ties are hidden too."""
 
     tolerance: Tolerance | None
     match: float
@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass
 class Scan:
-    """What one mutant's replay says: distances, and the outputs that fail, in execution order."""
+    """The result of one mutant's replay: distances, and the outputs that fail, in execution order."""
 
     distances: dict[Label, float] = field(default_factory=dict)
     failing: list[Label] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Near:
 
 @dataclass(frozen=True)
 class Match:
-    """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
+    """A candidate that explains the divergence: its distance, and its scan with the outputs that still fail."""
 
     fault: Fault
     mutant: Mutant
@@ -62,20 +62,20 @@ class Match:
 
 
 def rounded(value: Array, theirs: Array) -> bool:
-    """Whether floats are equal, each within some roundings of itself."""
+    """Whether floats are equal, each within a few roundings relative to its own size."""
     if value.shape != theirs.shape or value.dtype.kind != "f":
         return False
     ours = value.astype(np.float64)
-    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN is near nothing
+    return bool((np.abs(theirs - ours) <= ROUNDINGS * np.abs(ours)).all())  # NaN fails
 
 
 def axis_of(label: Label) -> int:
-    """The axis of tokens."""
+    """The axis of tokens of this output."""
     return token_axis(label[1])
 
 
 def hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
-    """Where codes upstream are hidden, a broken tie may lie between: only what is farther off than that fails."""
+    """For outputs that depend on hidden codes: fails only if the difference is larger than broken ties can make it."""
     problem = incomparable(golden, engine)
     if problem:
         return refused(name, golden, problem)
@@ -97,7 +97,7 @@ def hidden_comparison(name: str, golden: Array, engine: Array) -> Comparison:
 
 
 def tolerances_of(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
-    """Tolerances of every output on golden inputs, or on edge cases, by trace name with its edge case's label."""
+    """Tolerances of every output for golden inputs, or for edge cases, by trace name with its edge case's label."""
     found: dict[str, Tolerance] = {}
     if source == "operations":
         for operation, inputs in golden.operations():

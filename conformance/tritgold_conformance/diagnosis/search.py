@@ -1,4 +1,4 @@
-"""The search for faults, one after the other: find what explains the first divergence, repair it, look again."""
+"""The search for faults, one after the other: explain the first divergence, add that fault to the model, repeat."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from tritgold_conformance.diagnosis.rules import Label, Match, Near, Scan
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 
-MOST = 4  # faults that are looked for in one engine
-SHOWN = 10  # candidates of a ranking
+MOST = 4  # faults that are searched for in one engine
+SHOWN = 10  # candidates in a ranking
 
 
 @dataclass
 class Found:
-    """What a search has so far. mutant: the golden model with the faults that were found. within: see Diagnosis."""
+    """The state of a search. mutant: the golden model with the faults found so far. within: see Diagnosis."""
 
     mutant: Mutant
     faults: list[Named] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Found:
 
 
 def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
-    """Explain every output that is wrong, operation by operation, in execution order."""
+    """Explain every wrong output, operation by operation, in execution order."""
     library, found, skip = list(faults), Found(local.base), set[Label]()
     failing = local.failing()
     while failing and len(found.faults) + len(found.unexplained) < MOST:
@@ -80,7 +80,7 @@ def _near(local: Local, fault: Fault, mutant: Mutant, first: Label) -> Near | No
 def _completed(local: Local, n: Near, failing: list[Label], skip: set[Label]) -> tuple[Match, bool]:
     """A candidate that explains the first divergence, replayed to the end; and whether it spoils something else.
 
-    Its distance is the largest over what it explains, or over what it spoils.
+    Its distance is the largest over the outputs that it explains, or over those that it makes wrong.
     """
     scan, wrong = local.complete(n.mutant, skip), set(failing)
     spoilt = set(scan.failing) - wrong | ({failing[0]} & set(scan.failing))
@@ -171,7 +171,7 @@ def _divergence(local: Local, label: Label) -> Divergence:
 
 
 def _kind(label: Label) -> str:
-    """``layers.3.q.acc [extreme sums]`` -> ``q``: what the outputs of one operation share in all layers."""
+    """``layers.3.q.acc [extreme sums]`` -> ``q``: the same for all outputs of one operation in all layers."""
     return TraceName.of(label[1]).what
 
 

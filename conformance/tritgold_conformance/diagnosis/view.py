@@ -1,4 +1,4 @@
-"""View: what an engine gave, by the names that a diagnosis searches by."""
+"""View: an engine's answers, by the names that a diagnosis uses."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,18 +15,18 @@ from tritgold_conformance.questions.evidence import BEHAVIOURS, PATHS, Evidence,
 from tritgold_conformance.questions.text_and_bytes import REFUSED, Answer, Question, unpack_questions
 
 Outputs = dict[str, np.ndarray]
-SOURCES = ("operations", "trace", "statistics", "logits")  # what a diagnosis may be held to, see ``limited``
+SOURCES = ("operations", "trace", "statistics", "logits")  # the levels for ``limited``
 
 
 @dataclass
 class View:
-    """What there is, by level; empty or None where the engine does not give it.
+    """An engine's answers by level; empty or None if the engine does not give them.
 
-    operations: trace name -> output, of each operation on golden inputs. edge_cases: ``name [label]`` -> output, on
+    operations: trace name -> output, of each operation on golden inputs. edge_cases: ``name [label]`` -> output, for
     edge cases. trace: its own activations. statistics: trace name -> MOMENTS. logits, continued, steps: float64
-    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. next_tokens: log-probabilities, the same,
-    NaN where none is shown; completions: they with the tokens written. answers: to questions of bytes and text.
-    raised: trace name, with its edge case's label -> what the engine's operation raised there.
+    [tokens, vocab], of one prefill, of a prompt in pieces, token by token. next_tokens: log-probabilities of that
+    shape, NaN where none is shown; completions: the same with the generated tokens. answers: to questions about bytes
+    and text. raised: trace name, with its edge case's label -> message of the error in the engine's operation.
     """
 
     golden: GoldenRun
@@ -44,7 +44,7 @@ class View:
 
     @property
     def levels(self) -> list[str]:
-        """Those with something in them."""
+        """The levels that are not empty."""
         names = (
             "operations",
             "edge_cases",
@@ -59,11 +59,11 @@ class View:
         return [name for name in names if getattr(self, name) is not None and len(getattr(self, name))]
 
     def whole_trace(self) -> bool:
-        """Whether the engine shows every activation in the golden shape: then each operation has its inputs."""
+        """Whether the engine shows every activation in the golden shape, so that each operation has its inputs."""
         return all(name in self.trace and _fits(a, self.trace[name]) for name, a in self.golden.trace.arrays.items())
 
     def limited(self, level: str) -> "View":
-        """As if the engine gave nothing surer than ``level``, one of SOURCES."""
+        """The view without levels more precise than ``level``, one of SOURCES."""
         at = SOURCES.index(level)
         keep = set(SOURCES[at:]) | {"continued", "steps", "next_tokens"} | ({"edge_cases"} if at == 0 else set())
         if level == "statistics":
@@ -77,7 +77,7 @@ def _fits(golden: np.ndarray, given: np.ndarray) -> bool:
 
 
 def view(golden: GoldenRun, evidence: Evidence) -> View:
-    """What an engine answered, as a diagnosis uses it: by the names of the trace, without what the model has not."""
+    """The view of an engine's answers; names that the model does not have are left out."""
     operations = ((o, "") for o, _ in golden.operations())
     edges = ((o, f" [{label}]") for o, label, _ in edge_inputs(golden))
     seen = View(golden)
@@ -108,7 +108,7 @@ def _sort(seen: View, kept: Outputs, answers: Iterable[tuple[tuple[Operation, st
 
 
 def _unpacked(evidence: Evidence) -> list[tuple[Question, Answer]]:
-    """Packed bytes that a fault is known for; REFUSED where the engine raised."""
+    """Packed bytes that are known to show a fault; REFUSED if the engine raised."""
     asked = zip(unpack_questions(), evidence.packed, strict=False)
     return [(q, REFUSED if isinstance(given, Raised) else given) for q, given in asked if given is not None]
 
@@ -122,5 +122,5 @@ def _given(golden: GoldenRun, given: Mapping[str, Mapping[str, float]]) -> Outpu
 
 
 def _moment(given: Mapping[str, float], name: str) -> float:
-    """NaN where it is not given; infinite where it is not a number, which must not pass for not given."""
+    """NaN if it is not given; infinite if it is NaN or infinite, so that it does not count as not given."""
     return np.nan if name not in given else found if np.isfinite(found := given[name]) else np.inf

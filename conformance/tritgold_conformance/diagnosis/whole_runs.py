@@ -1,4 +1,4 @@
-"""Whole runs explained: each fault of the library, or two, tried on statistics and on the logits of each path."""
+"""Explains whole runs: tries each fault of the library, and pairs, on statistics and on the logits of each path."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ PAIRED = 4  # the nearest candidates, each tried with every other fault after it
 
 
 def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
-    """Statistics where there is no trace, then logits of every path, after the faults found so far."""
+    """Explain statistics, if there is no trace, then logits of every path, after the faults found so far."""
     levels = ["statistics"] if evidence.statistics and not evidence.trace else []
     paths = [p for p in PATHS if getattr(evidence, p) is not None]
     if not paths and not evidence.trace and evidence.next_tokens is not None:
@@ -51,7 +51,7 @@ def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predi
 
 
 def _is_traced(evidence: View, path: str) -> bool:
-    """Whether a path's logits are those of the whole trace, whose every operation is explained."""
+    """Whether a path's logits are those of a complete trace, whose operations have all been explained."""
     if path not in PATHS or not evidence.whole_trace():
         return False
     theirs, shown = getattr(evidence, path), evidence.trace["logits"]
@@ -59,17 +59,17 @@ def _is_traced(evidence: View, path: str) -> bool:
 
 
 class _Level:
-    """One kind of whole run."""
+    """One level of a whole run."""
 
     def __init__(self, evidence: View, level: str, predictions: Predictions) -> None:
         self.evidence, self.level, self.predictions = evidence, level, predictions
         self.measure: Measure = predictions.measure(evidence, level)
         self.prefill: Measure = predictions.measure(evidence, "logits")
         self._allowed: np.ndarray | None = None
-        self._followed: Mutant | None = None  # of which ties are known to be all that lies between
+        self._followed: Mutant | None = None  # the mutant that differs from the engine only by ties
 
     def passes(self, found: Found) -> bool:
-        """Whether the golden model with the faults found so far says what the engine says."""
+        """Whether the golden model with the faults found so far gives the engine's outputs."""
         if found.mutant is self._followed:
             return True
         if self.level == "next_tokens" and not found.faults:
@@ -92,20 +92,20 @@ class _Level:
         return False
 
     def near(self, r: np.ndarray, base: np.ndarray | None) -> bool:
-        """Whether distances are those of equal models, up to ties; base: what they must be much smaller than."""
+        """Whether the distances are those of equal models, up to ties. base: r must be much smaller than this."""
         if not r.size or not np.isfinite(r).all():
             return False
         if self.level == "statistics":
             return bool((r <= self.allowed()).all())
         if float(r.max()) <= LOGIT_NOISE:
-            # One logit hardly moves a root mean square: a candidate that moves nothing would seem to explain it.
+            # One logit hardly changes a root mean square: a candidate that changes nothing would seem to explain it.
             return base is None or float(r.max()) <= APART * float(base.max())
         if base is not None and summary(r) > CLOSER * summary(base):
             return False
         return self._within_spread(r)
 
     def allowed(self) -> np.ndarray:
-        """Of the statistics, by name; or one number, of the logits' root mean square over positions."""
+        """The allowed distance: of statistics by name; of logits one number, the root mean square over positions."""
         if self._allowed is None:
             names = self.evidence.statistics
             self._allowed = (
@@ -119,14 +119,14 @@ class _Level:
         return bool(np.sqrt(np.mean(r * r)) <= self.allowed()[0])
 
     def rank(self, r: np.ndarray) -> float:
-        """One number for a candidate: for statistics in units of what is allowed, which is little where no tie lies."""
+        """One number for ranking a candidate; for statistics relative to the allowed distance, small without ties."""
         return summary(1e-3 * np.maximum(r / self.allowed(), 1e-3)) if self.level == "statistics" else summary(r)
 
     def follows(self, mutant: Mutant, r: np.ndarray, base: np.ndarray) -> bool:
-        """Whether broken ties are all that lies between a near candidate and the engine.
+        """Whether a near candidate differs from the engine only by broken ties.
 
-        They are searched for, as they are for the golden model; or the engine is no farther than float noise moves the
-        candidate itself, whose codes may break elsewhere: those that are cut off do so at whole numbers.
+        Ties are searched for as for the golden model. It is also enough if the engine is not farther away than float
+        noise moves the candidate itself, whose codes may break at other values: truncated codes break at integers.
         """
         if not np.isfinite(r).all() or summary(r) > APART * summary(base):
             return False
@@ -146,7 +146,7 @@ class _Level:
         return verdict.passed and verdict.allowed is None
 
     def measure_between(self, a: Mutant, b: Mutant) -> np.ndarray:
-        """How far two mutants are apart, as ``measure`` has it."""
+        """The distance between two mutants, as in ``measure``."""
         if self.level == "statistics":
             names, second = self.evidence.statistics, self.predictions.statistics(b)
             found = moments_distance(self.predictions.statistics(a), {n: second[n] for n in names if n in second})
@@ -160,7 +160,7 @@ class _Level:
         return relative(ours, theirs)
 
     def explain(self, found: Found, library: list[Fault]) -> bool:
-        """Add the fault, or the two, that explain the level."""
+        """Add the fault, or the two faults, that explain the level; returns whether one was found."""
         base = self.measure(found.mutant)
         tried = list(self._tried(found.mutant, library))
         tried.sort(key=lambda t: self.rank(t[2]))
@@ -208,9 +208,9 @@ class _Level:
         return sorted(self._tried(mutant, faults), key=lambda t: self.rank(t[2]))
 
     def _leaves_the_prefill(self, fault: Fault) -> bool:
-        """Pieces and steps are looked at after a prefill that is explained: a candidate must not spoil that.
+        """Whether a fault may leave the prefill unchanged: pieces and steps come after the prefill is explained.
 
-        Alone, too, it moves this path and not the prefill, which costs one run a fault and not one a pair.
+        The fault alone must change this path and not the prefill; this test needs one run per fault, not one per pair.
         """
         known = self.predictions
         alone = fault.apply(known.base)
@@ -234,7 +234,7 @@ class _Level:
         )  # fmt: skip
 
     def divergence(self, mutant: Mutant) -> Divergence:
-        """Where the level first leaves the mutant: a name, or a position of the logits."""
+        """Where the level first differs from the mutant: an array's name, or a position of the logits."""
         r = self.measure(mutant)
         if self.level != "statistics":
             if self.level == "next_tokens":
@@ -261,7 +261,7 @@ class _Level:
 
 
 def moved(ours: np.ndarray | None, golden: np.ndarray | None) -> bool:
-    """Whether logits differ by more than noise, or one of them is not there."""
+    """Whether logits differ by more than noise, or only one of both exists."""
     if ours is None or golden is None or ours.shape != golden.shape:
         return ours is not golden
     return bool((relative(ours, golden) > LOGIT_NOISE).any())

@@ -1,1 +1,1 @@
-"""Engines, as the judge sees engines: ours, programs, servers, and the peers that everybody has."""
+"""The engines that can be judged: tritgold's own, programs, Python classes, servers, transformers and llama.cpp."""

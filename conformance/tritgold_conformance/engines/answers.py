@@ -1,4 +1,4 @@
-"""What a program wrote, by question: the same question has the same key, in whichever run it was asked."""
+"""The answers of a program, by question. The key of a question does not depend on the run in which it was asked."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ Key = tuple[str, Hashable]
 
 
 def of_operation(asked: OperationInput) -> Key:
-    """By its inputs' bytes."""
+    """The key of an operation: a hash of its name and of its inputs' names, dtypes, shapes and bytes."""
     digest = hashlib.sha256(asked.operation.name.encode())
     for role, array in sorted(asked.inputs.items()):
         digest.update(f"{role} {array.dtype.str} {array.shape}\n".encode() + np.ascontiguousarray(array).tobytes())
@@ -27,29 +27,29 @@ def of_operation(asked: OperationInput) -> Key:
 
 
 def of_session(asked: Session) -> Key:
-    """With its id: sessions alike are asked again, for an engine may answer them differently."""
+    """The key of a session, which includes its id: equal sessions are asked separately, as answers may differ."""
     return "session", (asked.id, tuple(asked.tokens), tuple(asked.chunks), asked.calls)
 
 
 def of_file(asked: FileCase) -> Key:
-    """By format, bytes and shape."""
+    """The key of packed bytes: format, bytes and shape."""
     return "unpack", (asked.format, asked.data, tuple(asked.shape))
 
 
 def of_tokens(method: str, tokens: list[int]) -> Key:
-    """trace, statistics, complete, seconds."""
+    """The key of a question about tokens. method: ``trace``, ``statistics``, ``complete`` or ``seconds``."""
     return method, tuple(tokens)
 
 
 def of_behaviour(asked: Behaviour) -> Key:
-    """By method and arguments."""
+    """The key of a question about a loop or text: method and arguments."""
     return asked.method, json.dumps(asked.arguments)
 
 
 def by_question(asked: RequestBatch, answer: Answer, thing: str) -> Iterator[tuple[Key, tuple[str, ...], Any]]:
-    """(question, methods that answer it, answer) of a run; None or empty where the program gave nothing.
+    """(question, methods that answer it, answer) of a run; the answer is None or empty if the program gave none.
 
-    Raises EngineError where next tokens are of another form.
+    Raises EngineError if the next tokens have a wrong shape or dtype.
     """
     arrays = answer.arrays
     raised = {name: Raised(message) for name, message in answer.raised.items()}
@@ -79,12 +79,12 @@ def by_question(asked: RequestBatch, answer: Answer, thing: str) -> Iterator[tup
 
 
 def below(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Arrays by the rest of their names."""
+    """The arrays whose names begin with ``prefix``, by the rest of their names."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _moments(arrays: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
-    """``<name>`` [6], of all MOMENTS, or ``<name>/<moment>`` [], of some."""
+    """Moments by array name, from ``<name>`` [6] (all MOMENTS in order) or ``<name>/<moment>`` [] (one moment)."""
     found: dict[str, dict[str, float]] = {}
     for name, array in arrays.items():
         if array.shape == (len(MOMENTS),):
@@ -98,7 +98,7 @@ def _moments(arrays: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
 
 
 def _next_tokens(tokens: list[int], given: dict[str, Any], thing: str) -> list[Completion | None]:
-    """text/token [tokens]; text/ids and text/logprobs [tokens, n], in which ids below 0 stand for nothing."""
+    """Next tokens from text/token [tokens] and text/ids, text/logprobs [tokens, n]. Ids below 0 mean no entry."""
     if "token" not in given:
         return [None] * len(tokens)
     chosen, count = given["token"], len(tokens)

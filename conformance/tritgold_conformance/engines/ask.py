@@ -1,4 +1,4 @@
-"""ask: one engine is asked everything about one golden run, each question once and in a fixed order."""
+"""ask: asks one engine all questions about one golden run, each question once and in a fixed order."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tritgold_conformance.questions.request_batch import OperationInput
 from tritgold_conformance.questions.text_and_bytes import answer
 
 OnProgress = Callable[[str], None]
-MOST_TWICE = 10**8  # ternary weights of a model of which a second instance is made
+MOST_TWICE = 10**8  # a second instance is made only of models with at most so many ternary weights
 
 
 def ask(
@@ -40,10 +40,10 @@ def ask(
     on_progress: OnProgress = lambda _: None,
     ladder: Ladder | None = None,
 ) -> Evidence:
-    """Ask an engine for everything it has. ladder: more sessions than those about the judged text.
+    """Ask an engine all questions that its methods can answer. ladder: sessions beyond those on the judged text.
 
-    What it raises is an EngineError: nothing can be judged. Where it raises in one operation, on one packed matrix, in
-    one behaviour or in a session of the ladder, that is the answer, and the others are asked.
+    An EngineError means that the engine cannot be judged. If the engine raises in one operation, on one packed matrix,
+    in one behaviour or in a session of the ladder, this counts as its answer, and the other questions are still asked.
     """
     on_progress("engine")
     config = golden.checkpoint.config
@@ -92,7 +92,7 @@ def ask(
 def with_speed(
     evidence: Evidence, engine: EngineUnderTest, golden: GoldenRun, on_progress: OnProgress = lambda _: None
 ) -> Evidence:
-    """The evidence with tokens/s of the engine, and of the reference where the engine has any."""
+    """The evidence with the tokens/s of the engine and of the reference; unchanged if the engine cannot be timed."""
     on_progress(f"tokens/s of {evidence.name}")
     tokens = golden.tokens
     speed, rows = measure(engine, tokens)
@@ -104,17 +104,17 @@ def with_speed(
 
 
 def ask_operations(engine: EngineUnderTest, asked: Iterable[OperationInput]) -> list[OperationAnswer]:
-    """Outputs by role of each operation. What one raises is its answer; one that is late is an EngineError."""
+    """Outputs by role of each operation. An error that it raises is its answer; a late answer is an EngineError."""
     return [_contained(engine.operation, one.operation.name, one.inputs) for one in asked]
 
 
 def _contained(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What an engine answers, or what it raised."""
+    """The engine's answer, or the error that it raised."""
     try:
         return call(*arguments)
     except TritgoldError as error:
         if isinstance(error, EngineError) and error.kind != "engine-failed":
-            raise  # late, or of another form: nothing can be judged
+            raise  # late, or of a wrong form: the engine cannot be judged
         return Raised(error.message)
 
 
@@ -142,7 +142,7 @@ def _next_tokens(engine: EngineUnderTest, prefixes: list[list[int]]) -> tuple[li
 def _sessions(
     engine: EngineUnderTest, asked: list[Session], on_progress: OnProgress
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Logits of every session by its id; and why there are none: what was raised, or nothing where it gave none."""
+    """Logits by session id; and, for sessions without logits, the error message, empty if none was raised."""
     logits, refused = dict[str, np.ndarray](), dict[str, str]()
     for group in groups(asked):
         on_progress(f"logits: {group[0].id}")
@@ -157,4 +157,4 @@ def _sessions(
     return logits, refused
 
 
-LEVEL_OF = {"prefill": "logits"}  # of sessions about the judged text
+LEVEL_OF = {"prefill": "logits"}  # session id -> level, for sessions on the judged text

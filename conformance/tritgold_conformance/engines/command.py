@@ -1,6 +1,6 @@
 """A program as an engine: ``--engine 'cmd:./my_engine --flag'``, in any language. docs/command-protocol.md.
 
-It is run once for all that the judge asks, and once more for each question that could not be foreseen.
+It is run once for all questions of the judge, and once more for each question that was not known before.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ from tritgold_conformance.policies import FLOAT32
 from tritgold_conformance.questions.evidence import Completion, Raised
 from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch
 
-# Beside 16 bytes for each number that a complete answer has: headers, and what a program likes to add.
+# Bytes in addition to 16 for each number of a complete answer: for headers and other files of the program.
 SPARE = 1 << 24
 
 
 class CommandEngine:
-    """A program that reads a folder and writes one.
+    """A program that reads a folder and writes a folder.
 
-    words: the command; two folders are added to it. path: of the checkpoint. seconds: for one run, or for one answer of
-    a program that tells its progress. opened: makes of the checkpoint, in a folder that goes again, what the program
-    reads instead of it. with_weights: whether it reads model.safetensors.
+    words: the command; two folders are appended to it. path: the checkpoint's path. seconds: limit for one run, or for
+    one answer if the program reports its progress. opened: makes, in the given temporary folder, a file or folder for
+    the program to read instead of the checkpoint. with_weights: whether the program reads model.safetensors.
 
-    Raises EngineError, kind ``engine-changed-model``, where the files of the checkpoint are not what they were.
+    Raises EngineError, kind ``engine-changed-model``, if the files of the checkpoint changed.
     """
 
-    timed = False  # starting a program is not a part of a token's time: it is asked for its own seconds
+    timed = False  # the start of a program is not part of a token's time: the program reports its own seconds
     clock = "engine"
     mode, policy = GOLDEN.name, FLOAT32.name
 
@@ -61,59 +61,59 @@ class CommandEngine:
         self.forget()
 
     def forget(self) -> None:
-        """What was answered before."""
+        """Delete all earlier answers."""
         self._known: dict[answers.Key, Any] = {}
         self._answered: dict[str, bool] = {}  # method -> whether it answered any question
 
     def prepare(self, asked: RequestBatch) -> None:
-        """Ask all of it in one run."""
+        """Ask all questions of the batch in one run."""
         self._run(asked)
 
     def offers(self, method: str) -> bool:
-        """Whether it has a method: what was asked and not answered it has not; what was not asked, it may have."""
+        """False if the method was asked and not answered; True if it was not asked yet (except ``twice``)."""
         return self._answered.get(method, method != "twice")
 
     def versions(self) -> dict[str, str]:
-        """What the program said."""
+        """The versions that the program reported."""
         return self._versions
 
     def seconds(self, tokens: list[int]) -> dict[str, float] | None:
-        """What the program said of its own time, in the run in which these tokens were judged."""
+        """The seconds that the program reported in the run with these tokens; None if it reported none."""
         return self._known.get(answers.of_tokens("seconds", tokens))
 
     def session(self, asked: Session) -> np.ndarray | None:
-        """Logits [tokens, vocab]. None where the program gave none for this session."""
+        """Logits [tokens, vocab]. None if the program gave none for this session."""
         return self._get(answers.of_session(asked), RequestBatch(sessions=[asked]))
 
     def trace(self, tokens: list[int]) -> dict[str, np.ndarray]:
-        """What it shows of its activations; empty where it shows nothing."""
+        """Its activations by trace name; empty if it gave none."""
         return self._get(answers.of_tokens("trace", tokens), RequestBatch(trace=tokens))
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-        """One operation. None where the program gave no output of it. Raises EngineError where it raised."""
+        """Outputs by role of one operation. None if the program gave none. Raises EngineError if the program raised."""
         asked = OperationInput(self._operations[name], inputs)
         return self._get(answers.of_operation(asked), RequestBatch([asked]))
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
-        """What it says of its activations; empty where it says nothing."""
+        """Moments of its activations by trace name; empty if it gave none."""
         return self._get(answers.of_tokens("statistics", tokens), RequestBatch(statistics=tokens))
 
     def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray | None:
-        """A packed matrix, read. None where the program gave none. Raises EngineError where it refused the bytes."""
+        """float [out, in], trit x scale. None if the program gave none. Raises EngineError if it refused the bytes."""
         asked = FileCase(name, data, shape, "")
         return self._get(answers.of_file(asked), RequestBatch(files=[asked]))
 
     def complete(self, tokens: list[int]) -> Completion | None:
-        """The token it would write after these, and log-probabilities."""
+        """The token that it would generate after these, and log-probabilities; None if the program gave none."""
         return self._get(answers.of_tokens("complete", tokens), RequestBatch(text=tokens))
 
     def behaviour(self, method: str, *arguments: Any) -> Any:
-        """A loop or text: what one of BEHAVIOURS gave. Raises EngineError where it raised."""
+        """The answer to one of BEHAVIOURS (a loop or text). Raises EngineError if the program raised."""
         asked = Behaviour(method, arguments)
         return self._get(answers.of_behaviour(asked), RequestBatch(behaviours=[asked]))
 
     def _get(self, key: answers.Key, asked: RequestBatch) -> Any:
-        """What was answered, in a run of its own where it was not asked before."""
+        """The answer to a question; the program is run again if the question was not asked before."""
         if key not in self._known:
             self._run(asked)
         found = self._known[key]
@@ -122,7 +122,7 @@ class CommandEngine:
         return found
 
     def _run(self, asked: RequestBatch) -> Answer:
-        """Run the program once and keep what it answered."""
+        """Run the program once and store its answers."""
         answer = self._answer(asked)
         self.name, self._versions = answer.name or self.name, answer.versions
         for key, methods, found in answers.by_question(asked, answer, self._thing()):
@@ -156,9 +156,9 @@ class CommandEngine:
 
 
 def open_command(command: str, checkpoint: Checkpoint, path: Path, seconds: float) -> CommandEngine:
-    """The engine of ``cmd:<command>``, split as a shell splits it. Nothing is run yet.
+    """The engine of ``cmd:<command>``; the command is split like in a shell. The program is not run yet.
 
-    Raises EngineError for a command that is none.
+    Raises EngineError, kind ``engine-unknown``, if the command cannot be split or is empty.
     """
     try:
         words = shlex.split(command)
@@ -171,13 +171,13 @@ def open_command(command: str, checkpoint: Checkpoint, path: Path, seconds: floa
 
 @contextlib.contextmanager
 def _work_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, whatever a program did to the permissions in it."""
+    """A temporary folder, deleted afterwards even if a program changed permissions in it."""
     with tempfile.TemporaryDirectory(prefix="tritgold-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
-    """Of each file of a checkpoint what cannot be written without being changed, and cannot be put back."""
+    """Name, inode, size and change time of each file of a checkpoint: the change time cannot be set back."""
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     stats = [(str(file), file.stat()) for file in files if file.is_file()]
     return [(name, found.st_ino, found.st_size, found.st_ctime_ns) for name, found in stats]

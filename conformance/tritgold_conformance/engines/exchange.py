@@ -1,6 +1,6 @@
-"""The two folders between the judge and a program: docs/command-protocol.md, as code.
+"""The two folders through which the judge and a program communicate (docs/command-protocol.md).
 
-What a program wrote is untrusted, and read with our own strict reader.
+Files of a program are untrusted, and are read with tritgold's own strict reader.
 """
 
 import json
@@ -29,15 +29,15 @@ from tritgold_conformance.engines.host import PROTOCOL as PROTOCOL  # named here
 from tritgold_conformance.questions.request_batch import RequestBatch
 
 OUTPUTS, ANSWER = "outputs.safetensors", "answer.json"
-ROWS = 1024  # of a float matrix that are widened at a time
+ROWS = 1024  # rows of a float matrix that are converted to float32 at a time
 MAX_ANSWER = 1 << 22  # bytes of answer.json
-MAX_TOLD = 1000  # characters of a message in it
+MAX_TOLD = 1000  # characters of one message in answer.json
 NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
+    """The answer of a program. name, versions, seconds: what it reports about itself, empty if it reports nothing.
 
     refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
     id, as JSON. clock, mode, policy, methods: of a class, as its host says.
@@ -57,13 +57,13 @@ class Answer:
 
 
 class EngineOwnError(Exception):
-    """Where an engine failed in a process of its own, as text."""
+    """The error of an engine in its own process, as text: the cause of the EngineError here."""
 
 
 def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None, with_weights: bool = True) -> None:
-    """config.json and model.safetensors. path: where the checkpoint itself lies, for programs with a reader.
+    """Write config.json and model.safetensors. path: the checkpoint's path, for programs that read it themselves.
 
-    with_weights: False for programs of ours, which never read model.safetensors.
+    with_weights: False for tritgold's own programs, which never read model.safetensors.
     """
     where = None if path is None else str(path.resolve())
     config = {"protocol": PROTOCOL, **checkpoint.config.as_dict(), "checkpoint": where}
@@ -73,7 +73,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, path: Path | None, with_we
 
 
 def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
-    """Every tensor of the page, one matrix in memory at a time."""
+    """Every tensor of model.safetensors (docs/command-protocol.md), with one matrix in memory at a time."""
     yield _matrix("embedding", weights.embedding)
     yield _gain("final_norm", weights.final_norm)
     if weights.head is not None:
@@ -103,12 +103,12 @@ def _linear(name: str, weight: LinearWeight) -> Iterator[PlannedTensor]:
     yield PlannedTensor(
         f"{name}.trits", "I8", (rows, columns), rows * columns, lambda: [weight.ternary().trits.tobytes()]
     )
-    scale = weight.ternary().scale  # [], or [out, 1] where rows have their own
+    scale = weight.ternary().scale  # [], or [out, 1] if each row has its own scale
     yield PlannedTensor(f"{name}.scale", "F32", scale.shape, 4 * scale.size, lambda: [scale.astype("<f4").tobytes()])
 
 
 def write_requests(folder: Path, asked: RequestBatch) -> None:
-    """requests.json and inputs.safetensors. Inputs that are one golden array are stored once."""
+    """Write requests.json and inputs.safetensors. An input that several operations share is stored once."""
     arrays: dict[str, np.ndarray] = {}
     requested = []
     for number, one in enumerate(asked.operations):
@@ -135,7 +135,7 @@ def write_requests(folder: Path, asked: RequestBatch) -> None:
 
 
 def _session(session: Session) -> dict[str, Any]:
-    """What is as usual is left out."""
+    """The JSON of a session, without the fields that have their default."""
     more = {"calls": session.calls, "contained": session.contained, "beside": session.beside}
     if session.calls == usual_calls(session.chunks):
         del more["calls"]
@@ -144,10 +144,10 @@ def _session(session: Session) -> dict[str, Any]:
 
 
 def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -> Answer:
-    """What a program wrote, its arrays copied out of the folder.
+    """The answer of a program; its arrays are copied, so that the folder may be deleted.
 
-    allowed: names and shapes. Raises EngineError, kind ``engine-output``, for a file that is missing, no plain file,
-    damaged or of another protocol, and for an array that was not asked for, of another shape or without numbers.
+    allowed: names and shapes. Raises EngineError, kind ``engine-output``, for a file that is missing, not a regular
+    file, damaged or of another protocol, and for an array that was not requested or has a wrong shape or dtype.
     """
     try:
         header = parse_json(read_text(_plain(folder, ANSWER, thing), MAX_ANSWER))
@@ -165,7 +165,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
         raise _refused(f"{ANSWER}: seconds {error.message}", thing, error.got, error.expected) from None
     try:
         stored = SafetensorsFile(_plain(folder, OUTPUTS, thing)).tensors
-    except FormatError as error:  # its text names a folder that is gone when it is read
+    except FormatError as error:  # the file name is left out: its folder is deleted before anybody reads the message
         where = f"{error.thing}: " if error.thing else ""
         raise _refused(f"{OUTPUTS}: {where}{error.message}", thing, error.got, error.expected) from None
     arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
@@ -196,7 +196,7 @@ def _object(header: dict[str, Any], key: str, thing: str) -> dict[str, Any]:
 
 
 def _raise_error(error: Any, thing: str) -> None:
-    """The error that a host says it met, as if it had been met here."""
+    """Raise the error that a host reports, as if it had been raised in this process."""
     if not isinstance(error, dict):
         return
     given = {
@@ -224,7 +224,7 @@ def _array(tensor: StoredTensor, allowed: Mapping[str, Shape | None], thing: str
 
 
 def _plain(folder: Path, name: str, thing: str) -> Path:
-    """The path of a file in the folder, no link, pipe or device: these could lead out of it, or never end."""
+    """The path of a regular file in the folder; a link could lead out of it, a pipe or device could be endless."""
     for path, is_right, what in ((folder, stat.S_ISDIR, "folder"), (folder / name, stat.S_ISREG, "file")):
         try:
             mode = os.lstat(path).st_mode

@@ -1,10 +1,10 @@
-"""The host: a process of its own for a Python class, which answers by the command protocol.
+"""The host: a separate process for a Python class, which answers by the command protocol.
 
     python -m tritgold_conformance.engines.host module:Class INPUTS OUTPUTS
 
-It makes the class on the checkpoint that config.json names, calls its methods for all of requests.json, and writes
-what they gave. Whatever the class does to its process, it does not do to the judge's. The imports are light: this is
-started for every judgement.
+It makes an instance for the checkpoint that config.json names, calls its methods for every entry of requests.json, and
+writes the results. A crash or a changed global setting stays in this process and does not affect the judge. Imports
+are few, because the host is started for every judgement.
 """
 
 import importlib
@@ -28,13 +28,13 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest, con
 from tritgold_conformance.contract.session import Session, groups
 
 PROTOCOL = "tritgold.command/1"
-PROGRESS = "progress"  # a line for each thing that is begun
-MAX_TRACEBACK = 20_000  # characters, of the end
+PROGRESS = "progress"  # file with one line for each step that begins
+MAX_TRACEBACK = 20_000  # characters, from the end
 Arrays = dict[str, np.ndarray]
 
 
 def make_class(spec: str, model: str) -> object:
-    """``module:Class`` made on a checkpoint. Raises EngineError, kind ``engine-load``, for whatever goes wrong."""
+    """An instance of ``module:Class`` for a checkpoint. Raises EngineError, kind ``engine-load``, for any failure."""
     module, _, name = spec.partition(":")
     thing = f"engine {spec}"
     with contained("making it", thing, "engine-load"):
@@ -42,12 +42,12 @@ def make_class(spec: str, model: str) -> object:
 
 
 def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
-    """What is not there is said in a line; what fails inside it, with its traceback."""
+    """The class. A missing module gives a one-line error; a failure while it is imported keeps its traceback."""
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that it imports itself
+            raise  # a module that it imports is missing
         what = f"making it failed: ModuleNotFoundError: {error}"
     hint = "it is looked for in the current folder and on the Python path"
     raise EngineError(what, kind="engine-load", thing=thing, hint=hint)
@@ -56,8 +56,8 @@ def _class(module: str, name: str, thing: str) -> Callable[[str], object]:
 class Host:
     """Answers of one class to one requests.json.
 
-    arrays: outputs.safetensors so far. facts: of answer.json; ``raised`` says what operations, packed bytes and
-    behaviours raised, by the name that their arrays would have.
+    arrays: the contents of outputs.safetensors so far. facts: fields of answer.json; ``raised`` has the error messages
+    of operations, packed bytes and behaviours, by the name that their arrays would have.
     """
 
     def __init__(self, engine: EngineUnderTest, inputs: Arrays, begin: Callable[[str], None]) -> None:
@@ -68,7 +68,7 @@ class Host:
         self.facts: dict[str, Any] = {"raised": self._raised, "behaviours": self._behaved}
 
     def answer(self, requests: dict[str, Any]) -> None:
-        """All parts, in the order in which the judge looks at them. Raises EngineError where nothing can be judged."""
+        """Answer all parts, in the order in which the judge compares them. EngineError: the engine cannot be judged."""
         for part in ("files", "operations", "statistics", "trace", "logits", "text", "behaviours", "speed"):
             if requests.get(part):
                 getattr(self, f"_{part}")(requests[part])
@@ -88,7 +88,7 @@ class Host:
             self.arrays |= {f"{name}/{role}": array for role, array in given.items()}
 
     def _statistics(self, asked: dict[str, Any]) -> None:
-        """Each moment by itself: an engine may give a part of them."""
+        """Each moment is a separate array, because an engine may give only some of them."""
         self._begin("statistics")
         for name, of in self._engine.statistics(asked["tokens"]).items():
             self.arrays |= {f"statistics/{name}/{moment}": np.asarray(value) for moment, value in of.items()}
@@ -98,7 +98,7 @@ class Host:
         self.arrays |= {f"trace/{name}": array for name, array in self._engine.trace(asked["tokens"]).items()}
 
     def _logits(self, asked: list[dict[str, Any]]) -> None:
-        """Sessions, each after a reset; one with a chunk that is not answered is left out."""
+        """Logits of sessions, each after a reset; a session with an unanswered chunk is left out."""
         sessions = [Session(**{**one, "calls": tuple(one.get("calls", ()))}) for one in asked]
         for group in groups(sessions):
             names = [f"logits/{session.id}" for session in group]
@@ -109,7 +109,7 @@ class Host:
             self.arrays |= {name: rows for name, rows in zip(names, found or [], strict=False) if rows is not None}
 
     def _text(self, asked: dict[str, Any]) -> None:
-        """The next token after each prefix; rows of the likeliest ids are filled up with -1."""
+        """The next token after each prefix; rows of the most likely ids are padded with -1."""
         if not self._engine.has("complete"):
             return
         given: list[tuple[int, dict[int, float]]] = []
@@ -132,7 +132,7 @@ class Host:
                 self._behaved[one["id"]] = given
 
     def _speed(self, asked: dict[str, Any]) -> None:
-        """Its tokens/s, by the clock of this program unless it insists on one of its own."""
+        """Tokens/s, by the clock of this process unless the class reports its own seconds."""
         self._begin("being timed")
         speed, rows = measure(self._engine, asked["tokens"])
         self.arrays |= {f"timed/{call}": given for call, given in rows.items()}
@@ -148,7 +148,7 @@ class Host:
             self._begin(what)
         try:
             return call(*arguments)
-        except TritgoldError as error:  # a class may be made of our own parts
+        except TritgoldError as error:  # raised by a part of tritgold, which a class may use
             if isinstance(error, EngineError) and error.kind != "engine-failed":
                 raise
             self._raised |= dict.fromkeys([names] if isinstance(names, str) else names, error.message)
@@ -156,7 +156,7 @@ class Host:
 
 
 def main(spec: str, inputs: Path, outputs: Path) -> None:
-    """Answer the requests of one run. What cannot be judged is the ``error`` of answer.json."""
+    """Answer the requests of one run. An error because of which nothing can be judged is ``error`` in answer.json."""
     arrays: Arrays = {}
     facts: dict[str, Any]
     try:
@@ -202,23 +202,23 @@ def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str,
 
 
 def _text(name: str) -> str:
-    """Half characters, which no file can hold, as escapes."""
+    """The name with lone surrogates, which UTF-8 cannot encode, as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _storable(array: np.ndarray) -> np.ndarray:
-    """In a type that the protocol has, with the same numbers: wider where it lacks the engine's."""
+    """The array in a dtype of the protocol with the same numbers; unsupported dtypes are widened."""
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    if array.dtype.kind == "u":  # no code or accumulator comes near int64
+    if array.dtype.kind == "u":  # no code or accumulator is near the limits of int64
         array = np.minimum(array, np.iinfo(np.int64).max).astype(np.int64)
     return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 if __name__ == "__main__":
-    # Nothing is imported from the folder of this file by its short name.
+    # -m, not a path: the folder of this file is not on the Python path, so its modules have no short names.
     main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
     sys.stdout.flush()
-    os._exit(0)  # threads that the class has left, and what it has registered for the end, are its own business
+    os._exit(0)  # without waiting for threads and atexit functions of the class

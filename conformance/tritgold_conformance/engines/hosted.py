@@ -1,4 +1,4 @@
-"""A Python class as an engine: ``--engine module:Class``, a program whose other half is its host."""
+"""A Python class as an engine (``--engine module:Class``): a program that consists of the host and the class."""
 
 import os
 import sys
@@ -14,13 +14,13 @@ from tritgold_conformance.engines.exchange import ANSWER
 from tritgold_conformance.engines.process import run_program
 from tritgold_conformance.questions.request_batch import RequestBatch
 
-TO_BEGIN = 60.0  # seconds that a host may take before it makes the class: Python and NumPy from a slow disk
+TO_BEGIN = 60.0  # seconds until the host makes the instance: start of Python and import of NumPy from a slow disk
 
 
 class HostedEngine(CommandEngine):
-    """A Python class in its host, which tells its progress: the time limit is for one call.
+    """A Python class in its host, which reports its progress, so that the time limit is for one call.
 
-    It is opened here once, to learn whether it can be made, by which arithmetic it means to compute, and what it has.
+    The host is run once at the start, to find out whether an instance can be made, its arithmetic mode and its methods.
     """
 
     def __init__(self, spec: str, checkpoint: Checkpoint, path: Path, seconds: float) -> None:
@@ -36,7 +36,7 @@ class HostedEngine(CommandEngine):
         return method in self._methods or method in ("reset", "seconds", "twice")
 
     def seconds(self, tokens: list[int]) -> dict[str, float] | None:
-        """By the clock of its host, in a run of its own: engines that do not conform are not timed."""
+        """By the clock of the host, in a separate run, because only engines that conform are timed."""
         if super().seconds(tokens) is None:
             answer = self._run(RequestBatch(speed=tokens))
             self.clock, self.timed_rows = answer.clock or self.clock, below(answer.arrays, "timed/")

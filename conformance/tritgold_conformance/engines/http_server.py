@@ -1,7 +1,7 @@
 """A server as an engine: ``--engine http://HOST:PORT``, OpenAI-style completions with log-probabilities.
 
-One request a prefix of the input: the prompt as token ids, one token to be written, greedily. What it shows are the
-likeliest tokens alone, so the levels above are not assessed. http to the host that was named; no redirects, no proxies.
+One request for each prefix of the input: the prompt as token ids, greedy, one new token. A server shows only the most
+likely tokens, so the levels before next tokens are not assessed. Only http to the given host; no redirects, no proxies.
 """
 
 import http.client
@@ -20,8 +20,8 @@ from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import parse_json, printable
 from tritgold_conformance.contract.clock import median_seconds
 
-SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
-ENTRY = 500  # bytes of an answer for each of them, more than any server writes
+SHOWN = 20  # requested log-probabilities: the default maximum of vLLM
+ENTRY = 500  # bytes of an answer for each log-probability, more than any server needs
 SPARE = 1 << 20
 STEPS = 16  # tokens by which decoding is timed
 STATUS_KIND = "engine-status"
@@ -32,7 +32,7 @@ class HttpEngine:
     """A completion server. seconds: for one answer, from connecting to its last byte."""
 
     name = "http"
-    timed = False  # not by calls: its answers are timed, see ``seconds``
+    timed = False  # calls are not timed: ``seconds`` times its answers
     clock = "judge"
 
     def __init__(self, host: str, port: int, path: str, model: str, shown: int, seconds: float, vocab: int) -> None:
@@ -42,17 +42,16 @@ class HttpEngine:
         self._server = ""
 
     def versions(self) -> dict[str, str]:
-        """What the server calls itself."""
+        """The name of the server software and of the model, if known."""
         said = {"server": self._server, "model": self._model}
         return {key: value for key, value in said.items() if value}
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
-        """The token written after these, and the log-probabilities shown. None where the server shows none.
+        """The generated token, and the log-probabilities that the server shows. None if the server shows none.
 
-        llama.cpp shows none where the token is a part of a character. Raises EngineError for anything that is no
-        completion.
+        llama.cpp shows none if the token is part of a character. Raises EngineError if the answer is not a completion.
         """
-        # return_tokens_as_token_ids is vLLM's; others pass over it.
+        # return_tokens_as_token_ids is an option of vLLM; other servers ignore it.
         answer = self._completion(tokens, 1, logprobs=self._shown, return_tokens_as_token_ids=True)
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -63,10 +62,11 @@ class HttpEngine:
             raise self._refused(str(error), got=printable(repr(choices[0].get("logprobs")), 200)) from None
 
     def seconds(self, tokens: list[int]) -> dict[str, float] | None:
-        """By the judge's clock, medians of RUNS answers, connecting and sampling included.
+        """By the judge's clock, medians of RUNS answers, including connection and sampling.
 
-        ``prefill``: one answer of one token. Each time the tokens begin with another one, lest a cache know them.
-        ``step``: what STEPS tokens more take, over those that it says it wrote (``usage``); missing where it says none.
+        ``prefill``: one answer with one token. The tokens are rotated for each run, so that no prefix cache helps.
+        ``step``: the additional time of STEPS more tokens, divided by the number of additional tokens that the server
+        reports (``usage``); missing if it reports none.
         """
         turned = itertools.count()
 
@@ -92,17 +92,17 @@ class HttpEngine:
         return self._ask("POST", "/completions", json.dumps(body).encode())
 
     def find_model(self) -> None:
-        """Take the first model that the server lists, where none was named; some servers insist on a name."""
+        """Use the first model that the server lists, if no model was named: some servers require a name."""
         if self._model:
             return
         try:
             listed = self._ask("GET", "/models", None)
             self._model = printable(str(listed["data"][0]["id"]))
         except (EngineError, LookupError, TypeError):
-            self._model = ""  # it lists none; whether it completes is seen next
+            self._model = ""  # it lists none; the first completion shows whether it needs one
 
     def _ask(self, method: str, what: str, body: bytes | None) -> Any:
-        """The JSON of one answer, within the time and size that it may take."""
+        """The JSON of one answer, within the limits of time and size."""
         limit = SPARE + ENTRY * self._shown
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._seconds)
         late = threading.Event()
@@ -145,7 +145,7 @@ class HttpEngine:
 
 
 def _read(response: http.client.HTTPResponse, most: int) -> bytes:
-    """The body, at most so many bytes. In pieces: of a chunk of -1 bytes, ``read`` takes all that ever comes."""
+    """The body, at most ``most`` bytes. In pieces, because ``read`` has no limit for a chunk of length -1."""
     raw = bytearray()
     while len(raw) < most and (piece := response.read1(most - len(raw))):
         raw += piece
@@ -153,9 +153,9 @@ def _read(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
-    """The engine behind ``http://HOST:PORT``; ``?model=NAME&logprobs=N`` say more.
+    """The engine for ``http://HOST:PORT``; options are ``?model=NAME&logprobs=N``.
 
-    Raises EngineError for another URL. Whether anything answers there is seen when it is asked to complete.
+    Raises EngineError for another URL. A server that does not answer is found only when it is asked to complete.
     """
     try:
         parts = urlsplit(url)
@@ -174,7 +174,7 @@ def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
 
 
 class _UnreadableError(Exception):
-    """The answer's log-probabilities are of no form that we know."""
+    """The answer's log-probabilities have an unknown form."""
 
 
 def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
@@ -187,7 +187,7 @@ def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
         return None
     try:
         if "content" in logprobs:
-            if not logprobs["content"]:  # it wrote nothing: an end of the sequence
+            if not logprobs["content"]:  # no token was generated: the end of the sequence
                 return None
             (written,) = logprobs["content"]
             pairs = [(_whole(entry["id"]), entry["logprob"]) for entry in written["top_logprobs"]]
@@ -205,7 +205,7 @@ def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
 
 
 def _written(answer: Any) -> int:
-    """How many tokens a server says that it wrote, at most 1 + STEPS; 0 where it does not say."""
+    """The number of tokens that a server reports to have generated, at most 1 + STEPS; 0 if it reports none."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     count = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return min(count, 1 + STEPS) if type(count) is int else 0
@@ -218,7 +218,7 @@ def _whole(value: Any) -> int:
 
 
 def _id_of(text: str) -> int:
-    """``token_id:7`` -> 7. Texts cannot be told apart where two tokens have the same."""
+    """``token_id:7`` -> 7. Token texts are refused, because two tokens can have the same text."""
     found = re.fullmatch(r"token_id:(\d{1,9})", text)
     if found is None:
         raise _UnreadableError("tokens are named by their text; ids are needed (return_tokens_as_token_ids)")
@@ -227,14 +227,14 @@ def _id_of(text: str) -> int:
 
 @contextmanager
 def _deadline(connected: socket.socket, seconds: float, late: threading.Event) -> Iterator[None]:
-    """Hang up after so many seconds, and say that it was late.
+    """Close the connection after so many seconds, and set ``late``.
 
-    The socket's own time-out begins again with each byte: a server that sends one a minute would never end.
+    The socket's own time-out starts again with each byte, so a server that sends one byte a minute would never end.
     """
 
     def hang_up() -> None:
         late.set()
-        with suppress(OSError):  # it has hung up itself
+        with suppress(OSError):  # the server has closed it already
             connected.shutdown(socket.SHUT_RDWR)
 
     watch = threading.Timer(seconds, hang_up)

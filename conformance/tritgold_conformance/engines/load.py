@@ -1,4 +1,4 @@
-"""load_engine: what ``--engine`` names, opened on a checkpoint."""
+"""load_engine: opens the engine of ``--engine`` on a checkpoint."""
 
 import functools
 import importlib
@@ -26,7 +26,7 @@ def load_engine(
     policy: Policy | None = None,
     devices: int = 1,
 ) -> EngineUnderTest:
-    """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
+    """The engine that ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
     seconds: how long one run of a program, one answer of a server or one call of a class may take.
@@ -60,9 +60,9 @@ def load_engine(
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)
     here = os.getcwd()
-    if in_process:  # a console script does not look where it is started, as python -m does
+    if in_process:  # a console script does not have the current folder on its path, unlike python -m
         sys.path[:] = [here, *(folder for folder in sys.path if folder not in ("", here))]
-    else:  # looked at last: what an engine writes there is not imported by the judge instead of its own modules
+    else:  # last, so that the judge does not import a file of an engine instead of its own module
         sys.path[:] = [*(folder for folder in sys.path if folder not in ("", here)), here]
     if in_process:
         make_class = importlib.import_module("tritgold_conformance.engines.host").make_class

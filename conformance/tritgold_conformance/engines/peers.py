@@ -1,7 +1,7 @@
 """transformers and llama.cpp as engines: ``--engine transformers``, ``--engine llama.cpp``.
 
-They run as programs (``programs/peer_program.py``) by the Python that TRITGOLD_PEERS_PYTHON names, or by this one where
-it has them: torch is large, and llama.cpp aborts the process that holds it when it dislikes an input.
+They run as programs (``programs/peer_program.py``) with the Python that TRITGOLD_PEERS_PYTHON names, or with this one
+if it has their packages: torch is large, and llama.cpp aborts its whole process for some inputs.
 """
 
 import json
@@ -51,7 +51,7 @@ class TransformersEngine(CommandEngine):
 class LlamaCppEngine(CommandEngine):
     """llama.cpp through its own server, one thread; KV cache in float32 and no flash attention, or both as it comes.
 
-    On ternary types it quantises activations by blocks of 256, which is a mode of its own.
+    On ternary types it quantises activations in blocks of 256, which is a separate mode.
     """
 
     mode = LLAMA_CPP_Q8_K.name
@@ -79,7 +79,7 @@ def open_llama_cpp(checkpoint: Checkpoint, path: Path, seconds: float, policy: P
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, GgufFile):
-            return shard_paths(path)[0]  # llama.cpp opens a split model by its first shard alone
+            return shard_paths(path)[0]  # llama.cpp opens a split model only by its first shard
         made = scratch / "model.gguf"
         architecture = "bitnet" if checkpoint.config.sub_norms else None
         convert(checkpoint, made, "tq2_0", Options(architecture=architecture, embedding="F32"))
@@ -96,7 +96,7 @@ PEERS: dict[str, Callable[[Checkpoint, Path, float, Policy], CommandEngine]] = {
 
 
 def with_plain_vocabulary(path: Path, checkpoint: Checkpoint) -> Path:
-    """A GGUF file, written again with words for tokens: llama.cpp shows nothing where one is a part of a character."""
+    """Write a GGUF file again with words as tokens: llama.cpp shows no log-probabilities for parts of characters."""
     file = open_gguf(path)
     kept = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     write_gguf(path, kept | plain_vocabulary(checkpoint), [_planned(tensor) for tensor in file.tensors.values()])

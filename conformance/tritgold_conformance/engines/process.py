@@ -1,7 +1,7 @@
-"""A program of somebody else's, run within limits: time, bytes of output, and nothing of it left behind.
+"""Runs a foreign program with limits for time and output size, and ends all its processes.
 
-It is held by its process group and, on Linux, by a mark in its environment, which children that leave the group carry
-too. That is tidiness, not a sandbox: a program that means harm belongs in a container.
+Its processes are found by the process group and, on Linux, by a mark in the environment, which children that leave the
+group also have. This is not a sandbox: run a malicious program in a container.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import printable
 from tritgold_conformance.engines.host import PROGRESS
 
-MARK = "TRITGOLD_ENGINE_RUN"  # in the environment of whatever an engine starts
-POLL = 0.05  # seconds between looks at the clock and at the folder
-TAIL = 4000  # bytes of what it printed that an error quotes
-LINE = 400  # bytes of its last line of progress that are read
-MAX_FILES = 1000  # in the output folder; two are wanted
-SCRATCH = 1 << 30  # bytes that a program may write beside its answer, into its TMPDIR for example
+MARK = "TRITGOLD_ENGINE_RUN"  # environment variable of all processes that an engine starts
+POLL = 0.05  # seconds between checks of the clock and of the folder
+TAIL = 4000  # bytes of the printed output that an error quotes
+LINE = 400  # bytes of the last progress line that are read
+MAX_FILES = 1000  # in the output folder; two are needed
+SCRATCH = 1 << 30  # bytes that a program may write in addition to its answer, for example into its TMPDIR
 SCRATCH_FILES = 100_000
-_SET_DUMPABLE, _DROP_FROM_BOUNDING_SET, _SYS_PTRACE = 4, 24, 19  # of prctl(2) and capabilities(7)
+_SET_DUMPABLE, _DROP_FROM_BOUNDING_SET, _SYS_PTRACE = 4, 24, 19  # constants of prctl(2) and capabilities(7)
 
 
 def run_program(
@@ -43,18 +43,19 @@ def run_program(
     to_begin: float = 0,
     echo: bool = False,
 ) -> str:
-    """Run a program to its end; returns what it was doing then. What it prints is kept for the error alone.
+    """Run a program to its end; returns its last progress line. Its printed output is only kept for an error message.
 
-    outputs: its folder, which may grow to ``size`` bytes; what lies beside it, by SCRATCH more. scratch: its TMPDIR.
-    seconds: for all of it or, where it writes its progress, from one line of that to the next; to_begin: until the
-    first, where that may take longer. environment: beside this process' own. echo: print to stderr what it prints.
+    outputs: its output folder, at most ``size`` bytes; other files next to it may have SCRATCH bytes more. scratch: its
+    TMPDIR. seconds: limit for the whole run or, if it writes its progress, from one progress line to the next;
+    to_begin: limit until the first line, if larger. environment: variables to add to this process's. echo: copy its
+    output to stderr.
 
-    Raises EngineError where it cannot be started (``engine-load``), ends with anything but 0 (``engine-crash``), takes
-    longer than it may (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). No process of it is
-    left in any case.
+    Raises EngineError if it cannot be started (``engine-load``), ends with another exit code than 0 (``engine-crash``),
+    exceeds the time limit (``engine-timeout``) or writes more than ``size`` (``engine-output-size``). In every case all
+    its processes are ended.
     """
     thing, work = f"engine {shlex.join(words[:-2])}", outputs.parent
-    # Beside it lie the inputs, which may be large, and TMPDIR.
+    # The work folder also has the inputs, which may be large, and TMPDIR.
     limits = ((outputs, size, MAX_FILES), (work, folder_size(work, SCRATCH_FILES) + size + SCRATCH, SCRATCH_FILES))
     with _started(words, scratch, environment, thing) as process, selectors.DefaultSelector() as reading:
         assert process.stdout is not None
@@ -70,7 +71,7 @@ def run_program(
                     sys.stderr.flush()
                 ended = not is_open and process.poll() is not None
             else:
-                ended = process.poll() is not None  # a child of it may hold the pipe open for ever
+                ended = process.poll() is not None  # a child process may keep the pipe open after the program has ended
                 if not is_open and not ended:
                     time.sleep(POLL)
             _require_room(limits, outputs, thing, tail)
@@ -105,7 +106,7 @@ def _require_success(returncode: int, doing: str, thing: str, tail: bytes) -> No
 
 
 def _progress(outputs: Path, told: int) -> tuple[int, str]:
-    """Bytes of the progress file, and its last line where there are more than ``told``. No link, pipe or device."""
+    """Size of the progress file in bytes, and its last line if the size is not ``told``. Reads only a regular file."""
     path = outputs / PROGRESS
     with suppress(OSError):
         found = os.lstat(path)
@@ -119,7 +120,7 @@ def _progress(outputs: Path, told: int) -> tuple[int, str]:
 
 @contextmanager
 def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program running; killed with everything it started when the block is left."""
+    """The running program; it and everything that it started are killed when the block ends."""
     keep_memory_private()
     mark = uuid.uuid4().hex
     environment = {**os.environ, **more, "TMPDIR": str(scratch), MARK: mark}
@@ -139,7 +140,7 @@ def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: st
         yield process
     finally:
         if process is None:
-            time.sleep(POLL)  # interrupted while it was started: it may carry its mark only now
+            time.sleep(POLL)  # interrupted during the start: the process may get its mark only now
         else:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -150,10 +151,10 @@ def _started(words: list[str], scratch: Path, more: Mapping[str, str], thing: st
 
 
 def keep_memory_private() -> None:
-    """No process that is started from now on may read or write this one's memory (Linux).
+    """No process that is started from now on may read or write this process's memory (Linux).
 
-    By /proc/PID/mem it could change what the verdict is made of. A process of the same user is refused because this
-    one is not dumpable; one of root, because it starts without the right to trace.
+    With /proc/PID/mem it could change the verdict. A process of the same user is refused because this process is not
+    dumpable; a process of root is refused because it starts without the right to trace.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -163,7 +164,7 @@ def keep_memory_private() -> None:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what carries MARK in its environment (Linux). Looked for again while any is found: it may start more."""
+    """Kill all processes with this MARK in their environment (Linux). Repeated, because they may start more."""
     entry = f"{MARK}={mark}".encode()
     for _ in range(10):
         found = False
@@ -182,7 +183,7 @@ def _place(folder: Path, outputs: Path) -> str:
 
 
 def folder_size(folder: Path, most: int = MAX_FILES) -> int:
-    """Bytes in all files below a folder; links count as themselves. More than ``most`` files count as endless."""
+    """Bytes of all files below a folder; links are not followed. With more than ``most`` files, 2**62 (too much)."""
     total, files, waiting = 0, 0, [] if folder.is_symlink() else [str(folder)]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -198,6 +199,6 @@ def folder_size(folder: Path, most: int = MAX_FILES) -> int:
 
 
 def _said(tail: bytes, before: str = "") -> str:
-    """The last lines that it printed, nothing in them that moves a cursor."""
+    """The last lines of its printed output, without control characters; empty if it printed nothing."""
     lines = tail.decode(errors="replace").strip().splitlines()[-8:]
     return before + "it said: " + " | ".join(printable(line, 300) for line in lines) if lines else ""

@@ -1,4 +1,4 @@
-"""What transformers' modules show, under our trace names."""
+"""Translates names of transformers' modules to trace names."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,14 +7,14 @@ from tritgold.trace_names import TRACE_NAMES
 
 
 def _table() -> dict[str, str]:
-    """transformers' name -> ours, for the outputs of modules and what a quantiser makes of their inputs."""
+    """transformers' name -> trace name, for outputs of modules and for codes and scales of their inputs."""
     names = {}
     for ours, theirs in TRACE_NAMES.items():
         module, _, side = theirs.hf.partition(" ")
         what = ours.rpartition(".")[2]
         if what in ("codes", "scale"):
             names[f"{module}.{what}"] = ours
-        elif side == "output" and what != "probs":  # the module's second output, which no hook records
+        elif side == "output" and what != "probs":  # probs are the module's second output, which no hook records
             names[f"{module}.output"] = ours
     return names
 

@@ -1,4 +1,4 @@
-"""The JAX engine. With its two neighbours the only module here that imports ``tritgold_xla``, and only when asked."""
+"""The JAX engine. Only the xla* modules here import ``tritgold_xla``, and only when the engine is requested."""
 
 import inspect
 import os
@@ -87,7 +87,7 @@ def open_judged(
 
 
 def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:
-    """Matrices packed, of how many -> a bar as text, when it has become longer."""
+    """A function (matrices packed, matrices in all) that passes a bar as text to ``say`` whenever the bar is longer."""
     if say is None:
         return None
     shown = -1
@@ -144,12 +144,12 @@ def _cache_is_on() -> bool:
 
 
 def tuning_file() -> Path | None:
-    """The file of ``tuned``, where there is one."""
+    """The file with the choices of ``tuned``; None if there is none."""
     from tritgold_xla.ternary_matmul.tune import default_file
 
     try:
         file = default_file()
-    except OutputError:  # no home, no file
+    except OutputError:  # no home folder, so no file
         return None
     return file if os.path.lexists(file) else None
 
@@ -168,9 +168,9 @@ def choices_here() -> list[str]:
 
 
 def tuned(out: int, in_: int) -> list[dict[str, Any]]:
-    """Measure the ways to multiply a matrix [out, in_] and keep the fastest, which engines opened from now on use.
+    """Measure the ways to multiply a matrix [out, in_] and store the fastest, for engines that are opened from now on.
 
-    One answer for each number of tokens: ``tokens``, ``formulation``, and ``seconds`` of one product by formulation.
+    One result for each number of tokens: ``tokens``, ``formulation``, and ``seconds`` of one product by formulation.
     """
     from tritgold_xla.ternary_matmul.tune import tune
 
@@ -179,14 +179,14 @@ def tuned(out: int, in_: int) -> list[dict[str, Any]]:
 
 
 def start_with(threads: int) -> None:
-    """Raises EngineError ``flags-late`` where JAX has started with another number of threads."""
+    """Set JAX's threads. Raises EngineError ``flags-late`` if JAX has started with another number of threads."""
     from tritgold_xla.runtime.flags import start_with as start
 
     start(threads)
 
 
 def own_kv_cache() -> str:
-    """How the engine stores keys and values where nobody says."""
+    """The default KV cache scheme of the engine."""
     from tritgold_xla import XlaEngine
 
     return str(inspect.signature(XlaEngine).parameters["kv_cache"].default)
@@ -195,7 +195,7 @@ def own_kv_cache() -> str:
 def sizes(engine: "XlaEngine") -> dict[str, int]:
     """Bytes that a decode step reads: ``packed`` of the ternary weights, ``head``, ``kv`` for each position.
 
-    ``screen``: what ``greedy`` reads of it, or of its coarse copy.
+    ``screen``: bytes of the head, or of its coarse copy, that ``greedy`` reads.
     """
     import jax
 
@@ -210,7 +210,7 @@ def sizes(engine: "XlaEngine") -> dict[str, int]:
 
 
 def reader(buffer: np.ndarray) -> Callable[[], object]:
-    """A compiled program that reads int32 [rows, columns] once: sums of columns."""
+    """A function that runs a compiled program which reads int32 [rows, columns] once: sums of columns."""
     import jax
 
     on_device = jax.device_put(buffer)
@@ -219,7 +219,7 @@ def reader(buffer: np.ndarray) -> Callable[[], object]:
 
 
 def settings() -> dict[str, str]:
-    """The environment and the options that compiled programs depend on in this process."""
+    """The environment variables and options of this process on which compiled programs depend."""
     import jax
 
     found = {name: os.environ[name] for name in SETTINGS if name in os.environ}
@@ -229,10 +229,10 @@ def settings() -> dict[str, str]:
 
 
 def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
-    """(tokens, forward passes) of block diffusion; case: a preset and a threshold, or a number of ``passes`` a block.
+    """(tokens, forward passes) of block diffusion; case: a preset and a threshold, or a number of ``passes`` per block.
 
-    With ``passes`` the model need not be one of block diffusion: its last id stands for the mask, each pass decides a
-    token, and what is left after the last is filled.
+    With ``passes`` the model need not be trained for block diffusion: its last id is the mask, each pass decides
+    one token, and positions that are undecided after the last pass are filled.
     """
     from tritgold_xla.decode.block_diffusion import block_diffusion
     from tritgold_xla.decode.diffusion_options import BlockOptions, preset
@@ -249,7 +249,7 @@ def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str,
 def decode_blocks(
     engine: "XlaEngine", prompt: list[int], tokens: int, decode: str, threshold: float, **sizes: int | None
 ) -> "XlaDiffused":
-    """Block diffusion by a preset's name. sizes: fields of the engine's ``BlockOptions``. Raises as it does."""
+    """Block diffusion with a preset. sizes: fields of the engine's ``BlockOptions``. Raises the errors of both."""
     from tritgold_xla.decode.block_diffusion import block_diffusion
     from tritgold_xla.decode.diffusion_options import preset
 

@@ -1,4 +1,4 @@
-"""Several prompts on the JAX engine: as many as it has sequences are decoded together, a token each by one pass."""
+"""Several prompts on the JAX engine: up to ``sequences`` texts are decoded together, one token of each per pass."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Text:
-    """ids: prompt and generated; held: positions in the cache; logits: for the next token; reason: None: it goes on."""
+    """ids: prompt and generated; held: positions in the cache; logits: of the next token; reason: why it ended."""
 
     prompt: list[int]
     limits: Limits
@@ -29,7 +29,7 @@ class _Text:
     error: NonFiniteError | None = None
 
     def choose(self, config: ModelConfig, sampling: Sampling) -> None:
-        """The next token; a reason where it is the last."""
+        """Append the next token; sets ``reason`` if it is the last one."""
         token = choose(possible(self.logits, config), sampling, self.ids)
         self.reason = self.limits.reason(token, len(self.ids) - len(self.prompt) + 1, len(self.ids))
         self.ids.append(token)
@@ -38,9 +38,9 @@ class _Text:
 def decode_together(
     engine: "XlaEngine", prompts: list[list[int]], limits: Sequence[Limits], sampling: Sampling
 ) -> tuple[list[Outcome], Counters]:
-    """A text for each prompt, in their order, the tokens of each alone. A text whose activations overflow fails alone.
+    """A text for each prompt, in order, with the tokens that it would get alone. An overflow fails only its own text.
 
-    engine: with room for the longest text; what it held is forgotten. limits: of each prompt, from ``check_limits``.
+    engine: with room for the longest text; its cache is reset. limits: of each prompt, from ``check_limits``.
     """
     counters = Counters(requests=len(prompts), prefilled=sum(map(len, prompts)))
     texts = [_Text(prompt, limit, [*prompt]) for prompt, limit in zip(prompts, limits, strict=True)]
@@ -61,13 +61,13 @@ def _decode(engine: "XlaEngine", texts: list[_Text], sampling: Sampling, counter
 
 
 def _step_all(engine: "XlaEngine", texts: list[_Text], counters: Counters) -> bool:
-    """One pass for all. Texts that have ended take part with their last token; False where one cannot."""
+    """One pass for all. Texts that have ended take part with their last token; False if one of them cannot."""
     if any(text.error is not None or text.held == engine.capacity for text in texts):
         return False
-    idle = [0] * (engine.sequences - len(texts))  # sequences of the engine that no text is left for
+    idle = [0] * (engine.sequences - len(texts))  # for sequences of the engine without a text
     try:
         rows = engine.step_all([*(text.ids[-1] for text in texts), *idle])
-    except NonFiniteError:  # of one of them: nothing has been read, and then each is read alone
+    except NonFiniteError:  # in one of the texts: nothing has been stored, and each text is then read alone
         return False
     counters.forwards += 1
     for text, row in zip(texts, rows, strict=False):
@@ -76,7 +76,7 @@ def _step_all(engine: "XlaEngine", texts: list[_Text], counters: Counters) -> bo
 
 
 def _read(engine: "XlaEngine", texts: list[_Text], tokens: Callable[[_Text], list[int]], counters: Counters) -> None:
-    """A pass for each text that goes on."""
+    """One pass for each text that has not ended."""
     for sequence, text in enumerate(texts):
         if text.reason is None:
             new = tokens(text)

@@ -1,4 +1,4 @@
-"""The JAX engine with all that the judge asks: its own methods, the statistics of its trace, and its next tokens."""
+"""The JAX engine with all methods for the judge: its own, and ``statistics`` and ``complete``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,32 +9,32 @@ from tritgold_conformance.comparing.activation_statistics import MOMENTS, moment
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
 
-MOST_SHOWN = 4096  # log-probabilities of one next token: a small vocabulary whole
+MOST_SHOWN = 4096  # log-probabilities of one next token: all of a small vocabulary
 
 
 class JudgedXlaEngine:
-    """An XlaEngine for the judge. What is not here is the engine's own."""
+    """An XlaEngine for the judge. All other attributes are the engine's."""
 
     def __init__(self, engine: "XlaEngine") -> None:
         self._engine = engine
-        self._beside: XlaEngine | None = None  # made when it is first needed
+        self._beside: XlaEngine | None = None  # made at its first use
         self._read = list[int]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
-        """MOMENTS of every array of ``trace``, over all its elements; inf where one is not finite."""
+        """MOMENTS of every array of ``trace``, over all its elements; inf if one is not finite."""
         arrays = self._engine.trace(tokens).arrays
         return {name: dict(zip(MOMENTS, moments(array).tolist(), strict=True)) for name, array in arrays.items()}
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
-        """(the token of the largest logit, {id: log-probability}) of the MOST_SHOWN likeliest, log-softmax in float64.
+        """(the token of the largest logit, {id: log-probability} of the MOST_SHOWN most likely); log-softmax, float64.
 
-        By the engine's own steps on a cache beside its own: a text that goes on from the last one costs one step.
+        Computed by steps of a fork with its own cache: tokens that are the last ones and one more need only one step.
         """
         self._beside = self._beside or self._engine.fork(1)
-        known, self._read = self._read, []  # an error leaves a text that nothing goes on from
+        known, self._read = self._read, []  # forgotten first, so that an error leaves no text to continue
         if known and tokens[:-1] == known:
             logits = self._beside.step(tokens[-1])
         else:

@@ -1,6 +1,6 @@
-"""The ternary products of the XLA engine, side by side: what the benchmark's rows gemv and gemm time.
+"""The ternary products of the XLA engine for the benchmark's rows gemv and gemm.
 
-The one place that knows how ``tritgold_xla.ternary_matmul.kernels`` is called.
+The only module that knows how ``tritgold_xla.ternary_matmul.kernels`` is called.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def products(trits: np.ndarray) -> list[Product]:
 
 
 def _formulations(trits: np.ndarray) -> list[Product]:
-    weight = Planes(*jit(pack)(trits))  # on the device as the engine has them
+    weight = Planes(*jit(pack)(trits))  # on the device, in the engine's layout
     return [_product(way.name, way.why, way.accumulate, weight) for way in FORMULATIONS.values()]
 
 
@@ -92,7 +92,7 @@ def _tables(trits: np.ndarray, name: str) -> Product:
 
 
 def _product(name: str, why: str, multiply: Callable[..., jax.Array], weights: Any) -> Product:
-    # The weights are an argument: as a constant the compiler would work on them when it compiles.
+    # The weights are an argument: the compiler would compute with a constant at compile time.
     program = jit(multiply)
     moved = sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
     return Product(name, why, moved, lambda codes: program(codes, weights).block_until_ready())

@@ -1,8 +1,8 @@
-"""The operations of a decode step of the XLA engine, each alone: the very functions of the pass, at its own sizes.
+"""The operations of a decode step of the XLA engine, each alone: the same functions as in the pass, at the same sizes.
 
-Each is run once a layer inside one compiled scan over the stacked weights, as in the pass itself, so that weights
-come from memory and not from a cache, and starting a program costs nothing that counts. The carry of the scan passes
-through every operation: nothing can be computed once and kept.
+Each operation runs once per layer in one compiled scan over the stacked weights, as in the pass, so that weights
+are read from memory and not from a cache, and the start of a program takes a negligible time. The carry of the scan
+passes through every operation, so the compiler cannot compute a result once and reuse it.
 """
 
 import time
@@ -26,12 +26,12 @@ from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine
 
-# Where activations are quantised, and the linears that share the codes.
+# Inputs that are quantised, and the linears that share the codes.
 _READERS = {"attn_in": ("q", "k", "v"), "o_in": ("o",), "ffn_in": ("gate", "up"), "down_in": ("down",)}
 
 
 class Part(NamedTuple):
-    """name: of the operation; calls: in one step; moved: bytes read by all of them; run: does them all, and waits."""
+    """name: of the operation; calls: per step; moved: bytes that all calls read; run: executes all calls and waits."""
 
     name: str
     calls: int
@@ -39,14 +39,14 @@ class Part(NamedTuple):
     run: Callable[[], object]
 
     def seconds(self) -> float:
-        """Of all calls."""
+        """Seconds of all calls together."""
         begin = time.perf_counter()
         self.run()
         return time.perf_counter() - begin
 
 
 def operations(engine: "XlaEngine", context: int) -> list[Part]:
-    """Every operation of a step after ``context`` positions; each has run once."""
+    """Every operation of a step after ``context`` positions; each has already run once."""
     found = [*_float_operations(engine, context), *_linears(engine), *_attention(engine, context), _head(engine)]
     for part in found:
         part.run()
@@ -54,7 +54,7 @@ def operations(engine: "XlaEngine", context: int) -> list[Part]:
 
 
 def _part(name: str, calls: int, step: Callable[[Any, Any], Any], carry: Any, stacked: Any) -> Part:
-    """step: (carry, one layer's weights) -> carry. stacked: the weights of all calls, None where it has none."""
+    """step: (carry, weights of one layer) -> carry. stacked: the weights of all calls, None without weights."""
     program = jit(lambda carry, stacked: lax.scan(lambda c, w: (step(c, w), None), carry, stacked, length=calls)[0])
     return Part(name, calls, _bytes(stacked), lambda: _waited(program(carry, stacked)))
 
@@ -81,7 +81,7 @@ def _float_operations(engine: "XlaEngine", context: int) -> list[Part]:
 
 
 def _linears(engine: "XlaEngine") -> list[Part]:
-    """Codes; what a formulation makes of them, once for all linears that read them; each linear with its scales."""
+    """Codes; their preparation by a formulation, once for all linears that share it; each linear with its scales."""
     c, linears = engine.config, engine._parameters.layers.linears
     found = []
     choices = engine._options.choices
@@ -112,13 +112,13 @@ def _quantized(x: jax.Array, _: Any) -> jax.Array:
 
 
 def _again(x: jax.Array, result: jax.Array) -> jax.Array:
-    """x, by way of the result: nothing is added to it, which the compiler cannot know."""
+    """x, made to depend on the result: its value does not change, but the compiler cannot know this."""
     bits = result if result.dtype == jnp.float32 else result.astype(jnp.float32)
     return x + (bits.max() > jnp.float32(1e30)).astype(x.dtype)
 
 
 def _attention(engine: "XlaEngine", context: int) -> list[Part]:
-    """Storing a token, and attention over all positions so far: one layer after the other."""
+    """Storing one token, and attention over all positions so far, in all layers."""
     c, cache, scheme = engine.config, engine._new_cache(1), engine._options.scheme
     start, length = jnp.int32(context), jnp.int32(context + 1)
     new = jnp.ones((1, c.kv_heads, c.head_dim), jnp.float32)
@@ -132,7 +132,7 @@ def _attention(engine: "XlaEngine", context: int) -> list[Part]:
     def steps(x: jax.Array, stored: Any) -> Any:
         return lax.scan(lambda carry, layer: (step(carry, layer), None), (x, stored), jnp.arange(c.layers))[0]
 
-    program = jit(steps, donate=("stored",))  # as in the pass: written in place
+    program = jit(steps, donate=("stored",))  # as in the pass, which writes the cache in place
     query = _row(c.q_width)
     held = [cache]
 
@@ -158,6 +158,6 @@ def _bytes(arrays: Any) -> int:
 
 
 def _waited(result: Any) -> None:
-    """Until all of it is computed."""
+    """Wait until the whole result is computed."""
     for leaf in jax.tree.leaves(result):
         leaf.block_until_ready()

@@ -1,7 +1,7 @@
-"""The floating-point environment: the golden run is right only where operations round to nearest, ties to even.
+"""Checks the floating-point environment: the golden run needs rounding to nearest, ties to even.
 
-A library may leave the processor's rounding mode, or its treatment of subnormal numbers, changed for its whole process.
-A few sums tell.
+A library may change the processor's rounding mode, or its treatment of subnormal numbers, for its whole process.
+A few sums show this.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ _TINY = np.array([1], np.uint32).view(np.float32)  # the smallest subnormal numb
 
 
 def require_default_floats() -> None:
-    """Raises EngineError, kind ``float-environment``, where this process rounds otherwise, or flushes to zero."""
+    """Raises EngineError, kind ``float-environment``, if this process rounds differently or flushes to zero."""
     one, half = np.array([1.0, -1.0, 1.0 + 2.0**-52]), np.array([2.0**-53, -(2.0**-53), 2.0**-53])
     if (one + half).tolist() != [1.0, -1.0, 1.0 + 2.0**-51] or np.rint(np.array([0.5, 1.5, -2.5])).tolist() != [
         0,

@@ -1,4 +1,4 @@
-"""The golden model as an engine: judged against itself it must be equal, which proves the judge's own tables."""
+"""The golden model as an engine: judged against itself it must be equal, which tests the judge itself."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tritgold.trace import Trace, versions
 
 
 class ReferenceEngine:
-    """tritgold itself; with another ``arithmetic``, tritgold with a deliberate fault."""
+    """The golden model; with another ``arithmetic``, for example a golden model with a deliberate fault."""
 
     name = "reference"
 
@@ -27,11 +27,11 @@ class ReferenceEngine:
         self._cache: KvCache = Float32Cache(self._config, self._capacity)
 
     def versions(self) -> dict[str, str]:
-        """Python, NumPy and the machine."""
+        """Versions of Python and NumPy, and the machine."""
         return versions()
 
     def reset(self) -> None:
-        """Forget every token."""
+        """Forget all tokens."""
         self._cache.truncate(0)
 
     def prefill(self, tokens: list[int]) -> np.ndarray:
@@ -49,11 +49,11 @@ class ReferenceEngine:
         return trace
 
     def operation(self, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One operation of the graph; role names as in ``tritgold.graph``. ``alter`` sees its inputs and outputs."""
+        """Outputs by role of one operation; roles as in ``tritgold.graph``. ``alter`` gets its inputs and outputs."""
         operation = self._operations[name]
         seen = {operation.reads[role]: array for role, array in inputs.items()}
         outputs = self._outputs(operation, inputs, seen)
-        for role in [role for role in outputs if role != "acc"]:  # which the scales are applied to, altered
+        for role in [role for role in outputs if role != "acc"]:  # acc is altered before the scales are applied
             outputs[role] = self._altered(operation.writes[role], outputs[role], seen)
         return outputs
 

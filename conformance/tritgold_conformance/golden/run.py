@@ -1,4 +1,4 @@
-"""GoldenRun: the reference's answer to one input, computed once and compared with many times."""
+"""GoldenRun: the reference's outputs for one input, computed once and used for many comparisons."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from tritgold_conformance.golden.float_environment import require_default_floats
 from tritgold_conformance.policies import FLOAT32, Policy, named_policy
 
 _LOGITS: dict[tuple[str, tuple[int, ...], Arithmetic], np.ndarray] = {}
-MOST_KEPT = 1 << 26  # golden logits kept in a process
+MOST_KEPT = 1 << 26  # elements of golden logits that a process keeps
 
 
 @dataclass(frozen=True, eq=False)
 class GoldenRun:
-    """A checkpoint, tokens, and the trace of the golden model over them.
+    """A checkpoint, tokens, and the trace of the golden model for them.
 
     arithmetic: another than the golden one makes another reference; with a deliberate fault, for example. policy: the
     precision that the engine declares; its roundings are in ``arithmetic`` already, and ``plain`` is without them.
@@ -49,9 +49,9 @@ class GoldenRun:
         return cls(checkpoint, tokens, trace, rounded, policy, arithmetic)
 
     def of_text(self, tokens: list[int]) -> "GoldenRun":
-        """The same model on another text; the trace holds nothing but the logits.
+        """The same model with another text; the trace has only the logits.
 
-        What this process has computed before, of a model of the same content, is not computed again.
+        Logits that this process has already computed for a model with the same content are used again.
         """
         key, c = (self.trace.model_hash, tuple(tokens), self.arithmetic), self.checkpoint
         rows = _LOGITS.get(key)
@@ -66,7 +66,7 @@ class GoldenRun:
         return replace(self, tokens=list(tokens), trace=trace)
 
     def prefix(self, count: int) -> "GoldenRun":
-        """Of the first tokens: the golden logits of a prefix are those of the whole. The trace holds nothing else."""
+        """The run of the first ``count`` tokens, whose golden logits are the same. The trace has only the logits."""
         if count == len(self.tokens):
             return self
         trace = Trace(model_hash=self.trace.model_hash, arrays={"logits": self.logits[:count]})
@@ -91,7 +91,7 @@ class GoldenRun:
 
 
 def named_arithmetic(name: str) -> Arithmetic:
-    """One of ARITHMETICS. Raises EngineError where an engine names none of them."""
+    """The arithmetic in ARITHMETICS with this name. Raises EngineError for an unknown name."""
     found = {mode.name: arithmetic for mode, arithmetic in ARITHMETICS.items()}
     if name not in found:
         raise EngineError("unknown arithmetic", kind="engine-mode", got=repr(name), expected=", ".join(found))
@@ -105,7 +105,7 @@ def named_mode(mode: str) -> tuple[Arithmetic, Policy]:
 
 
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:
-    """``count`` token ids spread over the vocabulary, the same for the same seed: a linear congruential sequence."""
+    """``count`` token ids spread over the vocabulary, equal for equal seeds: a linear congruential sequence."""
     state, tokens = seed * 2654435761 % 2**31, []
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2**31

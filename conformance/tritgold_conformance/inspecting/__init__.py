@@ -1,1 +1,1 @@
-"""What a file holds, and what is odd about it."""
+"""Finds out what a model file contains and what is unusual about it."""

@@ -1,4 +1,4 @@
-"""What ``tritgold inspect`` looks at: a container, opened before it is read as a model, and its linears."""
+"""The input of ``tritgold inspect``: a container, opened before it is read as a model, and its linear weights."""
 
 import re
 import warnings
@@ -34,7 +34,7 @@ Opened = SafetensorsFolder | SafetensorsFile | GgufFile | SglbitntFile
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the user says of the file. layouts: as for every command; its ``i2_s`` is None where nothing is said."""
+    """The user's options. layouts: as for every command; its ``i2_s`` is None if not given."""
 
     layouts: Layouts
     linear_class: str | None = None
@@ -43,8 +43,8 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Configuration:
-    """model: None where it is refused or absent. shapes: (out, in) by the linear's name in a layer; of a refused one as
-    far as its keys go. rule_known: whether anything says how scales are applied. warned: what reading it warned of.
+    """model: None if it is refused or missing. shapes: (out, in) by the linear's name in a layer; for a refused model
+    as many as its keys give. rule_known: whether the scale rule is stated. warned: warnings of the reader.
     """
 
     model: ModelConfig | None
@@ -55,11 +55,11 @@ class Configuration:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A linear weight as it lies in a file.
+    """A linear weight as stored in a file.
 
-    name: ours, ``layers.3.q``; the file's own where it is not a name of ours. shape: (out, in) as the configuration has
-    it, None where it is not known. beside: the scale stored outside the bytes, None without one. beside_bytes:
-    what that scale costs. rows: where each row of the model lies, for files that permute q and k.
+    name: tritgold's name, ``layers.3.q``; the file's own name if it has no such name. shape: (out, in) by the
+    configuration, None if unknown. beside: the scale that is stored outside the bytes, None without one. beside_bytes:
+    the size of that scale. rows: stored row of each row of the model, for files that permute q and k.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Linear:
 
 
 def require_written(path: Path) -> None:
-    """Refuse a file with a hole (FormatError ``sparse``): a download cut short, whose missing bytes read as zeros."""
+    """Refuse a file with a hole (FormatError ``sparse``): an incomplete download, whose missing bytes read as zeros."""
     for file in sorted(path.glob("*.safetensors")) if path.is_dir() else shard_paths(path):
         try:
             found = holes(file)
@@ -90,7 +90,7 @@ def require_written(path: Path) -> None:
 
 
 def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
-    """The container and what it is, in words. Of type 42 the block that fills the spans, whatever was asked for."""
+    """The container and its description. For type 42 the block size that fits the spans, even if another was given."""
     if path.is_dir():
         return SafetensorsFolder(path), "safetensors folder"
     if path.suffix == ".safetensors":
@@ -110,7 +110,7 @@ def open_container(path: Path, q2_0_block: int) -> tuple[Opened, str]:
 
 
 def read_config(path: Path, file: Opened, options: ReadOptions) -> Configuration:
-    """The configuration alone. Where it is refused, the model is refused for the same reason when it is opened."""
+    """The configuration alone. If it is refused, opening the model gives the reason."""
 
     def read() -> tuple[ModelConfig | None, bool]:
         match file:
@@ -139,7 +139,7 @@ def read_config(path: Path, file: Opened, options: ReadOptions) -> Configuration
 
 
 def _shapes_of_refused(path: Path, file: Opened) -> dict[str, tuple[int, int]]:
-    """What the size keys of a Hugging Face configuration say, whatever else in it is not supported."""
+    """Shapes from the size keys of a Hugging Face configuration, even if other keys are not supported."""
     values: Any = file.config if isinstance(file, SglbitntFile) else None
     if isinstance(file, SafetensorsFolder):
         with suppress(OSError, ValueError, FormatError):
@@ -162,7 +162,7 @@ def _is_size(value: Any) -> bool:
 
 
 def linears(file: Opened, configuration: Configuration) -> list[Linear]:
-    """Every tensor with the name of a linear weight, and every other that holds packed bytes."""
+    """Every tensor with the name of a linear weight, and every other tensor that may contain packed bytes."""
     table, suffix = (GGUF, ".scale") if isinstance(file, GgufFile) else (HF, ".weight_scale")
     ours = _our_names(table)
     found = []
@@ -195,7 +195,7 @@ def _our_names(table: Mapping[str, tuple[str, ...]]) -> Callable[[str], str | No
 
 
 def _looks_packed(tensor: StoredTensor, file: Opened) -> bool:
-    """Whether a tensor of an unknown name may hold trits; in GGUF any type but floats and integers."""
+    """Whether a tensor of an unknown name may hold trits: in GGUF every ternary type, else 8-bit integers."""
     if isinstance(file, GgufFile):
         return tensor.dtype in GGUF_TERNARY and tensor.dtype not in FLOAT_BYTES
     return tensor.dtype in ("U8", "I8")

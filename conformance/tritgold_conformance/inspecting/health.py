@@ -1,4 +1,4 @@
-"""What is odd about the weights of a file: said of every tensor, and nothing is refused here."""
+"""Finds unusual properties of the weights in a file. It reports them for every tensor and refuses nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from tritgold.formats.packings.packing_base import Packing, odd_rows
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspecting.files import Linear
 
-# Shares of zeros outside of which weights were hardly trained to be ternary: absmean leaves 31 % of Gaussian masters
-# zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (the largest of 256, rounded).
+# Shares of zeros outside of which weights were probably not trained to be ternary: of Gaussian master weights, absmean
+# makes 31 % zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (divides by the largest of 256).
 FEWEST_ZEROS, MOST_ZEROS = 0.01, 0.7
 _MASTERS = "this of master weights that were not made ternary first"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """kind: a short word for machines. what: the same in words, of one tensor."""
+    """kind: a short word for programs. what: the same as a text, about one tensor."""
 
     kind: str
     what: str
@@ -27,8 +27,8 @@ class Finding:
 
 @dataclass
 class Look:
-    """A linear weight as looked at. trits: how many are -1, 0, +1; None where the bytes could not be read as trits.
-    scales: the least and the greatest, finite or not; None without a scale.
+    """A linear weight and its findings. trits: numbers of -1, 0, +1; None if the bytes cannot be read as trits.
+    scales: the smallest and the largest, finite or not; None without a scale.
     """
 
     linear: Linear
@@ -38,7 +38,7 @@ class Look:
     findings: list[Finding] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the JSON report, where numbers are finite."""
+        """For the JSON report: scales that are not finite become null."""
         scales = None if self.scales is None or not np.isfinite(self.scales).all() else self.scales
         return {
             "name": self.linear.name,
@@ -52,14 +52,14 @@ class Look:
 
 
 def look(linear: Linear, layout: Packing | None, shape: tuple[int, int] | None) -> Look:
-    """Unpack a matrix and look at it. Of an ambiguous payload any layout will do: no count depends on which."""
+    """Unpack a matrix and examine it. If the layout is ambiguous, any fitting one is used: counts are equal for all."""
     seen = Look(linear, shape)
     if layout is None or shape is None:
         return seen
     try:
         codes = layout.codes(linear.stored.data, shape)
     except PackingError:
-        return seen  # a length or a shape that this layout does not have: its verdict says so
+        return seen  # this layout does not allow the length or shape: the group's verdict says so
     seen.trits = minus, zero, plus = _counts(codes, (0, 1, 2))
     if minus + zero + plus < codes.size:
         seen.findings.append(_invalid(layout, codes, shape))
@@ -76,14 +76,14 @@ def _counts(values: np.ndarray, of: tuple[int, int, int]) -> tuple[int, int, int
 
 
 def look_at_opened(linear: Linear, weight: LinearWeight) -> Look:
-    """The same for a float weight, of which only an opened model says what its trits are."""
+    """The same for a float weight: its trits are known only from the opened model."""
     tensor = weight.ternary()
     trits, scale = _counts(tensor.trits, (-1, 0, 1)), tensor.scale
     return Look(linear, tensor.shape, trits, (float(scale.min()), float(scale.max())), _density(trits))
 
 
 def summary(seen: Iterable[Look], files: Iterable[Finding]) -> list[dict[str, Any]]:
-    """The findings by kind: how many tensors, the first of them, and what it is there."""
+    """Findings by kind: number of tensors, the first tensor, and the text for it."""
     found: dict[str, dict[str, Any]] = {}
     for finding in files:
         found.setdefault(finding.kind, {"kind": finding.kind, "tensors": 0, "first": None, "what": finding.what})

@@ -1,7 +1,7 @@
-"""What ``tritgold inspect`` finds: whether the file is whole, then the container, then which layout, then the model.
+"""The result of ``tritgold inspect``: whether the file is complete, its container, its layout, and its model.
 
-Everything is looked at even where the model cannot be opened: a file of an unknown packing still shows what it holds,
-and says why it is refused. Nothing is guessed: where two layouts fit, both are named (``ambiguous``).
+Everything is examined even if the model cannot be opened: for a file of an unknown packing the result has its contents
+and the reason why it is refused. Nothing is guessed: if two layouts fit, both are named (``ambiguous``).
 """
 
 import warnings
@@ -39,8 +39,8 @@ from tritgold_conformance.inspecting.twin import TwinComparison, require_certain
 
 SCHEMA = "tritgold.inspection/2"
 NO_MODEL, AMBIGUOUS = 1, 4
-# The type of most weights, by general.file_type, as llama.cpp, ik_llama.cpp and the bitnet.cpp fork count; forks reuse
-# 38 to 40.
+# Type of most weights by general.file_type, in the numbering of llama.cpp, ik_llama.cpp and the bitnet.cpp fork; forks
+# use 38 to 40 for other types.
 _FILE_TYPES: dict[int, tuple[str, ...]] = {
     **{0: ("F32",), 1: ("F16",), 2: ("Q4_0",), 3: ("Q4_1",), 7: ("Q8_0",), 8: ("Q5_0",), 9: ("Q5_1",), 10: ("Q2_K",)},
     **dict.fromkeys((11, 12, 13), ("Q3_K",)),
@@ -48,13 +48,13 @@ _FILE_TYPES: dict[int, tuple[str, ...]] = {
     **{36: ("TQ1_0",), 37: ("TQ2_0",), 38: ("TL1", "MXFP4"), 39: ("TL2", "NVFP4"), 40: ("I2_S", "Q1_0"), 41: ("Q2_0",)},
     **{136: ("IQ1_BN",), 137: ("IQ2_BN",), 337: ("IQ2_BN_R4",)},
 }
-_GUESSED = 1024  # added by llama.cpp where it names the type by looking at the tensors
-_MOST_FILE_TYPES = 400  # nobody's numbers are higher
+_GUESSED = 1024  # llama.cpp adds this flag if it guessed the type from the tensors
+_MOST_FILE_TYPES = 400  # no known program uses higher numbers
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A file as far as it can be understood without opening it as a model."""
+    """The parts of a file that can be read without opening it as a model."""
 
     file: Opened
     kind: str
@@ -66,10 +66,10 @@ class Examined:
 def inspect_model(
     path: Path, asked: ReadOptions, twin: Path | None = None, with_tensors: bool = False
 ) -> dict[str, Any]:
-    """Facts as plain data; ``exit_code`` says what they come to.
+    """Facts as plain data; ``exit_code`` summarises them.
 
-    ``problem`` is null, or the error with which the model is refused. Raises FormatError where the bytes are unsound
-    or were never written, and WeightsError for a twin that cannot decide anything.
+    ``problem`` is null, or the error with which the model is refused. Raises FormatError for invalid bytes or a
+    file with holes, and WeightsError for a twin that cannot decide anything.
     """
     other = None if twin is None else _open_twin(twin)
     examined = _examine(path, asked, shapes_of(other))
@@ -132,9 +132,9 @@ def _open_twin(path: Path) -> Checkpoint:
 
 
 def _open(path: Path, asked: ReadOptions, layouts: Layouts) -> tuple[Checkpoint | None, dict[str, Any] | None]:
-    """The model, or the error with which it is refused."""
+    """The opened model, or the error with which it is refused."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TritgoldWarning)  # health says the same of every tensor
+        warnings.simplefilter("ignore", TritgoldWarning)  # health reports the same for every tensor
         try:
             return open_checkpoint(path, asked.linear_class, asked.ignore_keys, layouts), None
         except TritgoldError as error:
@@ -142,7 +142,7 @@ def _open(path: Path, asked: ReadOptions, layouts: Layouts) -> tuple[Checkpoint 
 
 
 def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """How many ids have a text, beside those that the model has; None without a tokenizer that can be built."""
+    """The number of ids with a text, and the number of the model's ids; None without a tokenizer that can be built."""
     try:
         text = checkpoint.tokenizer_json()
         tokens = None if text is None else Tokenizer.from_text(text, checkpoint.path).ids
@@ -152,7 +152,7 @@ def _tokenizer(checkpoint: Checkpoint) -> dict[str, Any] | None:
 
 
 def _looks(examined: Examined, checkpoint: Checkpoint | None, comparison: TwinComparison | None) -> Iterator[Look]:
-    """Every linear, in the order of the file; float weights where the model could be opened."""
+    """Every linear weight, in the order of the file; float weights only if the model could be opened."""
     of_group = {linear.name: group for group in examined.groups for linear in group.linears}
     opened = dict(checkpoint.weights.linears()) if checkpoint else {}
     for linear in examined.linears:
@@ -169,7 +169,7 @@ def _looks(examined: Examined, checkpoint: Checkpoint | None, comparison: TwinCo
 
 
 def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[Finding]:
-    """What is odd about a file as a whole."""
+    """Findings about the whole file."""
     for text in examined.configuration.warned:
         yield Finding("configuration", text)
     file = examined.file
@@ -191,7 +191,7 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
 
 
 def _of_the_refusal(problem: Mapping[str, Any] | None, seen: list[Look]) -> Iterator[Finding]:
-    """What is not a number, where no look at a linear found it: in the embedding, a gain, master weights."""
+    """The refusal of non-finite values outside the examined linears: in the embedding, a gain, master weights."""
     known = any("non-finite" in finding.kind for tensor in seen for finding in tensor.findings)
     if problem is not None and problem["kind"].endswith("non-finite") and not known:
         where = f"{printable(problem['thing'])}: " if problem["thing"] else ""
@@ -199,7 +199,7 @@ def _of_the_refusal(problem: Mapping[str, Any] | None, seen: list[Look]) -> Iter
 
 
 def _metadata(container: Container) -> dict[str, Any]:
-    """What the container says besides tensors; long lists by their length alone."""
+    """The container's metadata; of long lists only the length."""
     found = getattr(container, "metadata", {})
     return {key: _short(value) for key, value in found.items()}
 
@@ -211,7 +211,7 @@ def _short(value: Any) -> Any:
 
 
 def _types(container: Container) -> dict[str, dict[str, int]]:
-    """Counts and bytes by type; of a GGUF file with the type's number, which forks read differently."""
+    """Number of tensors and bytes by type; in a GGUF file with the type's number, which forks use for other types."""
     ids = container.type_ids if isinstance(container, GgufFile) else {}
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -231,7 +231,7 @@ def _tensor(tensor: StoredTensor) -> dict[str, Any]:
 
 
 def _weights(seen: list[Look], by_tensor: bool) -> dict[str, Any] | None:
-    """Ternary weights: how many, how distributed, what they cost and their scales; None where none could be read."""
+    """Ternary weights: count, distribution, bits per weight and scales; None if none could be read."""
     read = [tensor for tensor in seen if tensor.trits is not None]
     if not read:
         return None

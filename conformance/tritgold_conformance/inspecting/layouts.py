@@ -1,4 +1,4 @@
-"""Which layout the linears of a file have: the hypotheses of each kind of tensor, and what decides between them."""
+"""The layouts of a file's linear weights: hypotheses for each kind of tensor, and the decision between them."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,18 +27,18 @@ from tritgold_conformance.inspecting.files import Linear, Opened, ReadOptions
 
 _I2_S = {"128": "i2_s block=128", "64": "i2_s block=64", "4rows": "i2_s_4rows"}
 _I2_S_OPTIONS = {label: option for option, label in _I2_S.items()}
-Shape = tuple[int, int]  # of a matrix: out, in
+Shape = tuple[int, int]  # of a matrix: (out, in)
 _TILED = ("TL1", "TL2")
 
 
 @dataclass
 class Group:
-    """Linears of one kind: those of one type, of TL1 and TL2 those of one shape, since a tile is chosen by the shape.
+    """Linear weights of one kind: of one type; for TL1 and TL2 also of one shape, which determines the tile.
 
-    by_tensor: hypotheses by the linear's name. merged: those that hold for all of them. open: layouts cannot be
-    enumerated (custom tiles). layout: the label of the one that it is, None while that is not known; by: what says so:
-    ``type``, ``bytes``, ``file``, ``option`` or ``twin``. agreement: with the twin, by label, 0 to 1. contradicted: in
-    words, where the twin contradicts file or option.
+    by_tensor: hypotheses by the linear's name. merged: those that hold for all of them. open: the possible layouts
+    cannot be listed (custom tiles). layout: the label of the decided layout, None if undecided; by: what decided it:
+    ``type``, ``bytes``, ``file``, ``option`` or ``twin``. agreement: with the twin, by label, 0 to 1. contradicted: a
+    text, if the twin contradicts file or option.
     """
 
     dtype: str
@@ -54,24 +54,24 @@ class Group:
 
     @property
     def fitting(self) -> list[str]:
-        """The labels of the layouts that are left."""
+        """The labels of the layouts that fit."""
         return [hypothesis.label for hypothesis in self.merged if hypothesis.fits]
 
     @property
     def ambiguous(self) -> bool:
-        """Whether several layouts are left and nothing decides between them."""
+        """Whether several layouts fit and nothing decides between them."""
         return self.layout is None and (self.open or len(self.fitting) > 1)
 
     def packing(self, label: str | None = None) -> Packing | None:
-        """The packing of a label; without one that of the layout it is, or else of the first that is left, or of the
-        first of all: where nothing fits, what is there is still worth a look."""
+        """The packing of a label. By default that of the decided layout, otherwise the first that fits, or else simply
+        the first, because the contents are worth a look even if nothing fits."""
         wanted = label or self.layout or next(iter(self.fitting), None)
         if wanted is None:
             return next((h.layout for h in self.merged if h.layout is not None), None)
         return next(h.layout for h in self.merged if h.label == wanted)
 
     def shape(self, linear: Linear, label: str) -> Shape | None:
-        """(out, in) of a linear under a hypothesis, None where it does not come into question for this tensor."""
+        """(out, in) of a linear weight under a hypothesis; None if the hypothesis does not apply to this tensor."""
         return next((h.shape for h in self.by_tensor[linear.name] if h.label == label), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class Group:
 
 
 def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping[str, Shape]) -> list[Group]:
-    """The packed linears by kind, floats left out, with what the file and the user say about each.
+    """The packed linear weights by kind, without floats, with the statements of the file and of the user for each.
 
-    truth: shape of each linear in a twin, by our name; empty without one.
+    truth: shape of each linear in a twin, by tritgold's name; empty without a twin.
     """
     own = _own_tiles(file)
     tiles = _tiles(file, asked, own)
@@ -119,7 +119,7 @@ def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping
         tile, by = tiles.get(shape, (None, "")) if shape else (None, "")
         said, trouble = (None, None) if tile is None or shape is None else _usable(dtype, shape, tile)
         stated = _usable(dtype, shape, own[shape])[0] if shape in own else None
-        # The file's own tile is tried as well as the option's, so that a twin can tell which of the two is right.
+        # The file's own tile is tried in addition to the option's, so that a twin can decide which of them is right.
         given = None if said is None else [options_of(said)]
         if given and stated is not None and stated != said:
             given.append(options_of(stated))
@@ -143,14 +143,14 @@ def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping
 
 
 def _own_tiles(file: Opened) -> dict[Shape, Tile]:
-    """What a file of ours says of its tiles, by shape."""
-    with suppress(TritgoldError):  # opening the model says what is wrong with them
+    """The tiles that a file written by tritgold states, by shape."""
+    with suppress(TritgoldError):  # the error is raised when the model is opened
         return tiles_of(file.metadata, file.path) if isinstance(file, GgufFile) else {}
     return {}
 
 
 def _tiles(file: Opened, asked: ReadOptions, own: Mapping[Shape, Tile]) -> dict[Shape, tuple[Tile, str]]:
-    """The tile of every shape that is said, and by whom: options go before the file, as in opening the model."""
+    """The stated tile of each shape, and its source: options override the file, as when a model is opened."""
     said = {shape: (tile, "file") for shape, tile in own.items()}
     if isinstance(file, GgufFile) and asked.layouts.tile:
         shapes = {(t.shape[0], t.shape[1]) for t in file.tensors.values() if t.dtype in _TILED and len(t.shape) == 2}
@@ -159,7 +159,7 @@ def _tiles(file: Opened, asked: ReadOptions, own: Mapping[Shape, Tile]) -> dict[
 
 
 def _usable(dtype: str, shape: Shape, tile: Tile) -> tuple[Packing | None, str | None]:
-    """The layout with this tile; None, and why, where the format has no such tile."""
+    """The layout with this tile; or None and the reason, if the format does not allow the tile."""
     try:
         return Layouts(tile=tile).packing(dtype, shape), None
     except PackingError as error:
@@ -167,7 +167,7 @@ def _usable(dtype: str, shape: Shape, tile: Tile) -> tuple[Packing | None, str |
 
 
 def _said_of_i2_s(group: Group, file: Opened, asked: ReadOptions) -> tuple[str | None, str]:
-    """The label that the user or the file names, and which of the two."""
+    """The label that the user or the file states, and which of the two states it."""
     if group.dtype != "I2_S" or not isinstance(file, GgufFile):
         return None, ""
     stated = file.metadata.get(I2S_KEY)
@@ -180,7 +180,7 @@ def _said_of_i2_s(group: Group, file: Opened, asked: ReadOptions) -> tuple[str |
 
 
 def _decide(group: Group, wanted: str | None, by: str) -> None:
-    """What is said outside the bytes goes before them, unless they rule it out."""
+    """Choose a layout: a statement of file or option is used, unless the bytes rule it out."""
     fitting = group.fitting
     if wanted in fitting:
         group.layout, group.by = wanted, by
@@ -205,7 +205,7 @@ def _note(group: Group) -> None:
 
 
 def advice(group: Group) -> str | None:
-    """What would decide an ambiguous group, and what other commands must be told of one that a twin decided."""
+    """How to decide an ambiguous group, or the option that other commands need for a layout that a twin decided."""
     twin = "--twin FILE, the same model in another format"
     if not group.ambiguous:
         return _option(group) if group.by in ("twin", "bytes") and group.layout is not None else None
@@ -228,7 +228,7 @@ def _option(group: Group) -> str | None:
 
 
 def decided_layouts(found: list[Group], asked: ReadOptions) -> Layouts:
-    """The user's layouts with what was found out about the file."""
+    """The user's layouts, completed with the layouts that were decided for the file."""
     layouts, tiles = asked.layouts, dict(asked.layouts.tiles)
     for group in found:
         layout = group.packing(group.layout) if group.layout else None

@@ -1,4 +1,4 @@
-"""The same model in another format: which layout of a file agrees with it, and what went wrong where none does."""
+"""Compares with the same model in another format: which layout agrees with it, or which misreading explains it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ from tritgold_conformance.inspecting.layouts import Group
 
 
 class TwinComparison:
-    """Compares linears by their names, a matrix at a time.
+    """Compares linear weights by name, one matrix at a time.
 
-    twin: opened, its own layout certain. rule: how the file's scales are applied; None where it does not say, which
-    is then taken as multiplying.
+    twin: opened, with a certain layout. rule: how the file's scales are applied; None if it does not state this,
+    which counts as multiplying.
 
-    differences: one a tensor that is not the twin's: name, share of equal trits, first differing row and column, and
-    what it looks like. scales: faults with how often and where first.
+    differences: one for each tensor that differs: name, share of equal trits, row and column of the first difference,
+    and the known misreading that explains it. scales: faults with their number and first tensor.
     """
 
     def __init__(self, twin: Checkpoint, rule: ScaleRule | None) -> None:
@@ -34,7 +34,7 @@ class TwinComparison:
         self._faults: dict[str, dict[str, Any]] = {}
 
     def group(self, group: Group) -> None:
-        """Every hypothesis about a group against the twin, which decides where one of them agrees everywhere."""
+        """Compare every hypothesis of a group with the twin, which decides if exactly one agrees in every trit."""
         equal: Counter[str] = Counter()
         total: Counter[str] = Counter()
         common = [linear for linear in group.linears if linear.name in self.truth]
@@ -55,13 +55,13 @@ class TwinComparison:
             self._compare(linear, *self._reading(group, linear, best), best)
 
     def opened(self, linear: Linear, weight: LinearWeight) -> None:
-        """A float weight of an opened model, whose trits are those that the model computes with."""
+        """Compare a float weight of an opened model; its trits are those that the model computes with."""
         if linear.name in self.truth:
             tensor = weight.ternary()
             self._compare(linear, tensor.trits, tensor.scale)
 
     def as_dict(self, here: set[str]) -> dict[str, Any]:
-        """For the JSON report. here: names of all linears of the file. Raises WeightsError where the two share none."""
+        """For the JSON report. here: names of all linears of the file. Raises WeightsError if none are in common."""
         if not self.truth.keys() & here:
             raise WeightsError(
                 "has no linear weight that the model has, too",
@@ -82,7 +82,7 @@ class TwinComparison:
         }
 
     def _reading(self, group: Group, linear: Linear, label: str | None) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Trits and stored scale under a hypothesis; None where the tensor cannot be read so."""
+        """Trits and stored scale under a hypothesis; None if the tensor cannot be read that way."""
         shape = self.truth[linear.name].shape
         readings = iter(()) if label is None else _readings(group, linear, shape, label)
         trits = next((trits for _, trits in readings), None)
@@ -122,7 +122,7 @@ class TwinComparison:
 
 
 def require_certain(found: list[Group], path: object) -> None:
-    """Refuse a twin that does not know its own layout: it would confirm whichever it was read with."""
+    """Refuse a twin with an uncertain layout: it would confirm the layout with which it was read."""
     for group in found:
         if group.layout is None:
             raise WeightsError(
@@ -142,26 +142,26 @@ def shapes_of(twin: Checkpoint | None) -> Mapping[str, tuple[int, int]]:
 def _readings(
     group: Group, linear: Linear, shape: tuple[int, int], only: str | None = None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Trits int8 under every hypothesis that gives this shape, or one; what is not a trit there equals none."""
+    """Trits int8 under every hypothesis with this shape, or under one; invalid codes equal no trit."""
     for hypothesis in group.by_tensor[linear.name]:
         if hypothesis.layout is None or hypothesis.shape != shape or only not in (None, hypothesis.label):
             continue
         try:
             trits = hypothesis.layout.codes(linear.stored.data, shape).view(np.int8) - np.int8(1)
         except PackingError:
-            continue  # of another length
+            continue  # the length does not fit
         yield hypothesis.label, trits if linear.rows is None else trits[linear.rows]
 
 
 def _scales(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The scale as stored, [] or [out, 1]; None where there is none, or rows have several."""
+    """The scale as stored, [] or [out, 1]; None if there is none, or a row has several."""
     if layout is None or (linear.beside is None and not layout.stores_scale):
         return None
     try:
         tensor = layout.unpack(linear.stored.data, (shape[0], shape[1]), warn=False)
         inside = tensor.with_scales_of_rows().scale
     except PackingError:
-        return None  # health says what is wrong with it
+        return None  # health reports the problem
     if linear.rows is not None and inside.ndim:
         inside = inside[linear.rows]
     scale = inside if linear.beside is None else inside * np.float64(linear.beside)
@@ -169,7 +169,7 @@ def _scales(layout: Packing | None, linear: Linear, shape: tuple[int, ...]) -> n
 
 
 def _multiplying(scale: float, rule: ScaleRule | None) -> float | None:
-    """None for a 0 that divides."""
+    """The scale as a factor; None for a scale of 0 that divides."""
     if rule != "divide":
         return scale
     return 1 / scale if scale else None

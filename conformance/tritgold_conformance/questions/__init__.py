@@ -1,1 +1,1 @@
-"""Everything that an engine is asked, as data."""
+"""All questions to an engine, and its answers, as data."""

@@ -1,4 +1,4 @@
-"""The one list of questions: everything that an engine is asked about a golden run."""
+"""The list of all questions to an engine about a golden run."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ from tritgold_conformance.questions.sessions import cuts
 def all_questions(
     golden: GoldenRun, has: Callable[[str], bool], ladder: Ladder | None = None, twice: bool = False
 ) -> RequestBatch:
-    """Those for an engine with these methods. ladder: more sessions. twice: whether there may be a second instance.
+    """The questions that an engine with these methods can answer. ladder: more sessions. twice: it may be made twice.
 
-    Operations, trace and statistics are not asked of an engine that is held to an arithmetic without bounds for them.
+    Operations, trace and statistics are not requested if the arithmetic of the golden run has no bounds for them.
     """
     tokens, bounded = golden.tokens, golden.plain != Q8_K_ARITHMETIC
     operations = list[OperationInput]()
@@ -41,11 +41,11 @@ def all_questions(
 
 
 def main_sessions(tokens: list[int], has: Callable[[str], bool]) -> list[Session]:
-    """One prefill; a prompt in two pieces and then steps, or one more piece; token by token."""
+    """One prefill; a prompt in two pieces, then steps (without ``step``: one more piece); all tokens one by one."""
     count, steps = len(tokens), has("step")
     cut, end = cuts(count)
     sessions = [Session("prefill", tokens, [count])] if has("prefill") else []
-    if cut and has("prefill"):  # else too short to be cut
+    if cut and has("prefill"):  # shorter texts cannot be cut
         rest = [1] * (count - end) if steps else [count - end] * (count > end)
         calls = ("prefill", "prefill", *["step" if steps else "prefill"] * len(rest))
         sessions.append(Session("continued", tokens, [cut, end - cut, *rest], calls))

@@ -1,6 +1,6 @@
-"""What an engine does with a model: generates, serves, diffuses; and text to ids and back. Answers are equal or wrong.
+"""Behaviours of an engine: generated, served and diffused tokens, and text to ids and back. Answers must be equal.
 
-Held to an answer is only an engine whose answer float noise would not change (``fair``).
+An answer is judged only if float noise would not change the right answer (``fair``).
 """
 
 from collections.abc import Container, Mapping
@@ -15,14 +15,14 @@ from tritgold_conformance.questions.text_and_bytes import Answer, Question, answ
 
 
 def behaviours(golden: GoldenRun, methods: Container[str]) -> list[Question]:
-    """The questions about a golden run that methods of an engine answer. None at all costs nothing."""
+    """The questions about a golden run that these methods answer. Costs nothing if none of them is a behaviour."""
     if not any(method in methods for method in BEHAVIOURS):
         return []
     return [q for q in _all(golden) if q.method in methods]
 
 
 def fair(golden: GoldenRun, answers: Mapping[str, Answer], method: str) -> list[tuple[Question, Answer, Answer]]:
-    """(question, the right answer, the engine's), where float noise leaves the right answer as it is."""
+    """(question, the right answer, the engine's), for right answers that float noise does not change."""
     return [(q, expected, answers[q.label]) for q, expected in _expected(golden, method) if q.label in answers]
 
 
@@ -33,18 +33,18 @@ def right(golden: GoldenRun) -> Mutant:
 
 @lru_cache(maxsize=2 * len(BEHAVIOURS))
 def _expected(golden: GoldenRun, method: str) -> list[tuple[Question, Answer]]:
-    """The right answers that float noise leaves as they are."""
+    """The right answers that float noise does not change."""
     mutant, fast = right(golden), quick(golden.checkpoint, golden.arithmetic)
     answered = [(q, answer_of(mutant, q)) for q in behaviours(golden, (method,))]
     return [(q, expected) for q, expected in answered if stable(fast, q, expected)]
 
 
-@lru_cache(maxsize=1)  # asking, judging and diagnosing one engine follow each other
+@lru_cache(maxsize=1)  # asking, judging and diagnosing an engine use the same golden run
 def _all(golden: GoldenRun) -> list[Question]:
     mutant = quick(golden.checkpoint, golden.arithmetic)
     prompt = [t for t in golden.tokens if t != mutant.config.mask][:5]
     try:
         asked = questions(mutant, prompt) if prompt else []
-    except TritgoldError:  # the model has no room for so many tokens
+    except TritgoldError:  # the context is too small for so many tokens
         return []
     return [q for q in asked if q.method in BEHAVIOURS]

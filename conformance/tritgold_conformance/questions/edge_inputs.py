@@ -1,8 +1,8 @@
-"""Inputs that show what a model's own activations do not: exact ties, zero tokens, tiny tokens, extreme sums.
+"""Inputs that a model's own activations do not cover: exact ties, zero tokens, tiny tokens, extreme sums.
 
-Half away from zero equals half to even on random activations, an int16 accumulator never overflows on them, and a
-missing eps floor divides by nothing but zeros. These inputs go through the operations of layer 0; what is right is
-what the golden model makes of them.
+On random activations, half away from zero equals half to even, an int16 accumulator never overflows, and a missing eps
+floor matters only for zeros. These inputs are for the operations of layer 0; the golden model's outputs for them are
+the right ones.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tritgold_conformance.golden.run import GoldenRun
 
 
 def edge_inputs(golden: GoldenRun) -> Iterator[tuple[Operation, str, dict[str, np.ndarray]]]:
-    """(operation, what the input is, inputs by role), in execution order."""
+    """(operation, description of the input, inputs by role), in execution order."""
     for operation in operations(golden.checkpoint.config):
         for label, inputs in _inputs(operation, golden):
             yield operation, label, inputs
@@ -54,7 +54,7 @@ def ties_zeros_tiny(width: int) -> np.ndarray:
 def extreme_sums(trits: np.ndarray) -> dict[str, np.ndarray]:
     """Codes and scales for a matrix of trits [out, in]: all +127; all -127; zeros; aligned with the densest row.
 
-    The last makes a sum of 127 x its non-zero trits, beyond int16 from 259 of them on.
+    The last gives a sum of 127 x the row's non-zero trits, too large for int16 from 259 non-zero trits on.
     """
     codes = np.zeros((4, trits.shape[1]), np.int8)
     codes[0], codes[1] = 127, -127

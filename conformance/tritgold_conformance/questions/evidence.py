@@ -1,4 +1,4 @@
-"""Evidence: everything that one engine answered about one golden run, as data. It is asked once (``engines.ask``)."""
+"""Evidence: all answers of one engine about one golden run, as data. ``engines.ask`` collects it once."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 
 @dataclass(frozen=True)
 class Raised:
-    """In the place of an answer: what the engine raised when it was asked."""
+    """Instead of an answer: the message of the error that the engine raised."""
 
     message: str
 
@@ -28,7 +28,7 @@ Completion = tuple[int, dict[int, float]]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Answers in the order of the questions; None, or empty, where the engine gave none.
+    """Answers in the order of the questions; None or empty if the engine gave none.
 
     name, spec, versions: of the engine. machine, reference: versions of what asked. mode: the arithmetic that it is
     held to, ``name/version``. model_hash, tokens: of the golden run. methods: that the engine has. packed: of

@@ -1,4 +1,4 @@
-"""Evidence as a folder: evidence.json, and the arrays in answers.safetensors. It is judged where no engine is."""
+"""Evidence as a folder: evidence.json, and arrays in answers.safetensors. It can be judged without the engine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +24,11 @@ SCHEMA = "tritgold.evidence/2"
 JSON, ARRAYS = "evidence.json", "answers.safetensors"
 _LARGEST = 1 << 28
 _HINT = "tritgold ask --engine ENGINE -o FOLDER makes it again"
-Given = bool | str  # False: no answer. True: an array, or arrays by role. A text: what was raised
+Given = bool | str  # False: no answer. True: an array, or arrays by role. Text: the message of an error
 
 
 class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """evidence.json; everything of ``Evidence`` that is not an array."""
+    """evidence.json: all fields of ``Evidence`` that are not arrays, and ``options``."""
 
     schema: str = SCHEMA
     name: str
@@ -55,7 +55,7 @@ class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def write_evidence(folder: Path, evidence: Evidence, options: tuple[str, ...] = ()) -> None:
-    """Write a new folder, whole or not at all. options: of the command, for ``repeat`` in the report."""
+    """Write a new folder completely or not at all. options: of the command line, for ``repeat`` in the report."""
     arrays = {f"packed/{n}": a for n, a in enumerate(evidence.packed) if isinstance(a, np.ndarray)}
     for part in ("operations", "edges"):
         for n, outputs in enumerate(getattr(evidence, part)):
@@ -81,7 +81,7 @@ def write_evidence(folder: Path, evidence: Evidence, options: tuple[str, ...] = 
 
 
 def read_evidence(folder: Path) -> tuple[Evidence, tuple[str, ...]]:
-    """The evidence of a folder and the options of its command.
+    """The evidence in a folder, and the command-line options stored with it.
 
     Raises FormatError, kinds ``evidence-version``, ``evidence-malformed``.
     """
@@ -109,7 +109,7 @@ def read_evidence(folder: Path) -> tuple[Evidence, tuple[str, ...]]:
 
 
 def require_evidence_of(evidence: Evidence, golden: GoldenRun, folder: Path) -> None:
-    """Raise FormatError where evidence is about another model, or lacks answers that a golden run asks for."""
+    """Raise FormatError if the evidence is about another model, or its answers do not fit the golden run."""
 
     def require(thing: str, got: object, expected: object, kind: str = "evidence-malformed") -> None:
         if got != expected:
@@ -165,7 +165,7 @@ _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-
 
 
 def _spelt(value: Any) -> Any:
-    """Numbers that JSON has not, in words: an engine may answer them, and is judged by them."""
+    """Replace NaN and infinity, which JSON does not have, by words: an engine may answer them."""
     if isinstance(value, float) and not np.isfinite(value):
         return {"number": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):

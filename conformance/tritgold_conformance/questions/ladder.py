@@ -1,8 +1,8 @@
-"""The ladder: texts and sessions beyond the judged text, by which an engine is asked what it may be wrong at.
+"""The ladder: texts and sessions beyond the judged text, for faults that a single text does not show.
 
-Prompts of every length to 33 and on both sides of 64 to 512, long states, every id of the vocabulary, pieces of all
-kinds, and sessions that follow one another: all of them prefixes of few texts, because the golden model is slow. What
-there is depends on the configuration, the judged text, the depth and the seed alone: evidence need not carry it.
+Prompts of every length up to 33 and around 64 to 512, long states, every id of the vocabulary, prompts in pieces of
+many kinds, and sessions after each other. All are prefixes of a few texts, because the golden model is slow. The ladder
+depends only on the configuration, the judged text, the depth and the seed, so evidence need not store it.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from tritgold.weights import LINEARS
 from tritgold_conformance.contract.session import Session
 from tritgold_conformance.golden.run import judging_tokens
 
-# Depth -> golden tokens x ternary weights, and how often a short prompt is read again. kjv-ar has 4.7 M weights.
+# Depth -> (golden tokens x ternary weights, repetitions of short prompts). kjv-ar has 4.7 M weights.
 DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (np.inf, 300)}
 ONE_TEXT = "one-text"
 EDGES = (64, 128, 256, 512)
 SHORT = tuple(range(1, 34))
 LADDER_LEVELS = ("lengths", "long_state", "vocabulary", "pieces", "sessions")
-TEXT = 64  # ids of one text of the vocabulary
-PROMPTS, PROMPT = 20, 5  # texts that are read again and again, and their length
-MOST_ROWS = 1 << 26  # logits asked for in SHORT: beyond, some of the lengths are left out
+TEXT = 64  # ids in one text of the vocabulary level
+PROMPTS, PROMPT = 20, 5  # number of texts that are read repeatedly, and their length
+MOST_ROWS = 1 << 26  # logits that SHORT may request; if it would need more, FEW is used instead
 FEW = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)
-# Chunks of a piece; "s5" is five single steps.
+# Lengths of the chunks of a prompt in pieces; "s5" is five single steps.
 PIECES = (
     (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31),
     (3, 17, "s20"),
@@ -34,7 +34,7 @@ PIECES = (
 
 @dataclass(frozen=True)
 class Rung:
-    """One session of a level, about the first tokens of a text."""
+    """One session of a level: the first tokens of text number ``text``."""
 
     level: str
     text: int
@@ -43,7 +43,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """texts: the judged one first, then the long one. seed, depth: by which it was made."""
+    """texts: first the judged text, then the long text. seed, depth: with which it was made."""
 
     depth: str
     seed: int
@@ -56,7 +56,7 @@ class Ladder:
         return max(map(len, self.texts))
 
     def sessions(self, steps: bool, prefills: bool, twice: bool) -> list[Session]:
-        """Those for an engine that has single steps, prefills, and may be made twice."""
+        """The sessions for an engine. steps, prefills: it has these methods; twice: it can be instantiated twice."""
         asked = [r.session for r in self.rungs if steps or "step" not in r.session.calls]
         asked = [s for s in asked if prefills or "prefill" not in s.calls]
         beside = {s.beside for s in asked if s.beside}
@@ -64,7 +64,7 @@ class Ladder:
 
 
 def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> Ladder | None:
-    """The ladder around a judged text. depth: one of DEPTHS, or ONE_TEXT, which has none."""
+    """The ladder of a judged text. depth: one of DEPTHS; None for ONE_TEXT."""
     if depth == ONE_TEXT:
         return None
     room, repeats = DEPTHS[depth]
@@ -108,12 +108,12 @@ def _words(chunk: int | str) -> str:
 
 
 def weights(config: ModelConfig) -> int:
-    """Of all ternary matrices."""
+    """Number of ternary weights of all matrices."""
     return config.layers * sum(int(np.prod(config.linear_shape(name))) for name in LINEARS)
 
 
 def _long_length(config: ModelConfig, room: int, depth: str) -> int:
-    """Tokens of the long text: the whole context, or one beyond an edge; 0 where there is no room for any."""
+    """Tokens of the long text: the whole context, or one more than one of EDGES; 0 if there is no room for any."""
     if depth == "thorough":
         return config.context
     most = min(config.context, room // (4 if depth == "default" else 2))
@@ -123,7 +123,7 @@ def _long_length(config: ModelConfig, room: int, depth: str) -> int:
 
 
 def _long_text(config: ModelConfig, count: int, seed: int) -> list[int]:
-    """BOS, a run of equal ids, an id again after one other, BOS inside, ends of sequence; then all ids, shuffled."""
+    """BOS, a run of equal ids, one id twice with another between, BOS and EOS inside; then all ids, shuffled."""
     order = _shuffled(config.vocab, seed)
     bos = [] if config.bos is None else [config.bos]
     special = [i for i in (*config.eos, *bos, config.mask, 0, config.vocab - 1) if i is not None and i < config.vocab]
@@ -137,19 +137,19 @@ def _long_text(config: ModelConfig, count: int, seed: int) -> list[int]:
 
 
 def _shuffled(vocab: int, seed: int) -> list[int]:
-    """All ids, the same order for the same seed in every version of NumPy."""
+    """All ids; the order depends only on the seed, in every version of NumPy."""
     return [int(i) for i in np.random.RandomState(seed % 2**32).permutation(vocab)]
 
 
 def _lengths(config: ModelConfig, most: int) -> list[int]:
     short = SHORT if sum(SHORT) * config.vocab <= MOST_ROWS else FEW
     edges = [edge + by for edge in EDGES for by in (-1, 0, 1)]
-    # The longest first: what explains it explains the others.
+    # The longest first: its failure explains those of the others.
     return sorted({n for n in (*short, *edges, most) if n <= most}, reverse=True)
 
 
 def _vocabulary(config: ModelConfig, ladder: Ladder, room: int) -> Iterator[list[int]]:
-    """Ids that no text has yet, in texts of TEXT, as far as there is room."""
+    """Texts of up to TEXT ids with the ids that are in no other text yet, as many as there is room for."""
     read = set(ladder.texts[0]) | set(ladder.texts[1])
     left = [i for i in _shuffled(config.vocab, ladder.seed + 1) if i not in read]
     size = min(TEXT, config.context)
@@ -158,11 +158,11 @@ def _vocabulary(config: ModelConfig, ladder: Ladder, room: int) -> Iterator[list
 
 
 def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:
-    """A short prompt after the long ones, texts that begin alike, the same again and again, and two in turns."""
+    """A short prompt after long ones, texts with equal beginnings, repeated texts, and two instances in turns."""
     judged = ladder.texts[0]
     if len(ladder.texts[1]) > len(judged):
         _add(ladder, "sessions", "a long prompt before the judged text", 1, [len(ladder.texts[1])])
-    if len(judged) >= 16:  # a text that begins as another, of the same length
+    if len(judged) >= 16:  # a text of the same length with the same first half
         other = judging_tokens(len(judged), config.vocab, ladder.seed + 2)
         ladder.texts.append([*judged[: len(judged) // 2], *other[len(judged) // 2 :]])
         for number, text in enumerate((0, len(ladder.texts) - 1, 0)):
@@ -172,7 +172,7 @@ def _add_sessions(ladder: Ladder, config: ModelConfig, repeats: int) -> None:
     first = len(ladder.texts)
     length = min(PROMPT, config.context)
     ids = judging_tokens(PROMPTS * length, config.vocab, ladder.seed + 3)
-    prompts = PROMPTS if ladder.longest > len(judged) else 1  # else the golden model is too slow
+    prompts = PROMPTS if ladder.longest > len(judged) else 1  # otherwise the golden model would be too slow
     ladder.texts.extend(ids[n * length : (n + 1) * length] for n in range(prompts))
     for number in range(repeats):
         _add(ladder, "sessions", f"short prompt {number + 1}", first + number % prompts, [length])

@@ -1,7 +1,7 @@
-"""Packed bytes that an engine is given to read, and bytes that it must refuse.
+"""Packed bytes that an engine must read, and bytes that it must refuse.
 
-Every format with random trits and a scale that is not 1, blocks with scales of their own, rows that fill no byte, and
-bytes that must be refused: a code that is not a trit, a scale that is not finite, and a matrix that was cut in half. A
+Every format with random trits and a scale that is not 1, blocks with different scales, rows that do not fill a byte,
+and bytes that must be refused: a code that is not a trit, a scale that is not finite, and a matrix cut in half. A
 format that the engine does not read is not assessed.
 """
 
@@ -10,12 +10,12 @@ import numpy as np
 from tritgold_conformance.faults.packing import FORMATS
 from tritgold_conformance.faults.witnesses import FileCase, file_cases
 
-# Format -> bytes from the end to its last scale, and its type.
+# Format -> (distance in bytes from the end to its last scale, dtype of the scale).
 _SCALES = {"i2_s": (32, "<f4"), "i2_s-64": (32, "<f4"), "tq1_0": (2, "<f2"), "tq2_0": (2, "<f2")}
 
 
 def cases() -> list[FileCase]:
-    """Those of the faults' witnesses first, and what is made of their bytes."""
+    """First the cases that are known to show faults, then variants of their bytes."""
     known = file_cases()
     whole = known[: len(FORMATS)]
     hf = next(c for c in whole if c.format == "hf")
@@ -26,7 +26,7 @@ def cases() -> list[FileCase]:
 
 
 def _with_scale(case: FileCase, value: float) -> FileCase:
-    """The same with another last scale."""
+    """The same case with ``value`` as its last scale."""
     before, dtype = _SCALES[case.format]
     scale, at = np.array(value, dtype).tobytes(), len(case.data) - before
     data = case.data[:at] + scale + case.data[at + len(scale) :]

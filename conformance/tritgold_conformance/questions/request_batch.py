@@ -1,6 +1,6 @@
-"""RequestBatch: everything that one engine is asked, as data, and the shapes of what it may answer.
+"""RequestBatch: all questions to one engine, as data, and the shapes of possible answers. ``questions.asked`` makes it.
 
-A class in this process is asked one by one, a program is given all of it in one run; ``questions.asked`` makes it.
+A class in this process is asked question by question, a program gets all questions in one run.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tritgold_conformance.faults.witnesses import FileCase
 
 @dataclass(frozen=True, eq=False)
 class OperationInput:
-    """One operation of the graph on given inputs. shared: names of inputs in the golden trace, which repeat."""
+    """One operation of the graph with inputs by role. shared: names of those inputs that are in the golden trace."""
 
     operation: Operation
     inputs: dict[str, np.ndarray]
@@ -30,7 +30,7 @@ class OperationInput:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One call of a loop or of text: a method of BEHAVIOURS and its arguments, which JSON can hold."""
+    """One call of a loop or of a text method: a method of BEHAVIOURS and its arguments, which are valid JSON values."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -38,10 +38,10 @@ class Behaviour:
 
 @dataclass(frozen=True, eq=False)
 class RequestBatch:
-    """What an engine is asked; empty: not asked.
+    """The questions to an engine; an empty field is not requested.
 
-    trace, statistics, text: tokens to show the activations, their statistics, or the next tokens, of. speed: tokens to
-    be timed on, of engines that only their host can time.
+    trace, statistics, text: tokens for activations, their statistics, or next tokens. speed: tokens for the timing of
+    engines that only their host can time.
     """
 
     operations: list[OperationInput] = field(default_factory=list)
@@ -54,7 +54,7 @@ class RequestBatch:
     speed: list[int] = field(default_factory=list)
 
     def shapes(self, config: ModelConfig) -> Iterator[tuple[str, Shape | None]]:
-        """Names and shapes of all that may be answered; None for what the program itself decides the width of."""
+        """Names and shapes of all possible answers; None if the program chooses the width."""
         for number, asked in enumerate(self.operations):
             count = tokens_of(asked.operation, asked.inputs)
             for role, array in asked.operation.outputs.items():
@@ -79,6 +79,6 @@ class RequestBatch:
         yield from ((f"behaviours/{number}", None) for number in range(len(self.behaviours)))
 
     def elements(self, config: ModelConfig) -> int:
-        """How many numbers a complete answer has."""
+        """The number of numbers in a complete answer."""
         widest = max(len(self.text), (RUNS + 1) * len(self.speed)) * config.vocab
         return sum(widest if shape is None else prod(shape) for _, shape in self.shapes(config))

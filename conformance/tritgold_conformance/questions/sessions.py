@@ -1,8 +1,8 @@
-"""Where a prompt is cut."""
+"""Where a prompt in pieces is cut."""
 
 
 def cuts(tokens: int) -> tuple[int, int]:
-    """Where a prompt in pieces is cut: two prefills up to these, then single steps.
+    """The ends of the first and of the second prefill of a prompt in pieces; single steps follow.
 
     >>> cuts(40)
     (13, 30)

@@ -1,7 +1,7 @@
-"""What can be asked of an engine beside its activations: bytes unpacked, tokens generated, text to ids and back.
+"""Questions to an engine beyond its activations: unpacked bytes, generated tokens, text to ids and back.
 
-A question is data: a method of the engine and its arguments. docs/diagnosis.md says what the methods take and give.
-The faulty golden model has the same methods, so that an answer can be compared with every fault's.
+A question is data: a method of the engine and its arguments; docs/diagnosis.md describes the methods. The faulty golden
+model has the same methods, so that an answer can be compared with the answer of every fault.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tritgold_conformance.faults.witnesses import file_cases
 METHODS = ("unpack", "generate", "serve", "diffuse", "encode", "chat", "stream")
 REFUSED = "refused"
 TEXTS = ("the 1234 and 12345 of them", "é 😸 ﬁn \uff22", "two\n\n  lines", " it's (well) done; 3.14% ", "<bos>", "")
-TOKENS = 12  # generated in a case
+TOKENS = 12  # generated in one question
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ Answer = Any  # an array, a list of ids or of texts, or REFUSED
 
 
 def answer(engine: EngineUnderTest, question: Question) -> Answer:
-    """What the engine says; None where it has no such method, REFUSED where it raises.
+    """The engine's answer; None if it does not have the method, REFUSED if it raises.
 
-    Raises EngineError for an answer that comes too late or is of another form.
+    Raises EngineError for an answer that comes too late or has a wrong form.
     """
     try:
         return engine.ask(question.method, *question.arguments)
@@ -55,7 +55,7 @@ def answer(engine: EngineUnderTest, question: Question) -> Answer:
 
 
 def answer_of(mutant: Mutant, question: Question) -> Answer:
-    """What a faulty golden model says."""
+    """The answer of a golden model with a fault."""
     try:
         return getattr(FaultyEngine(mutant, capacity=1), question.method)(*question.arguments)
     except TritgoldError:
@@ -72,12 +72,12 @@ def same(a: Answer, b: Answer) -> bool:
 
 
 def stable(golden: Mutant, question: Question, right: Answer) -> bool:
-    """Whether a right engine with float noise gives the same answer: only then may one be held to it."""
+    """Whether a right engine with float noise gives the same answer: only such answers can be judged."""
     return all(same(answer_of(noisy(golden, seed, times=4.0), question), right) for seed in (1, 2))
 
 
 def questions(golden: Mutant, prompt: list[int]) -> list[Question]:
-    """Those for a model, around a prompt of its own; block diffusion where the model has a mask."""
+    """The questions for a model, with its own prompt; includes block diffusion if the model has a mask."""
     asked = [*unpack_questions(), *_generated(golden, prompt), *_served(prompt), *_texts(golden)]
     if golden.config.mask is not None and golden.config.block is not None:
         asked += _diffused(golden, prompt, golden.config.mask, golden.config.block)
@@ -85,7 +85,7 @@ def questions(golden: Mutant, prompt: list[int]) -> list[Question]:
 
 
 def unpack_questions() -> list[Question]:
-    """The packed bytes that faults are known for, the first of ``packed_bytes.cases``."""
+    """Questions about packed bytes that are known to show faults, the first of ``packed_bytes.cases``."""
     return [Question(f"{c.format}: {c.why}", "files", "unpack", (c.format, c.data, c.shape)) for c in file_cases()]
 
 
@@ -114,7 +114,7 @@ def _served(prompt: list[int]) -> Iterator[Question]:
 
 @dataclass
 class _Recorded(Rule):
-    """Decides the surest alone, and keeps the probabilities it saw."""
+    """Decides one token per pass, the most probable, and records all probabilities."""
 
     seen: list[np.ndarray]
 
@@ -148,7 +148,7 @@ def _diffused(golden: Mutant, prompt: list[int], mask: int, block: int) -> Itera
 
 
 def _reached(golden: Mutant, prompt: list[int], block: int, seen: list[np.ndarray]) -> float:
-    """A threshold that is one of this model's probabilities, and for which reaching it makes another text."""
+    """A threshold equal to one of this model's probabilities, for which ``>=`` instead of ``>`` gives another text."""
     wrong = replace(golden, decoding={"inclusive": True})
     values = sorted({float(p) for row in seen for p in row[1:]}, reverse=True)
     for value in values:
@@ -159,14 +159,14 @@ def _reached(golden: Mutant, prompt: list[int], block: int, seen: list[np.ndarra
 
 
 def _texts(golden: Mutant) -> Iterator[Question]:
-    """By the model's own tokenizer and template, or by those of ``faults.tokenizer``; no chat where that fails."""
+    """With the model's tokenizer and template, or with those of ``faults.tokenizer``; no chat if the template fails."""
     for text in TEXTS:
         yield Question(f"ids of {text!r}", "text", "encode", (text,))
     with suppress(FormatError):
         tokenizer.chat(golden, "the 12")
         yield Question("ids of a chat", "text", "chat", ("the 12",))
     known = tokenizer.tokenizer_of(golden)
-    ids = [i for i in known.encode("a 😸 é") if known.decode([i])]  # special tokens are no text
+    ids = [i for i in known.encode("a 😸 é") if known.decode([i])]  # special tokens have no text
     yield Question("pieces of a text with an emoji", "text", "stream", (ids,))
     within = next((ids[:end] for end in range(len(ids) - 1, 0, -1) if known.decode(ids[:end]).endswith("\ufffd")), None)
     if within:

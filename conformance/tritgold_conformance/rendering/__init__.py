@@ -1,5 +1,5 @@
-"""Reports for people and for CI, made of ``results.report.Report``: terminal, JUnit, Markdown, HTML, a badge.
+"""Reports for people and for CI, made from ``results.report.Report``: terminal, JUnit, Markdown, HTML, a badge.
 
-``writers`` knows them by the suffix of the file. Each is a function of the report alone: same report, same bytes.
-Names, versions and messages come from an engine, or from a report of unknown origin: untrusted until escaped.
+``writers`` chooses the format by the file's suffix. Each format depends only on the report: same report, same bytes.
+Names, versions and messages come from an engine or from an unknown report: they are untrusted until escaped.
 """

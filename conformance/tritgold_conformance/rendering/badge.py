@@ -1,8 +1,8 @@
-"""A badge: a small SVG that says what was judged, in which mode, and how many levels passed.
+"""A badge: a small SVG with what was judged, in which mode, and how many levels passed.
 
-Green is for an engine that conforms on every level. ``next_tokens`` and ``statistics`` count only where there are no
-logits and no trace, which say more, and ``packed_bytes``, loops and text where the engine has them; any other level
-that was not assessed makes it blue, and nothing checked, or no verdict, grey. The title says what was covered.
+Green: the engine conforms at every level. ``next_tokens`` and ``statistics`` count only if logits or trace were not
+assessed, which are more precise; ``packed_bytes``, loops and text count only if the engine has them. Any other level
+that was not assessed makes the badge blue. Grey: nothing was checked, or no verdict. The title has the coverage.
 """
 
 from tritgold_conformance.rendering.escaping import escaped, name
@@ -12,13 +12,13 @@ from tritgold_conformance.results.report import Report
 
 GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84b00", "#b71c1c", "#616161"
 _LABEL = "tritgold"
-_HEIGHT, _WIDE, _PAD = 20, 6.1, 8.0  # pixels: height, an average character at 11 px, room at each side
+_HEIGHT, _WIDE, _PAD = 20, 6.1, 8.0  # pixels: height, width of an average character at 11 px, space at each side
 
 
 def badge(report: Report) -> str:
-    """The SVG, self-contained; its title names every level and what became of it."""
+    """The SVG, self-contained; its title has the status of every level."""
     says, colour = _says(report)
-    if report.in_process:  # not the green of an engine that could not reach the judge
+    if report.in_process:  # such an engine can change the judge, so it is never green
         says, colour = f"{says} · in process", BLUE if colour == GREEN else colour
     title = f"{_LABEL}: {says}. " + "; ".join(f"{level} {v.status}" for level, v in report.levels.items())
     title += f". {name(report.engine.name)} on {name(report.model)}"
@@ -36,7 +36,7 @@ def badge(report: Report) -> str:
 
 
 def _text(text: str, middle: float) -> str:
-    length = len(text) * _WIDE  # as wide as its box, whatever font is there
+    length = len(text) * _WIDE  # textLength fits the text into its box with any font
     return f'<text x="{middle:.1f}" y="14" textLength="{length:.1f}">{escaped(text)}</text>'
 
 

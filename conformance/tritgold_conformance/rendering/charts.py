@@ -1,7 +1,7 @@
-"""Charts as inline SVG, by hand: no library, no script, nothing fetched. Colours are classes of the page's style.
+"""Charts as inline SVG, written by hand: no library, no script, no download. Colours are classes of the page's style.
 
-Every value has a shape or a sign besides its colour, every chart a title and a description for those who do not see it.
-Numbers that are not finite are never drawn as if they were.
+Every value has a shape or a sign in addition to its colour; every chart has a title and a description for screen
+readers. Values that are not finite are never drawn as numbers.
 """
 
 import math
@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from tritgold_conformance.rendering.escaping import escaped, name, number
 
-_MOST = 1e300  # of a scale
-_POINTS = 200  # of a series; beyond it the line stands alone
+_MOST = 1e300  # largest absolute value of a scale
+_POINTS = 200  # of a series; with more points only the line is drawn
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its caption. legend: a sign and what it says, each."""
+    """A chart with its caption. legend: pairs of a sign and its meaning."""
 
     svg: Markup
     title: str
@@ -28,7 +28,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Cell:
-    """One field of a heat map. kind: a class of the style, ``k0`` ... ; mark: a sign in it; tip: its figures."""
+    """One field of a heat map. kind: a class of the style, ``k0`` ... ; mark: a sign in it; tip: its numbers."""
 
     kind: str
     mark: str = ""
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a heat map: one cell for all columns, or one each; None where there is nothing."""
+    """A row of a heat map: one cell for all columns, or one for each column; None for no cell."""
 
     label: str
     cells: Sequence[Cell | None]
@@ -55,7 +55,7 @@ class Series:
 
 
 def svg(width: float, height: float, title: str, description: str, inside: str) -> Markup:
-    """The frame: an image with a label. inside: markup already."""
+    """The SVG element with title and label. inside: trusted markup."""
     label = escaped(f"{title}. {description}")
     return Markup(
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}"'
@@ -64,7 +64,7 @@ def svg(width: float, height: float, title: str, description: str, inside: str) 
 
 
 def heat_map(rows: Sequence[Row], columns: Sequence[str], axis: str, title: str, description: str) -> Markup:
-    """Rows downwards, columns to the right, under them the name of what they count."""
+    """Rows from top to bottom, columns from left to right; axis: the label of the columns."""
     left = 14 + 6.3 * max((len(name(row.label)) for row in rows), default=0)
     wide = max(13.0, min(34.0, 560 / max(len(columns), 1)))
     high = 19.0
@@ -85,7 +85,7 @@ def heat_map(rows: Sequence[Row], columns: Sequence[str], axis: str, title: str,
 
 
 def _label(text: object, x: float, y: float) -> str:
-    """Below an axis, centred."""
+    """The text of a label below an axis, centred at x."""
     return f'<text class="m" x="{x:.1f}" y="{y:.1f}">{escaped(text)}</text>'
 
 
@@ -108,9 +108,9 @@ def lines(
     floor: float | None = None,
     limit: float | None = None,
 ) -> Markup:
-    """Values over whole numbers. floor: a logarithmic scale from there on, what is smaller drawn on it.
+    """Values over whole numbers. floor: use a logarithmic scale that begins there; smaller values are drawn at floor.
 
-    limit: a dashed line. Without a floor the scale is linear and holds zero.
+    limit: a dashed line. Without a floor the scale is linear and includes zero.
     """
     width, height = size
     scale = _Scale.of([v for s in series for v in s.values] + [limit], floor, height - 42)
@@ -140,12 +140,12 @@ def lines(
 
 
 def _to(i: int, at: dict[int, float], x: float, scale: "_Scale") -> str:
-    """On to this point of a path, from the one before if that is there."""
+    """A line to this point of a path from the previous point, or a move if there is no previous point."""
     return f"{'L' if i - 1 in at else 'M'}{x:.1f} {scale.y(at[i]):.1f}" if i in at else ""
 
 
 def bars(rows: Sequence[tuple[str, float, str]], title: str, description: str) -> Markup:
-    """Horizontal bars: label, value, class; the value is written after each."""
+    """Horizontal bars: (label, value, class); the value is written after each bar."""
     most = max((value for _, value, _ in rows), default=0.0) or 1.0
     left = 14 + 6.3 * max((len(name(label)) for label, _, _ in rows), default=0)
     parts = []
@@ -158,7 +158,7 @@ def bars(rows: Sequence[tuple[str, float, str]], title: str, description: str) -
 
 
 def legend_mark(shape: str, kind: str) -> Markup:
-    """The sign of a series, for a legend; hidden from screen readers, for the label beside it says what it is."""
+    """The sign of a series, for a legend; hidden from screen readers, which read the label after it."""
     return Markup(
         f'<svg class="key" viewBox="0 0 22 12" width="22" height="12" aria-hidden="true"><g class="{kind}">'
         f'<path class="line" d="M0 6H22"/>{_point(shape, 11, 6)}</g></svg>'
@@ -180,13 +180,13 @@ def _failing(x: float, y: float, top: float) -> str:
 
 
 def _some(xs: Sequence[int], room: float) -> list[int]:
-    """Some of them, evenly, so that their labels fit."""
+    """Every n-th value, so that the labels have room."""
     return list(xs[:: max(1, math.ceil(len(xs) / max(room, 1)))])
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """From values to pixels, downwards. floor: of a logarithmic one."""
+    """From values to pixels, downwards. floor: of a logarithmic scale; None for a linear one."""
 
     low: float
     high: float
@@ -205,12 +205,12 @@ class _Scale:
         return cls(math.log10(floor), max(high, math.log10(floor) + 4), floor, bottom)
 
     def y(self, value: float) -> float:
-        """Of a finite value."""
+        """The pixel of a finite value."""
         at = value if self.floor is None else math.log10(max(value, self.floor))
         return self.bottom - (at - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """At most nine, with their labels."""
+        """At most nine values with their labels."""
         if self.floor is None:
             step = _nice((self.high - self.low) / 4)
             first = math.ceil(self.low / step)
@@ -222,7 +222,7 @@ class _Scale:
 
 
 def _nice(step: float) -> float:
-    """1, 2 or 5 times a power of ten, not below the step."""
+    """The smallest of 1, 2 or 5 times a power of ten that is not less than the step."""
     step = max(step, 1 / _MOST)
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)

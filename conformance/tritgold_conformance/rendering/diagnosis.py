@@ -1,4 +1,4 @@
-"""A diagnosis on a terminal."""
+"""Prints a diagnosis on a terminal."""
 
 from rich.console import Console
 from rich.table import Table
@@ -7,11 +7,11 @@ from tritgold_conformance.rendering.escaping import table, terminal
 from tritgold_conformance.rendering.wording import IN_PROCESS, distance, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
-_LISTED = 12  # names on a line of what could not be seen
+_LISTED = 12  # fault names on one line
 
 
 def render(found: Diagnosis, console: Console) -> None:
-    """Print the verdict, the faults with their distances, the first divergence, and what could not be seen."""
+    """Print the first divergence, the faults with their distances, the verdict, and what could not be seen."""
     levels = terminal(", ".join(found.levels)) or "none"
     how = f"; {IN_PROCESS}" if found.in_process else ""
     console.print(f"[bold]{terminal(found.engine)}[/] on {terminal(found.model)}; levels: {levels}{how}")

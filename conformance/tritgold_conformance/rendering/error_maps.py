@@ -1,4 +1,4 @@
-"""Heat maps of a report: where the error is, by operation and layer, and by layer and position."""
+"""Heat maps of a report: the error by operation and layer, and by layer and position."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _MARKS = {"k4": "✗", "k5": "✗", "k6": "✗", "k7": "!", "kn": "·"}
 
 
 def operations_map(report: Report) -> Figure | None:
-    """Each operation on golden inputs, layer by layer: its error as a share of what is allowed."""
+    """Each operation on golden inputs, by layer: its error divided by the allowed error."""
     of = {case.name: case for case in cases(report) if case.level == "operations" and case.name}
     compared = {c.name: c for c in report.operations}
     if not compared.keys() & of.keys():
@@ -58,7 +58,7 @@ def _of_operation(case: Case, c: Comparison | None) -> Cell:
 
 
 def layer_map(report: Report) -> Figure | None:
-    """The engine's own activations: the worst error of each output, layer by layer."""
+    """The engine's own activations: the worst error of each output, by layer."""
     errors = {} if report.free_run is None else _judged(report.free_run)
     if report.free_run is None or not errors:
         return None
@@ -73,7 +73,7 @@ def layer_map(report: Report) -> Figure | None:
 
 
 def position_map(report: Report) -> Figure | None:
-    """The same, position by position: the worst output of each layer."""
+    """The engine's own activations, by position: the worst output of each layer."""
     run = report.free_run
     errors = {} if run is None else _judged(run)
     if run is None or not errors:
@@ -100,7 +100,7 @@ def _divergence(run: FreeRun) -> str:
 
 
 def _judged(run: FreeRun) -> dict[str, list[float | None]]:
-    """Without a divergence what was not compared cannot be told from a broken tie; it is not shown as an error."""
+    """Errors to show. Without a divergence only compared outputs: an error in others may come from a broken tie."""
     shown = run.errors.outputs
     kept = shown if run.divergence is not None else [name for name in run.compared if name in shown]
     columns = len(run.errors.positions)
@@ -131,13 +131,13 @@ def _of_column(errors: dict[str, list[float | None]], names: list[str], column: 
 
 
 def layer_of(name: str) -> str:
-    """The layer in a trace name; empty where it has none."""
+    """The layer in a trace name; empty if it has none."""
     layer = TraceName.of(name).layer
     return "" if layer is None else str(layer)
 
 
 def _by_layer(names: list[str], cell: Callable[[str], Cell | None]) -> tuple[list[Row], list[str]]:
-    """Rows in execution order, outputs of the whole model across all columns; and the layers."""
+    """Rows in execution order, with outputs outside the layers as one cell across all columns; and the layers."""
     layers = list(dict.fromkeys(layer for name in names if (layer := layer_of(name))))
     layers.sort(key=lambda layer: (len(layer), layer))
     rows: dict[str, Row] = {}

@@ -1,4 +1,4 @@
-"""Untrusted text made fit for a report: no terminal, browser or XML parser obeys anything in it."""
+"""Makes untrusted text safe for reports: terminals, browsers and XML parsers find no control sequence or markup."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _NAME, _TEXT, COMMAND = 200, 4000, 100_000
 
 
 def clean(text: object, most: int = _TEXT) -> str:
-    r"""Printable characters and line ends alone; the others, lone surrogates among them, as escapes.
+    r"""Only printable characters and line ends; all others, including lone surrogates, as escapes.
 
     >>> clean("a\x00b\nc\u202e")
     'a\\x00b\nc\\u202e'
@@ -26,17 +26,17 @@ def clean(text: object, most: int = _TEXT) -> str:
 
 
 def name(text: object) -> str:
-    """One line, as of an engine or a version."""
+    """One line, for a name or a version; at most 200 characters."""
     return printable(text, _NAME)
 
 
 def line(text: object, most: int = _TEXT) -> str:
-    """One line, as of a note."""
+    """One line, for a note."""
     return printable(text, most)
 
 
 def terminal(text: object, most: int = _TEXT) -> str:
-    r"""One line for rich's console: no markup, and nothing that a terminal obeys.
+    r"""One line for rich's console, without markup and without terminal control characters.
 
     >>> terminal("a\nb [bold]\x1b[2J")
     'a\\nb \\[bold]\\x1b[2J'
@@ -45,13 +45,13 @@ def terminal(text: object, most: int = _TEXT) -> str:
 
 
 def shown(value: object) -> str:
-    """Text out of a file, whole: terminal escapes shown instead of obeyed."""
+    """Text from a file, complete, with terminal control characters as escapes."""
     text = str(value)
     return printable(text, len(text))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], title: str | None = None) -> Table:
-    """For rich's console. A ``>`` after a column's name sets it to the right. Long cells are folded, never cut."""
+    """A table for rich's console. A ``>`` after a column's name aligns it right. Long cells are wrapped, never cut."""
     made = Table(show_edge=False, title=title, title_justify="left")
     for column in columns:
         made.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
@@ -61,17 +61,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], title: s
 
 
 def command_text(text: str) -> str:
-    """A command to paste, whole."""
+    """A command line to copy, up to 100,000 characters."""
     return clean(text, COMMAND)
 
 
 def escaped(text: object, most: int = _TEXT) -> Markup:
-    """For HTML and SVG, in text and in quoted attributes."""
+    """Text for HTML and SVG, also inside quoted attributes."""
     return escape(clean(text, most))
 
 
 def markdown(text: object) -> str:
-    r"""For a cell or a line of Markdown, GitHub's too: no markup, no link, no mention.
+    r"""Text for a cell or a line of Markdown, also GitHub's: no markup, no link, no mention.
 
     >>> markdown("a|b <b>*c*</b> @all #1")
     'a\\|b &lt;b&gt;\\*c\\*&lt;/b&gt; &#64;all &#35;1'
@@ -84,7 +84,7 @@ def markdown(text: object) -> str:
 
 
 def fenced(text: str) -> str:
-    """A block of code of Markdown that the text cannot end."""
+    """A Markdown code block; its fence is longer than any row of backticks in the text."""
     shown = command_text(text)
     runs = (len(run) for run in re.findall(r"`+", shown))
     fence = "`" * max(3, 1 + max(runs, default=0))
@@ -92,7 +92,7 @@ def fenced(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure, short. ``-`` where there is none.
+    """A number as short text; ``-`` for None.
 
     >>> number(0.00012345), number(None), number(1234567.0), number(0)
     ('0.000123', '-', '1.23e6', '0')

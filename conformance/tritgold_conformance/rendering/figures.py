@@ -1,4 +1,4 @@
-"""Charts of a report: activation statistics, logits, tokens a second; none without data."""
+"""Charts of a report: activation statistics, logits, tokens per second; empty or None without data."""
 
 import math
 
@@ -17,13 +17,13 @@ _WORDS = {
 }  # fmt: skip
 _MOMENTS = ("rms", "std", "max", "min", "mean")  # the first that the engine gives is drawn
 _PATHS = {"prefill": ("golden", "circle"), "continued": ("engine", "cross"), "steps": ("third", "triangle")}
-# The legend of all statistics.
+# The legend of all charts of statistics.
 SIDES = ((legend_mark("circle", "golden"), "golden"), (legend_mark("cross", "engine"), "engine"))
 _SMALLEST_KL, _SMALLEST_ERROR = 1e-16, 1e-9
 
 
 def statistics_charts(report: Report) -> list[Figure]:
-    """Root mean squares and zeros, layer by layer, of both sides: _STATISTICS, or what else the engine gives."""
+    """Root mean squares and zeros by layer, of both sides: of _STATISTICS, or of other arrays that the engine gives."""
     numbered = {name: layer for name in report.statistics if (layer := layer_of(name)).isdecimal() and len(layer) < 7}
     layers = sorted({int(layer) for layer in numbered.values()})
     kinds = list(dict.fromkeys(TraceName.of(name).inner for name in numbered))
@@ -33,12 +33,12 @@ def statistics_charts(report: Report) -> list[Figure]:
 
 
 def _pair(report: Report, layers: list[int], what: str, moment: str) -> Figure | None:
-    """A chart of one moment of one kind of array; None where the engine gives it in no layer."""
+    """A chart of one moment of one kind of array; None if the engine gives it for no layer."""
     found = {layer: report.statistics.get(f"layers.{layer}.{what}", {}) for layer in layers}
     xs = [layer for layer, pair in found.items() if {"golden", "engine"} <= pair.keys()]
     golden, engine = ([getattr(found[x][side], moment) for x in xs] for side in ("golden", "engine"))
     absent = [x for x, value in zip(xs, engine, strict=True) if value is None]
-    # Zeros of what is not finite are known: without them they were not given.
+    # The share of zeros is known even if values are not finite: a missing one was not given by the engine.
     lost = [x for x in absent if moment != "zeros" and found[x]["engine"].finite < 1]
     if not lost and len(absent) == len(xs):
         return None
@@ -59,7 +59,7 @@ def _pair(report: Report, layers: list[int], what: str, moment: str) -> Figure |
 
 
 def logits_charts(report: Report) -> list[Figure]:
-    """Divergence and error of the logits at each position, for each way to get them."""
+    """KL divergence and error of the logits at each position, for each path."""
     series_kl, series_error = [], []
     xs = list(range(max((len(v.positions) for v in report.logits), default=0)))
     said = []
@@ -89,7 +89,7 @@ def logits_charts(report: Report) -> list[Figure]:
 
 
 def speed_chart(report: Report) -> Figure | None:
-    """Tokens a second of both sides, timed in one process."""
+    """Tokens per second of both sides, timed in one process."""
     rows = []
     for side, (name, speed) in zip(("engine", "golden"), speeds(report), strict=False):
         for what in ("prefill", "decode"):

@@ -1,6 +1,6 @@
-"""One HTML page with everything in it: no script, no font, no picture, nothing fetched. In light, dark and print.
+"""One self-contained HTML page: no script, no font, no image, no download. For light and dark screens and for print.
 
-The page is ``page.html.jinja``; what is here is what it shows. jinja2 escapes every value that is not markup of ours.
+The page is ``page.html.jinja``; this module computes its values. jinja2 escapes every value that is not trusted markup.
 """
 
 from functools import cache
@@ -28,7 +28,7 @@ from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Report, Status
 
-_OPEN, _MOST = 8, 100  # rules of failures that are shown at once, and at all
+_OPEN, _MOST = 8, 100  # rules of failures that are open at first, and that are shown in all
 _CLASSES: dict[Status, str] = {
     "passed": "good", "failed": "bad", "known failures": "known", "not assessed": "none",
 }  # fmt: skip
@@ -87,7 +87,7 @@ def _head(report: Report) -> list[tuple[str, str]]:
 
 
 def _judged(report: Report) -> dict[str, Any]:
-    """What the page of a judgement shows besides the report itself."""
+    """The values that a page needs in addition to the report, if the engine was judged."""
     failed = failures(report)
     absent = [case for case in cases(report) if case.status == "not assessed" and case.name]
     wrong = [] if report.text is None else [p for p in report.text.positions if p.problem]
@@ -115,7 +115,7 @@ def _why_absent(report: Report, levels: list[str]) -> str:
 
 
 def _statistics(report: Report) -> list[list[str]]:
-    """Of each array engine / golden, moment by moment."""
+    """A row for each array: engine / golden for each moment."""
     rows = []
     for key, pair in report.statistics.items():
         if {"golden", "engine"} <= pair.keys():

@@ -1,4 +1,4 @@
-"""What ``tritgold inspect`` found, on a terminal of 80 columns or more."""
+"""Prints the result of ``tritgold inspect`` on a terminal of 80 columns or more."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,17 +21,17 @@ _SHOWN = 10
 
 
 def _safe(value: object) -> str:
-    """Untrusted text inside markup, its brackets and colons no markup."""
+    """Untrusted text for use in rich markup, with its brackets escaped."""
     return markup.escape(shown(value))
 
 
 def _say(console: Console, marked: str, soft_wrap: bool = False) -> None:
-    """Print markup, in which names like ``:bug:`` stay as they are."""
+    """Print markup; emoji codes like ``:bug:`` are not replaced."""
     console.print(Text.from_markup(marked, emoji=False), soft_wrap=soft_wrap)
 
 
 def render_inspection(facts: dict[str, Any], console: Console) -> None:
-    """Print what was found, the verdict last."""
+    """Print all findings, the verdict last."""
     _say(console, f"[bold]{_safe(str(facts['model']))}[/]: {_safe(facts['container'])}\n")
     rows = [(dtype, str(row["tensors"]), f"{row['bytes']:,}") for dtype, row in facts["types"].items()]
     console.print(table(("type", "tensors>", "bytes>"), rows))
@@ -57,7 +57,7 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
 
 
 def _tensors(facts: dict[str, Any], console: Console) -> None:
-    """One line a tensor: at 80 columns only the columns that matter stay in one piece."""
+    """One line for each tensor, with few columns so that rows fit into 80 characters."""
     looks = {look["stored_as"]: look for look in (facts["weights"] or {}).get("linears") or []}
     rows = []
     for tensor in facts["tensors"]:
@@ -109,12 +109,12 @@ def _group(group: dict[str, Any], console: Console) -> None:
 
 
 def _indented(console: Console, marked: str, by: int = 2) -> None:
-    """Lines that stay indented where they are folded."""
+    """Print lines that stay indented when they are wrapped."""
     console.print(Padding(Text.from_markup(marked, emoji=False), (0, 0, 0, by), expand=False))
 
 
 def percent(share: float) -> str:
-    """A share in percent that says 100 only of all.
+    """A share in percent; 100 % only if it is exactly 1.
 
     >>> percent(1.0), percent(0.999999), percent(0.4913)
     ('100 %', '99.99 %', '49.13 %')

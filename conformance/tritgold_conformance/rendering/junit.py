@@ -1,7 +1,7 @@
-"""JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a suite a level, a case an output.
+"""JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a suite for each level, a case for each output.
 
-What was not assessed and what is known to fail is skipped, with the reason; nothing checked at all, or no verdict, is
-an error, since a run in which everything is skipped looks like one that passed. No times: none was measured by case.
+Cases that were not assessed and known failures are skipped, with the reason. If nothing was checked, or without a
+verdict, there is an error, because a run with only skipped cases looks like a pass. There are no times by case.
 """
 
 import xml.etree.ElementTree as ET
@@ -70,7 +70,7 @@ def _case(suite: ET.Element, case: Case, report: Report) -> None:
 
 
 def _whole(suite: ET.Element, report: Report) -> None:
-    """What no level says: that something was checked, and that no entry of the xfail file is stale."""
+    """Cases for the whole judgement: that something was checked, and that no entry of the xfail file is stale."""
     element = ET.SubElement(suite, "testcase", classname=f"{ROOT}.judgement", name="something was checked")
     if report.verdict == "nothing was checked":
         ET.SubElement(element, "error", type="nothing was checked", message="no level of this engine was assessed")

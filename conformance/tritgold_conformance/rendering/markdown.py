@@ -14,7 +14,7 @@ from tritgold_conformance.results.cases import Case, by_rule, command, failures
 from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
-_SHOWN = 10  # rules of failures
+_SHOWN = 10  # rules of failures that are shown
 
 
 def to_markdown(report: Report) -> str:

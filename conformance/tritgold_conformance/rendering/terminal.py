@@ -1,4 +1,4 @@
-"""A report on a terminal: rich tables, read by people. What machines read is the JSON."""
+"""A report on a terminal: rich tables for people. Programs should read the JSON."""
 
 import re
 
@@ -109,7 +109,7 @@ def _statistics(report: Report) -> Table:
 
 
 def _pair(report: Report, name: str, moment: str, form: str) -> str:
-    """Engine / golden."""
+    """A moment as text: engine / golden."""
     if (pair := report.statistics.get(name)) is None:
         return "-"
     values = [(getattr(side, moment), side.finite) for side in (pair["engine"], pair["golden"])]
@@ -158,7 +158,7 @@ def render_comparisons(outcomes: list[Comparison | str], console: Console) -> No
 
 
 def failing_groups(names: list[str]) -> list[str]:
-    """Names of outputs, those of all layers on one line: a rule is easier to read than its instances.
+    """Names of outputs; the same output in several layers is one line.
 
     >>> failing_groups(["layers.0.q.out", "layers.1.q.out", "logits"])
     ['q.out (layers 0, 1)', 'logits']

@@ -1,4 +1,4 @@
-"""Wording that several reports share, and which levels they leave out."""
+"""Texts that several reports share, and the levels that they leave out."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,17 +11,17 @@ from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
 from tritgold_conformance.results.levels import WHERE_OFFERED
 from tritgold_conformance.results.report import Level, Report, Side, Status
 
-# Levels of which another one says more.
+# Level -> a more precise level, which replaces it.
 WEAKER = {"next_tokens": "logits", "statistics": "trace"}
-IN_PROCESS = "judged in the judge's own process"  # said of every verdict on such an engine: it could have changed it
-# A sign beside each word: a report is printed in grey, too.
+IN_PROCESS = "judged in the judge's own process"  # shown with every verdict, as such an engine can change the verdict
+# A sign for each status, because a report may be printed without colours.
 MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "known failures": "≈", "not assessed": "-"}
 
 
 def counted(report: Report) -> dict[str, Level]:
-    """The levels that a full judgement has: those of WEAKER only where they were assessed, or the better one was not.
+    """The levels of a full judgement; those of WEAKER only if they were assessed or the more precise one was not.
 
-    Those of WHERE_OFFERED count where the engine has a reader of packed bytes, a decode loop, a tokenizer to be asked.
+    Those of WHERE_OFFERED count only if they were assessed: an engine need not read packed bytes, generate or tokenize.
     """
 
     def assessed(key: str) -> bool:
@@ -33,9 +33,9 @@ def counted(report: Report) -> dict[str, Level]:
 
 
 def verdict_words(report: Report, others: Mapping[str, str] = {}) -> str:
-    """The verdict; where levels of a full judgement were not assessed, which ones; and IN_PROCESS where that is so.
+    """The verdict; if levels of a full judgement were not assessed, their names; and IN_PROCESS if that applies.
 
-    others: verdict -> other words for it.
+    others: verdict -> text to use instead.
     """
     levels = counted(report)
     absent = [key for key, level in levels.items() if level.status == "not assessed"]
@@ -57,7 +57,7 @@ def policy_of(mode: str) -> str:
 
 
 def other_mode(report: Report) -> str:
-    """What to say where the engine follows another arithmetic; empty where it does not."""
+    """A sentence for an engine that follows another arithmetic; otherwise empty."""
     if not report.matches:
         return ""
     name, policy = report.matches.partition("/")[0].partition(".")[0], policy_of(report.matches)
@@ -72,12 +72,12 @@ def speeds(report: Report) -> list[tuple[str, Speed]]:
 
 
 def versions(side: Side, safe: Callable[[object], str]) -> str:
-    """Of an engine's packages. safe: makes a name fit for the report."""
+    """The versions of an engine's packages. safe: escapes a name for the report."""
     return ", ".join(f"{safe(key)} {safe(version)}" for key, version in side.versions.items()) or "no versions given"
 
 
 def details(case: Case) -> list[str]:
-    """Lines that say more of a failure than its message."""
+    """Lines with more details of a failure than its message."""
     c = case.comparison
     lines = [clean(case.message)]
     if c is not None and c.worst:
@@ -88,7 +88,7 @@ def details(case: Case) -> list[str]:
 
 
 def diagnosis_lines(found: Diagnosis) -> list[str]:
-    """The faults, what they do not explain, and the nearest candidates; plain text."""
+    """The faults, the divergences that they do not explain, and the nearest candidates; plain text."""
     lines = []
     if found.first_divergence is not None:
         lines.append(f"first divergence: {_divergence(found.first_divergence)}")
@@ -112,7 +112,7 @@ def _divergence(d: Divergence) -> str:
 
 
 def where(d: Divergence) -> str:
-    """Layer, position and channel; of arrays with heads, whose flat index is not a channel, the worst element."""
+    """Layer, position and channel; for arrays with heads the worst element instead of the channel."""
     worst = d.comparison.worst and place(d.name, d.comparison.worst)
     flat = bool(worst) and worst != str(d.comparison.worst)
     places = (("layer", d.layer), ("position", d.position), ("channel", None if flat else d.channel))
@@ -121,7 +121,7 @@ def where(d: Divergence) -> str:
 
 
 def distance(value: float) -> str:
-    """Of a diagnosis; -1 stands for what cannot be compared."""
+    """A distance of a diagnosis as text; -1 means not comparable."""
     if value < 0 or not math.isfinite(value):
         return "not comparable"
     return "0" if value <= 1e-8 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""Reports as files: the format by the suffix, each written whole or not at all."""
+"""Reports as files: the suffix selects the format; each file is written completely or not at all."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,8 +23,10 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def require_formats(paths: Sequence[Path]) -> None:
-    """Before anything is computed: raises OutputError for a suffix that is not in FORMATS, a folder that is not
-    there or in which nothing can be made, and a file that is named twice.
+    """Check the paths before anything is computed.
+
+    Raises OutputError for a suffix that is not in FORMATS, a folder that does not exist or cannot be written to, a path
+    that is not a regular file, and a path that is given twice.
     """
     for n, path in enumerate(paths):
         if path.suffix.lower() not in FORMATS:
@@ -38,7 +40,7 @@ def require_formats(paths: Sequence[Path]) -> None:
             raise OutputError("is named twice", kind="report-twice", file=path)
         try:
             with tempfile.TemporaryDirectory(prefix=".tritgold-", dir=path.parent):
-                pass  # what can be made here can be written; permissions alone do not tell
+                pass  # a test write: permissions alone do not show whether writing works
         except OSError as error:
             raise OutputError(
                 f"its folder cannot be written to: {error.strerror}", kind="unwritable", file=path
@@ -46,7 +48,7 @@ def require_formats(paths: Sequence[Path]) -> None:
 
 
 def remove_old(paths: Sequence[Path]) -> None:
-    """A report of an earlier run must not stand for one that could not be judged.
+    """Delete reports of an earlier run, so that they are not mistaken for the result of a run that fails.
 
     Raises OutputError (``unwritable``).
     """
@@ -59,7 +61,7 @@ def remove_old(paths: Sequence[Path]) -> None:
 
 
 def write_reports(report: Report, paths: Sequence[Path]) -> None:
-    """Each in the format of its suffix. Raises OutputError where one cannot be written."""
+    """Write each report in the format of its suffix. Raises OutputError if one cannot be written."""
     for path in paths:
         text = FORMATS[path.suffix.lower()](report)
         with written_whole(path) as scratch:

@@ -1,1 +1,1 @@
-"""The report and the diagnosis as data, and what a report consists of."""
+"""The report and the diagnosis as data, and the parts of a report."""

@@ -1,4 +1,4 @@
-"""A report as a list of cases: what JUnit counts, xfail files name, and a failure's command shows alone."""
+"""A report as a list of cases: the units that JUnit counts, xfail files name, and a command can repeat alone."""
 
 import shlex
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from tritgold_conformance.results.report import Level, Report, Status
 
 @dataclass(frozen=True)
 class Case:
-    """One verdict. name: the output, with its vector's label; empty for a level that is one case.
+    """One verdict. name: the output, with its vector's label; empty if the whole level is one case.
 
-    status: ``known failures`` where it fails and the xfail file lists it, for the ``reason`` given there. message: why
+    status: ``known failures`` if it fails and the xfail file lists it, with the ``reason`` given there. message: why
     it fails or was not assessed.
     """
 
@@ -29,19 +29,19 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What an xfail file calls it: ``logits``, ``operations:layers.0.q.out``."""
+        """Its name in an xfail file: ``logits``, ``operations:layers.0.q.out``."""
         return f"{self.level}:{self.name}" if self.name else self.level
 
     @property
     def failing(self) -> bool:
-        """Known or not."""
+        """Whether it fails, known or not."""
         return self.status in ("failed", "known failures")
 
 
 def cases(report: Report) -> list[Case]:
-    """Every case, level by level, those of a level in execution order and after them what was not assessed.
+    """Every case, level by level; in a level first the judged ones in execution order, then those not assessed.
 
-    Levels of BY_OUTPUT have one for each output; the others are one each.
+    Levels of BY_OUTPUT have one case for each output; every other level is one case.
     """
     return [_known(case, report) for name, level in report.levels.items() for case in _of_level(name, level, report)]
 
@@ -52,15 +52,15 @@ def failures(report: Report) -> list[Case]:
 
 
 def command(report: Report, case: Case) -> str:
-    """What to paste to see the case: the operation alone, or the same judgement again."""
+    """The command that shows the case: the operation alone, or the same judgement again."""
     if case.level != "operations" or not case.name:
         return report.repeat
-    before, ids, after = report.repeat.rpartition(" --ids ")  # the longest word stays the last
+    before, ids, after = report.repeat.rpartition(" --ids ")  # --ids, the longest option, stays last
     return f"{before} --only {shlex.quote(case.name)}{ids}{after}"
 
 
 def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
-    """Cases by level and what stands after the layer: ("operations: q.out (layers 0-1)", cases)."""
+    """Cases grouped by level and name without the layer: ("operations: q.out (layers 0-1)", cases)."""
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in failing:
         groups.setdefault((case.level, TraceName.of(case.name).in_every_layer), []).append(case)

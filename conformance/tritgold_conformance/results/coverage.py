@@ -1,4 +1,4 @@
-"""Coverage: what a verdict is about, and what it is not. Each report says it in one line."""
+"""Coverage: what a verdict covers, and what it does not cover. Each report has it as one line."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,13 @@ import msgspec
 
 
 class Coverage(msgspec.Struct, kw_only=True):
-    """What was asked, answered and judged.
+    """What was requested, answered and judged.
 
-    ids_read: of the vocabulary, in any text; ids_scored: in a row of logits, or among the tokens shown. positions: read
-    from 0 on. lengths: of prompts read in one prefill. texts: different ones. prefills, steps: calls judged. pieces,
-    sessions: of these kinds. repeats: the most often that one prompt was read. in_turns: two instances. loops, text:
-    levels that were judged. timed: rows that were timed are compared. seed: of the texts. missing: levels not judged.
+    ids_read: ids of the vocabulary in any text; ids_scored: ids with a logit, or among the tokens shown. positions:
+    read positions, from 0 on. lengths: of prompts read in one prefill. texts: number of different texts. prefills,
+    steps: judged calls. pieces, sessions: number of sessions of these levels. repeats: how often the most repeated
+    prompt was read. in_turns: two instances were read in turns. loops, text: levels that were judged. timed: the logits
+    of the timed calls were compared. depth, seed: of the ladder. missing: levels that were not judged.
     """
 
     vocab: int
@@ -36,12 +37,12 @@ class Coverage(msgspec.Struct, kw_only=True):
 
     @property
     def missed(self) -> tuple[float, float]:
-        """The probability that a fault in 1 % of the prefills, of the steps, was never met."""
+        """The probabilities that a fault in 1 % of the prefills, or of the steps, was not met."""
         return 0.99**self.prefills, 0.99**self.steps
 
 
 def coverage_line(c: Coverage) -> str:
-    """One line: what was covered, what was covered in part, what was not.
+    """One line: what was covered, what was covered partly, and what was not.
 
     >>> coverage_line(Coverage(vocab=9, context=8, ids_read=9, ids_scored=9, positions=8, lengths=[1, 2, 8], texts=1))
     'ids 9 of 9 read, 9 scored; positions 8 of 8; prompts of 1-2, 8; 1 text; loops none; text none; not timed'
@@ -65,7 +66,7 @@ def coverage_line(c: Coverage) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Runs of ascending numbers as what they are.
+    """Ascending numbers as text, with runs as ranges.
 
     >>> ranges([1, 2, 3, 5, 7, 8])
     '1-3, 5, 7-8'

@@ -1,4 +1,4 @@
-"""The answer of a diagnosis, as data."""
+"""The result of a diagnosis, as data."""
 
 from typing import Literal
 
@@ -17,10 +17,11 @@ EXIT_CODES: dict[Verdict, int] = {
 
 
 class Divergence(msgspec.Struct, kw_only=True):
-    """Where an engine first leaves the golden model.
+    """Where an engine first differs from the golden model.
 
-    name: of the output, with its vector's label. position, channel: the first element that fails, position first;
-    channel counts what lies after the position, flat. None where nothing could be compared. what: the class of it.
+    name: of the output, with its vector's label. position, channel: the first failing element, by position first;
+    channel is the flat index after the position axis. None if nothing could be compared. what: the class of the
+    failure.
     """
 
     name: str
@@ -34,9 +35,9 @@ class Divergence(msgspec.Struct, kw_only=True):
 
 
 class Named(msgspec.Struct, kw_only=True):
-    """A fault that was found. distance: from the engine to the golden model with it. golden: without it.
+    """A fault that was found. distance: from the engine to the golden model with the fault. golden: to it without.
 
-    same: faults that say exactly the same on this input. next_best: the nearest other one and its distance.
+    same: faults with exactly the same outputs on this input. next_best: the nearest other fault and its distance.
     """
 
     fault: str
@@ -50,7 +51,7 @@ class Named(msgspec.Struct, kw_only=True):
 
 
 class Ranked(msgspec.Struct, kw_only=True):
-    """A candidate. distance: at the first divergence, or of the whole level. explains: it is near enough."""
+    """A candidate. distance: at the first divergence, or over the whole level. explains: whether it is near enough."""
 
     fault: str
     distance: float | None
@@ -58,14 +59,14 @@ class Ranked(msgspec.Struct, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, kw_only=True):
-    """What ``tritgold diagnose --json`` prints.
+    """The JSON of ``tritgold diagnose --json``.
 
-    levels: that the engine gave. faults: found, in execution order; each is repaired before the next is looked for.
+    levels: that the engine gave. faults: found, in execution order; each is corrected before the next is searched for.
     unexplained: divergences that no known fault explains. ranking: the nearest candidates for the first divergence.
-    could_not_see: faults that this run would not have shown; no_place: faults that this model has no place for. None
-    where it was not asked. within: what was passed over because broken ties could have made it: a diagnosis is told of
-    fewer ties than the judge. fails: the judge says that the engine does not conform. in_process: the engine's class
-    ran in the judge's own process.
+    could_not_see: faults that this run would not have shown; no_place: faults that this model cannot have; both null
+    if not requested. within: what was ignored because broken ties could have caused it: a diagnosis knows fewer ties
+    than the judge. fails: the judge says that the engine does not conform. in_process: the engine's class ran in the
+    judge's own process.
     """
 
     schema: str = SCHEMA
@@ -87,17 +88,17 @@ class Diagnosis(msgspec.Struct, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 nothing to explain or nothing found, 1 a fault, known or not, or the judge's no, 5 nothing was checked."""
+        """0 nothing to explain or found, 1 a fault (known or not) or the judge's failure, 5 nothing was checked."""
         return EXIT_CODES[self.verdict] or int(self.fails)
 
     @property
     def clean(self) -> bool:
-        """Nothing was found that is farther off than broken ties explain."""
+        """Whether every divergence is small enough to be explained by broken ties."""
         return self.verdict in ("nothing to explain", "nothing found")
 
     @property
     def nothing(self) -> str:
-        """The sentence of a clean one."""
+        """The sentence for a clean diagnosis."""
         if self.verdict == "nothing to explain":
             return "Nothing to explain."
         said = f"Nothing found beyond {'; '.join(self.within) or 'what a diagnosis allows'}."
@@ -107,7 +108,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
 
 
 def failing(diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis of an engine that the judge says does not conform: then there is something to explain."""
+    """Mark the diagnosis of an engine that the judge says does not conform: then there is something to explain."""
     diagnosis.fails = True
     if diagnosis.verdict == "nothing to explain":
         diagnosis.verdict = "nothing found"
@@ -115,5 +116,5 @@ def failing(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """One JSON object. Infinite distances, which JSON has not, are null."""
+    """One JSON object. Infinite distances, which JSON does not have, are null."""
     return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1)

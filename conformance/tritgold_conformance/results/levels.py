@@ -1,4 +1,4 @@
-"""The levels of a judgement, from the surest verdict to the widest: name in reports and xfail files -> title."""
+"""The levels of a judgement, from the most certain verdict to the most general: name in reports and files -> title."""
 
 LEVELS = {
     "packed_bytes": "packed bytes, read",
@@ -24,7 +24,7 @@ LEVELS = {
     "stream": "pieces of text of growing ids",
 }
 BY_OUTPUT = ("operations", "edge_cases", "trace")  # levels that have a case for each output
-# Levels that a full judgement need not have: an engine may be a forward pass alone.
+# Levels that a complete judgement need not have: an engine may be only a forward pass.
 WHERE_OFFERED = ("packed_bytes", "generate", "serve", "diffuse", "encode", "chat", "stream", "timed")
-# Levels of sessions beyond the judged text: of ``tritgold check``, and of the suite with its input of 40 tokens.
+# Levels with sessions beyond the judged text: in ``tritgold check``, and in the suite with its input of 40 tokens.
 OF_THE_LADDER = ("lengths", "long_state", "vocabulary", "pieces", "sessions")

@@ -14,9 +14,9 @@ Status = Literal["passed", "failed", "known failures", "not assessed"]
 class Level(msgspec.Struct, kw_only=True):
     """One level of the judgement.
 
-    status: ``known failures`` where everything that fails is in the engine's xfail file. compared: arrays or
-    positions. known: failing cases that the xfail file lists. absent: names of outputs that were not assessed. note:
-    what to say beside the status.
+    status: ``known failures`` if every failure is in the engine's xfail file. compared: number of arrays or positions.
+    known: failing cases that the xfail file lists. absent: names of outputs that were not assessed. note: text to show
+    with the status.
     """
 
     status: Status
@@ -29,7 +29,7 @@ class Level(msgspec.Struct, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of the two that are compared."""
+    """One of the two sides of the comparison: the engine or the reference."""
 
     name: str
     versions: dict[str, str]
@@ -37,7 +37,7 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class FreeRun(msgspec.Struct, kw_only=True):
-    """The trace. compared: names, in execution order, up to the divergence. errors: of all of it, also after that."""
+    """The trace. compared: names in execution order, up to the divergence. errors: of all outputs, also after it."""
 
     compared: list[str]
     divergence: Comparison | None
@@ -45,9 +45,9 @@ class FreeRun(msgspec.Struct, kw_only=True):
 
 
 class Expected(msgspec.Struct, kw_only=True):
-    """An entry of an xfail file: what it names, why it fails, and how many of the cases it names do what.
+    """An entry of an xfail file: pattern, reason, and how many of its cases fail, pass or were not assessed.
 
-    state: ``fails`` where one of them does. ``passes`` (all that could be tried passed) and ``names nothing`` are
+    state: ``fails`` if one of them fails. ``passes`` (all assessed cases passed) and ``names nothing`` are
     stale.
     """
 
@@ -60,7 +60,7 @@ class Expected(msgspec.Struct, kw_only=True):
 
     @property
     def state(self) -> Literal["fails", "passes", "not assessed", "names nothing"]:
-        """What became of it."""
+        """The result of the entry."""
         if self.failing:
             return "fails"
         if self.passing:
@@ -69,12 +69,12 @@ class Expected(msgspec.Struct, kw_only=True):
 
     @property
     def stale(self) -> bool:
-        """It should be taken out of the file."""
+        """Whether it should be removed from the file."""
         return self.state in ("passes", "names nothing")
 
 
 class Xfail(msgspec.Struct, kw_only=True):
-    """An xfail file, tried. strict: a stale entry makes the exit code 1."""
+    """An xfail file after a judgement. strict: a stale entry makes the exit code 1."""
 
     file: str
     strict: bool
@@ -82,7 +82,7 @@ class Xfail(msgspec.Struct, kw_only=True):
 
     @property
     def stale(self) -> list[Expected]:
-        """Entries that name nothing, or nothing that fails."""
+        """Entries without a case, or without a failing case."""
         return [entry for entry in self.entries if entry.stale]
 
 

@@ -1,10 +1,10 @@
-"""Which cases an entry of an xfail file names."""
+"""The pattern language of xfail files."""
 
 
 def matches(pattern: str, case: str) -> bool:
-    """Whether an entry names a case: a level all of its cases; else the whole id, ``*`` any part of it.
+    """Whether an entry names a case: a level names all its cases; otherwise the whole id, where ``*`` is any text.
 
-    Nothing but ``*`` is special: the names of vectors hold brackets.
+    No other character is special, because the names of vectors contain brackets.
 
     >>> matches("operations:layers.*.q.out", "operations:layers.11.q.out"), matches("logits", "logits")
     (True, True)
@@ -23,7 +23,7 @@ def matches(pattern: str, case: str) -> bool:
     if not case.startswith(first) or not case.endswith(last) or len(case) < len(first) + len(last):
         return False
     at, end = len(first), len(case) - len(last)
-    for piece in middle:  # the first place where each fits leaves the most room for the next
+    for piece in middle:  # the earliest match leaves the most room for the next
         at = case.find(piece, at, end) + len(piece)
         if at < len(piece):
             return False

@@ -1,7 +1,7 @@
-"""Report: the verdict as data. Every number in it was measured in this run; what was not measured is null.
+"""Report: the verdict as data. Every number was measured in this run; what was not measured is null.
 
-The structures are msgspec's, so the JSON schema is made from them (``tritgold check --schema``) and cannot drift.
-Version 3 renames levels (files, vectors, text are packed_bytes, edge_cases, next_tokens) and has those of behaviours.
+The JSON schema is generated from the msgspec structures (``tritgold check --schema``), so it cannot drift.
+Version 3 renames levels (files, vectors, text are packed_bytes, edge_cases, next_tokens) and adds levels of behaviours.
 """
 
 from pathlib import Path
@@ -34,21 +34,21 @@ Verdict = Literal["conforms", "known failures only", "does not conform", "nothin
 EXIT_CODES: dict[Verdict, int] = {
     "conforms": 0, "known failures only": 0, "does not conform": 1, "nothing was checked": 5, "could not be judged": 3,
 }  # fmt: skip
-UNKNOWN = "not known"  # of a model or an engine that could not be loaded
-_LARGEST = 1 << 28  # bytes of a report that is read again: ten times that of 100 layers
+UNKNOWN = "not known"  # for a model or an engine that could not be loaded
+_LARGEST = 1 << 28  # bytes of a report file: ten times the size for 100 layers
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What ``tritgold check --json`` prints.
+    """The JSON of ``tritgold check --json``.
 
-    coverage: what was covered and what not; None only where it could not be judged.
-    levels: by the names of ``results.levels.LEVELS``, from the surest to the widest.
+    coverage: what was covered and what was not; null only if the engine could not be judged.
+    levels: by the names of ``results.levels.LEVELS``, from the most certain to the most general.
     first_divergence: the first failing comparison in execution order. free_run, ties, noise: of the trace; noise is
-    the largest, relative to the token. diagnosis: where it was asked for, and failed. xfail: where a file was given.
-    repeat: the command that makes this report again; reproduce: the one that shows the first divergence.
-    matches: another mode by which all its logits and its text pass, where they fail by ``mode``; else empty.
+    the largest error relative to the token. diagnosis: if requested and the engine failed. xfail: if a file was given.
+    repeat: the command that makes this report again; reproduce: the command that shows the first divergence.
+    matches: another mode in which all its logits and next tokens pass, if they fail in ``mode``; otherwise empty.
     in_process: the engine's class ran in the judge's own process (--in-process), where it can change the judge.
-    problem: where it could not be judged, and there alone: then no level is assessed, and what nobody knows is empty.
+    problem: only if the engine could not be judged: then no level is assessed, and unknown fields are empty.
     """
 
     schema: str = SCHEMA
@@ -82,16 +82,16 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 conforms or fails as its xfail file says, 1 does not or a strict file is stale, 3 and 5 no verdict."""
+        """0 conforms or only known failures, 1 does not conform or a strict file is stale, 3 and 5 no verdict."""
         if self.xfail is not None and self.xfail.strict and self.xfail.stale and EXIT_CODES[self.verdict] == 0:
             return 1
         return EXIT_CODES[self.verdict]
 
 
 def not_judged(problem: Problem, engine: str, model: str, mode: str | None, tokens: list[int], repeat: str) -> Report:
-    """The report of an engine that could not be judged: nothing in it is assessed, and nothing looks like a pass.
+    """The report of an engine that could not be judged: nothing is assessed, and nothing looks like a pass.
 
-    engine: as it was asked for. mode: None where nobody named one.
+    engine: as given on the command line. mode: None if not given.
     """
     return Report(
         verdict="could not be judged",
@@ -122,7 +122,7 @@ def not_judged(problem: Problem, engine: str, model: str, mode: str | None, toke
 def with_speeds(
     report: Report, engine: Speed | None, reference: Speed | None, timed: Level, verdict: Verdict
 ) -> Report:
-    """The report with tokens/s of its two sides, where the calls that were timed are right. timed: their level."""
+    """The report with tokens/s of both sides, only if it still conforms. timed: the level of the timed calls."""
     report = msgspec.structs.replace(report, levels={**report.levels, "timed": timed}, verdict=verdict)
     if report.coverage is not None:
         now = msgspec.structs.replace(report.coverage, timed=timed.status != "not assessed")
@@ -140,7 +140,7 @@ def to_json(report: Report) -> bytes:
 
 
 def read_report(path: Path) -> Report:
-    """A report that was saved. Raises FormatError for anything else, and for a report of another version."""
+    """A saved report. Raises FormatError for anything else, and for a report of another version."""
     try:
         raw = msgspec.json.decode(read_text(path, _LARGEST))
     except (ValueError, RecursionError) as error:
@@ -158,7 +158,7 @@ def read_report(path: Path) -> Report:
 
 
 def _whole(report: Report) -> Report:
-    """The same report. Raises ValueError for a part that is not there although its place is."""
+    """The same report. Raises ValueError if its parts are inconsistent or incomplete."""
     if tuple(report.levels) != tuple(LEVELS):
         raise ValueError(f"its levels are {', '.join(report.levels)}")
     if (report.problem is not None) != (report.verdict == "could not be judged"):
@@ -182,7 +182,7 @@ def _whole(report: Report) -> Report:
 
 
 def _finite_again(diagnosis: Any) -> None:
-    """Infinite distances, which JSON has not, were written as null."""
+    """Replace null by infinity in distances: JSON does not have infinity."""
     for fault in (diagnosis or {}).get("faults", []):
         fault.update({name: float("inf") for name in ("distance", "golden") if fault.get(name, 0) is None})
         if fault.get("next_best"):

@@ -1,4 +1,4 @@
-"""xfail files: what an engine is known to fail, kept in the engine's own repository (docs/reports.md: the format)."""
+"""xfail files: known failures of an engine, kept in the engine's own repository (format: docs/reports.md)."""
 
 import re
 from collections import Counter
@@ -19,11 +19,11 @@ _COMMENT = re.compile(r"(?:^|\s)#(.*)")
 
 
 def read_xfail(path: Path) -> list[Expected]:
-    """The entries of a file, none of them tried yet.
+    """The entries of a file, before any judgement.
 
-    One a line, ``LEVEL`` or ``LEVEL:NAME``; ``#`` begins a comment, which after an entry is its reason. Raises
-    ConfigError (``xfail-file``) naming the line for what is not an entry, for an unknown level, and for an entry
-    that stands twice; OSError where the file cannot be read.
+    One entry per line, ``LEVEL`` or ``LEVEL:NAME``; ``#`` begins a comment, which after an entry is its reason. Raises
+    ConfigError (``xfail-file``) with the line number for an invalid entry, an unknown level, or a repeated
+    entry; OSError if the file cannot be read.
     """
     try:
         lines = read_text(path, _LARGEST).removeprefix("\ufeff").splitlines()
@@ -53,10 +53,10 @@ def _require(pattern: str, number: int, path: Path, before: list[Expected]) -> N
 
 
 def with_xfail(report: Report, entries: Sequence[Expected], file: str, strict: bool = False) -> Report:
-    """The report, judged again by what is known to fail.
+    """The report, judged again with the known failures.
 
-    A level all of whose failures are listed is ``known failures``; where no other fails, so is the verdict, and the
-    exit code 0. It is never ``conforms``.
+    A level with only listed failures becomes ``known failures``; if no other level fails, the verdict becomes ``known
+    failures only`` and the exit code 0. The verdict never becomes ``conforms``.
     """
     judged = [(case.id, case.failing, case.status) for case in cases(report)]
     tried = []
@@ -90,7 +90,7 @@ def _verdict(before: Verdict, levels: dict[str, Level]) -> Verdict:
 
 
 def stale_in_all(reports: Sequence[Report]) -> list[Expected]:
-    """Entries that are stale over several inputs: that fail on none of them, and are not just unassessed on all."""
+    """Entries that are stale over several inputs: they fail on none, and are not merely unassessed on all."""
     tried = [report.xfail.entries for report in reports if report.xfail is not None]
     whole = []
     for same in zip(*tried, strict=True):

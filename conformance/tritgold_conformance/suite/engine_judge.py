@@ -1,6 +1,6 @@
-"""One engine, loaded once and judged over inputs of several lengths, for the suite.
+"""One engine, loaded once and judged with inputs of several lengths, for the suite.
 
-The engine runs elsewhere (``engines.host``, a program, a server), so whatever it does to its process, pytest goes on.
+The engine runs in another process (``engines.host``, a program, a server), so its crash does not end pytest.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
 
-LADDER_AT = 40  # the length of the input with which an engine is asked more than one text
+LADDER_AT = 40  # the input length with which the ladder is used
 
 
 @dataclass
 class EngineJudge:
-    """checkpoint, engine: None, and ``problem`` why, where one of them could not be opened."""
+    """checkpoint, engine: None if they could not be opened; ``problem`` says why."""
 
     request: JudgeRequest
     checkpoint: Checkpoint | None = None
@@ -34,9 +34,9 @@ class EngineJudge:
     problem: str = ""
 
     def report(self, count: int) -> Report | str:
-        """The judgement over ``count`` tokens, or why the model cannot read so many.
+        """The judgement over ``count`` tokens, or the reason why the model cannot read so many.
 
-        Raises EngineError, kind ``not-judged``, where the engine could not be judged.
+        Raises EngineError, kind ``not-judged``, if the engine could not be judged.
         """
         if self.checkpoint is None or self.engine is None:
             raise EngineError(self.problem, kind="not-judged")

@@ -1,6 +1,6 @@
 """pytest options and fixtures of the suite. ``--tritgold-engine`` names the engine to judge.
 
-Loaded by pytest wherever the package is installed, so nothing heavy is imported before a fixture is asked for.
+pytest loads this module wherever the package is installed, so heavy imports happen only in the fixtures.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tritgold_conformance.results.report import Expected, Report
     from tritgold_conformance.suite.engine_judge import EngineJudge
 
-# Position 0 alone sees no RoPE and no mask; two positions see both; 150 do not fit a batch of 128.
+# Position 0 alone does not test RoPE and the mask; two positions test both; 150 do not fit a batch of 128.
 INPUT_LENGTHS = (1, 2, 40, 150)
 _REPORTS: pytest.StashKey[list["Report"]] = pytest.StashKey()
-_PROBLEMS: pytest.StashKey[dict[int, str]] = pytest.StashKey()  # by length, why there is no report
+_PROBLEMS: pytest.StashKey[dict[int, str]] = pytest.StashKey()  # input length -> why there is no report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reports are collected for the summary."""
+    """Create the lists of reports for the summary."""
     config.stash[_REPORTS], config.stash[_PROBLEMS] = [], {}
 
 
@@ -55,9 +55,9 @@ def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
 
 @pytest.fixture(scope="session", params=INPUT_LENGTHS, ids=lambda n: f"{n}-tokens")
 def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "EngineJudge") -> "Report":
-    """The judgement over an input of each length; speed is not measured in tests.
+    """The judgement for an input of each length; speed is not measured in tests.
 
-    Where the engine could not be judged, each test of that length is an error.
+    If the engine could not be judged, each test of that length is an error.
     """
     from tritgold.errors import EngineError
     from tritgold_conformance.results.xfail import read_xfail, with_xfail
@@ -78,7 +78,7 @@ def tritgold_report(request: pytest.FixtureRequest, tritgold_judging: "EngineJud
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A strict xfail file with a stale entry fails a run that would have passed."""
+    """A stale entry of a strict xfail file fails a run that would otherwise pass."""
     strict = session.config.getoption("--tritgold-xfail-strict")
     if strict and session.exitstatus == pytest.ExitCode.OK and _stale(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -93,7 +93,7 @@ def _stale(config: pytest.Config) -> list["Expected"]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was compared and what was not, whatever the colour of the tests."""
+    """Print what was compared and what was not, for passed and failed runs."""
     from tritgold.formats.untrusted_text import printable
     from tritgold_conformance.rendering.escaping import COMMAND
     from tritgold_conformance.results.coverage import coverage_line

@@ -1,4 +1,4 @@
-"""One test a level and a kind of operation, each over inputs of several lengths."""
+"""One test for each level and each kind of operation, each with inputs of several lengths."""
 
 from collections.abc import Iterable
 from typing import get_args
@@ -21,13 +21,13 @@ def outputs(report: Report, kind: str) -> set[str]:
 
 
 def require(report: Report, level: str) -> None:
-    """Skip what the engine does not give: not assessed is not passed, and the summary counts it."""
+    """Skip the test if the level was not assessed, which is not a pass; the summary counts it."""
     if report.levels[level].status == "not assessed":
         pytest.skip(f"not assessed: {report.levels[level].note}")
 
 
 def require_passed(judged: list[Case]) -> None:
-    """Fail for what fails, and xfail where the engine's xfail file lists all of that."""
+    """Fail if a case fails; xfail if the engine's xfail file lists every failing case."""
     failing = [case for case in judged if case.status == "failed"]
     known = [case for case in judged if case.status == "known failures"]
     if known and not failing:
@@ -45,7 +45,7 @@ def describe(case: Case) -> str:
 
 @pytest.mark.parametrize("level", ["packed_bytes", "statistics"])
 def test_packed_bytes_and_statistics(tritgold_report: Report, level: str) -> None:
-    """Packed bytes are read exactly and damaged ones refused; statistics of the engine's activations are the golden."""
+    """Packed bytes are read exactly, damaged ones are refused; statistics of activations equal the golden ones."""
     require_level(tritgold_report, level)
 
 
@@ -61,12 +61,12 @@ def test_operation_on_golden_inputs(tritgold_report: Report, kind: str) -> None:
 
 
 def test_trace_agrees(tritgold_report: Report) -> None:
-    """The engine's own activations differ from the golden ones by float noise and broken ties alone."""
+    """The engine's own activations differ from the golden ones only by float noise and broken ties."""
     require_level(tritgold_report, "trace")
 
 
 def test_operations_on_edge_inputs(tritgold_report: Report) -> None:
-    """Exact ties, zero tokens, sums beyond int16: what a model's own activations do not show."""
+    """Exact ties, zero tokens, sums beyond int16: cases that a model's own activations do not have."""
     require_level(tritgold_report, "edge_cases")
 
 
@@ -83,7 +83,7 @@ def test_sessions_of_the_ladder_agree(tritgold_report: Report, level: str) -> No
 
 
 def test_next_tokens_agree(tritgold_report: Report) -> None:
-    """After every prefix the golden token is written, and the log-probabilities shown are the golden ones."""
+    """After every prefix the golden token is generated, with the golden log-probabilities."""
     require_level(tritgold_report, "next_tokens")
 
 
@@ -100,6 +100,6 @@ def require_level(report: Report, level: str) -> None:
 
 
 def test_something_was_checked(tritgold_report: Report) -> None:
-    """An engine that gives nothing must not look like one that passed."""
+    """An engine that answers nothing must not look like one that passed."""
     assert tritgold_report.verdict != "nothing was checked"
     assert any(level.compared for level in tritgold_report.levels.values())

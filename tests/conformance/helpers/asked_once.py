@@ -1,4 +1,4 @@
-"""An engine asked and then judged or diagnosed, in one call: what the commands do."""
+"""Ask an engine, then judge or diagnose it, in one call, as the commands do."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,17 +22,17 @@ def judge(golden: GoldenRun, engine: EngineUnderTest, model: str, with_speed: bo
 
 
 def diagnose(golden: GoldenRun, engine: EngineUnderTest, *arguments: Any, **options: Any) -> Diagnosis:
-    """What ``tritgold diagnose`` finds."""
+    """The result of ``tritgold diagnose``."""
     return diagnosing.diagnose(golden, ask(engine, golden), *arguments, **options)
 
 
 def judge_operations(golden: GoldenRun, engine: EngineUnderTest, only: str = "") -> Iterator[Comparison | str]:
-    """Level operations."""
+    """The comparisons of level operations."""
     answers = ask_operations(engine, [OperationInput(*one) for one in teacher_forced.named(golden, only)])
     return teacher_forced.judge_operations(golden, answers, only)
 
 
 def judge_edge_cases(golden: GoldenRun, engine: EngineUnderTest) -> Iterator[Comparison | str]:
-    """Level edge_cases."""
+    """The comparisons of level edge_cases."""
     asked = [OperationInput(operation, inputs) for operation, _, inputs in edge_inputs(golden)]
     return edge_cases.judge_edge_cases(golden, ask_operations(engine, asked))

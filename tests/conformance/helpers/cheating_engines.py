@@ -1,4 +1,4 @@
-"""One wrong engine (codes are cut off, not rounded) with a cheat each. ``--engine cheating_engines:NAME``."""
+"""One wrong engine (its logits are scaled and shifted), with one cheat in each class: ``cheating_engines:NAME``."""
 
 import ctypes
 import ctypes.util
@@ -29,7 +29,7 @@ class Right:
         self.cheat()
 
     def cheat(self) -> None:
-        """What a subclass does while it is made."""
+        """Called at the end of the construction; subclasses cheat here."""
 
     def reset(self) -> None:
         self._inner.reset()
@@ -50,7 +50,7 @@ class PatchesNumpy(Wrong):
 
 
 class ReplacesTheVerdict(Wrong):
-    """Functions and constants of the judge, and what ends the command."""
+    """Functions and constants of the judge, and functions that end the command."""
 
     def cheat(self) -> None:
         from tritgold_conformance.judging import judge
@@ -77,7 +77,7 @@ class ReplacesTheArithmetic(Wrong):
 
 
 class LeavesTheRounding(Right):
-    """Not even a cheat: a library may leave the processor so."""
+    """Not a cheat: a library may leave the processor in this state."""
 
     def cheat(self) -> None:
         ctypes.CDLL(ctypes.util.find_library("m")).fesetround(TOWARD_ZERO)
@@ -89,7 +89,7 @@ class RoundsTowardZero(Wrong):
 
 
 class ReplacesTheInputs(Wrong):
-    """In the folder that it is given, wherever that is."""
+    """In the inputs folder that it was given."""
 
     def cheat(self) -> None:
         inputs = Path(sys.argv[2])
@@ -98,7 +98,7 @@ class ReplacesTheInputs(Wrong):
 
 
 class WritesTheAnswerEarly(Wrong):
-    """All that was asked, claimed as right, and then ended before the host can say otherwise."""
+    """Writes right-looking answers to all questions, and exits before the host can write its own."""
 
     def cheat(self) -> None:
         inputs, outputs = Path(sys.argv[2]), Path(sys.argv[3])
@@ -136,7 +136,7 @@ class ChangesTheModel(Wrong):
 
 
 class ChangesTheModelQuietly(Wrong):
-    """With the time of the file put back."""
+    """And sets the file's time back."""
 
     def cheat(self) -> None:
         for file in self.model.glob("*.safetensors"):
@@ -158,7 +158,7 @@ class InterruptsTheJudge(Wrong):
 
 
 class ChangesThePath(Wrong):
-    """What the judge is about to import, in the folder where it was started."""
+    """Replaces a module that the judge will import, in the folder where it was started."""
 
     def cheat(self) -> None:
         Path("rich.py").write_text("import os\nos._exit(0)\n")

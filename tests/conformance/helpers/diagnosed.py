@@ -1,4 +1,4 @@
-"""A mutant, diagnosed as an engine would be."""
+"""Diagnoses a mutant as if it were an engine."""
 
 from asked_once import diagnose
 from library import engine, golden

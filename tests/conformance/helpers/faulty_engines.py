@@ -1,4 +1,4 @@
-"""Engines that the judge must catch: with a fault of the library each, and such as misbehave."""
+"""Engines that the judge must catch: with one fault of the library, or misbehaving."""
 
 import contextlib
 import time
@@ -41,8 +41,8 @@ UNSEEN = {
 }
 
 
-def Faulty(model: str, fault: str = "scale-divided") -> ReferenceEngine:  # noqa: N802 - named as an engine's class
-    """The golden model with one fault of the library; it must have a place for it."""
+def Faulty(model: str, fault: str = "scale-divided") -> ReferenceEngine:  # noqa: N802 - named like an engine's class
+    """The golden model with one fault of the library, which the model must be able to have."""
     mutant = known(fault).apply(Mutant(open_checkpoint(Path(model))))
     assert mutant is not None
     engine = ReferenceEngine(mutant.checkpoint, arithmetic=mutant.arithmetic)
@@ -51,7 +51,7 @@ def Faulty(model: str, fault: str = "scale-divided") -> ReferenceEngine:  # noqa
 
 
 class LogitsOnly:
-    """An engine that gives logits and nothing else; ``fault`` may spoil them."""
+    """An engine that gives only logits; with ``fault`` they are wrong."""
 
     name = "logits only"
 
@@ -80,7 +80,7 @@ class InBlocks(LogitsOnly):
 
 
 class FrozenRope(LogitsOnly):
-    """Decodes every token as if it stood at position 0 and alone."""
+    """Decodes every token as if it were alone at position 0."""
 
     name = "frozen rope"
 
@@ -111,7 +111,7 @@ class Crashing(LogitsOnly):
 
 
 class Hanging(LogitsOnly):
-    """Never comes back, whatever it is interrupted by."""
+    """Never returns, and ignores interrupts that are exceptions."""
 
     name = "hanging"
 
@@ -122,7 +122,7 @@ class Hanging(LogitsOnly):
 
 
 class HangingOperation(LogitsOnly):
-    """The same in an operation, where any exception of its own would be a failure of that operation alone."""
+    """The same in an operation, where an exception would be a failure of that operation only."""
 
     name = "hanging operation"
 
@@ -132,7 +132,7 @@ class HangingOperation(LogitsOnly):
 
 
 class HangingWriter(LogitsOnly):
-    """Wrong, and generates for ever: what the judge does not ask, and a diagnosis does."""
+    """Wrong, and generates for ever; the judge does not call ``generate``, a diagnosis does."""
 
     name = "hanging writer"
 
@@ -145,14 +145,14 @@ class HangingWriter(LogitsOnly):
 
 
 class HangingAtTheStart:
-    """Is never made."""
+    """Its construction does not end."""
 
     def __init__(self, model: str) -> None:
         time.sleep(1000)
 
 
 class WritesOtherTokens(LogitsOnly):
-    """Writes the second likeliest token; its logits are right."""
+    """Generates the second most likely token; its logits are right."""
 
     name = "writes other tokens"
 
@@ -162,7 +162,7 @@ class WritesOtherTokens(LogitsOnly):
 
 
 class NotANumber(LogitsOnly):
-    """Returns NaN from every operation that has floats, of the right shapes."""
+    """Returns NaN from every operation with float outputs, in the right shapes."""
 
     name = "not a number"
 
@@ -188,7 +188,7 @@ class ForgetfulPrefill(ReferenceEngine):
 
 
 class ReusesItsBuffers(ReferenceEngine):
-    """Right, but every answer lies in the same memory as the one before."""
+    """Right, but every answer uses the same memory as the previous one."""
 
     name = "reuses its buffers"
 
@@ -206,7 +206,7 @@ class ReusesItsBuffers(ReferenceEngine):
 
 
 class WithoutCodes(ReferenceEngine):
-    """Shows its floats and neither codes, scales nor accumulators, as most engines' hooks do."""
+    """Shows its floats, but no codes, scales or accumulators, like the hooks of most engines."""
 
     name = "without codes"
 
@@ -219,7 +219,7 @@ class WithoutCodes(ReferenceEngine):
 
 
 class Talkative(LogitsOnly):
-    """Prints where it should not."""
+    """Prints to stdout."""
 
     name = "talkative"
 
@@ -229,7 +229,7 @@ class Talkative(LogitsOnly):
 
 
 class Exiting(LogitsOnly):
-    """Leaves the process with a code of success."""
+    """Exits the process with exit code 0."""
 
     name = "exiting"
 
@@ -254,7 +254,7 @@ class OperationsOnly:
 
 
 class Nothing:
-    """Has every method and knows nothing."""
+    """Has every method and answers none."""
 
     name = "nothing"
 
@@ -276,14 +276,14 @@ class Nothing:
 
 
 class Spoilt(InBlocks):
-    """Another mode than the golden one, and not that either."""
+    """Wrong in both modes."""
 
     def prefill(self, tokens: list[int]) -> np.ndarray:
         return super().prefill(tokens) * np.float32(1.5)
 
 
 class LastLayerOff(ReferenceEngine):
-    """A trace without integers and nothing else; the last down is a little more, as a broken tie could make it."""
+    """Gives only a trace without integers; the last down output is slightly larger, as a broken tie could make it."""
 
     name = "last layer off"
     operation = prefill = step = None  # type: ignore[assignment]
@@ -303,7 +303,7 @@ class LastLayerOff(ReferenceEngine):
 
 
 class LogitsOff(LogitsOnly):
-    """The size of the logits alone, off by less than broken ties make it."""
+    """Gives only the rms of the logits, off by less than broken ties change it."""
 
     prefill = None  # type: ignore[assignment]
     name = "logits off"

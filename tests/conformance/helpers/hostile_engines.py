@@ -1,4 +1,4 @@
-"""Engines whose words are meant for the terminal of whoever judges them."""
+"""Engines whose texts contain control sequences for the terminal of the person who judges them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ BAD = "\x1b[2A\x1b]0;t\x07\x9b31m\rx\u202e\u2066\u200f\nforged conforms.\n[bold]
 
 
 class Named:
-    """Wrong, with a name, versions, and names of arrays that no terminal should obey."""
+    """Wrong, with control sequences in its name, versions and array names."""
 
     name = BAD
 
@@ -38,7 +38,7 @@ class NamedAndRight(Named):
 
 
 class Raises(Named):
-    """Says so in an exception, and in the one behind it."""
+    """With control sequences in an exception and in its cause."""
 
     def prefill(self, tokens: list[int]) -> Any:
         try:

@@ -25,7 +25,7 @@ def inspect(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 
 def shown(width: int, *arguments: object) -> str:
-    """What is printed on a terminal of this many columns."""
+    """The output on a terminal with this many columns."""
     from rich.console import Console
 
     from tritgold_conformance.rendering.inspection import render_inspection
@@ -68,13 +68,13 @@ def repacked(model: GgufModel, type_id: int, layout: Packing, change: Callable[[
 
 
 def of_type(facts: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """The one group of tensors of a type."""
+    """The only group of tensors of a type."""
     (group,) = [group for group in facts["fingerprint"] if group["dtype"] == dtype]
     return dict(group)
 
 
 def agreements(group: dict[str, Any]) -> dict[str, float]:
-    """Share of trits that agree with the twin, by layout, where it was measured."""
+    """Share of trits that agree with the twin, by layout, if it was measured."""
     return {h["layout"]: h["agreement"] for h in group["hypotheses"] if h["agreement"] is not None}
 
 

@@ -1,4 +1,4 @@
-"""What programs and engines leave behind."""
+"""Finds processes that programs and engines have left running."""
 
 import contextlib
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def sleeping(number: str) -> list[str]:
-    """Command lines of running processes that hold a number: programs, and the children that they left asleep."""
+    """Command lines of running processes with this number as an argument: programs and their sleeping children."""
     if Path("/proc/self/cmdline").exists():
         lines = []
         for file in Path("/proc").glob("[0-9]*/cmdline"):

@@ -1,4 +1,4 @@
-"""Engines with a fault of the library, as the tests of faults and of diagnosis want them."""
+"""Engines with a fault of the library, for the tests of faults and of diagnosis."""
 
 import functools
 
@@ -23,7 +23,7 @@ def golden(name: str = "seeded", tokens: int = 40) -> GoldenRun:
 
 
 def mutant(*faults: str, on: str = "seeded") -> Mutant:
-    """The golden model with these faults; it must have a place for them."""
+    """The golden model with these faults, which the model must be able to have."""
     made = Mutant(model(on))
     for name in faults:
         changed = FAULTS[name].apply(made)
@@ -33,7 +33,7 @@ def mutant(*faults: str, on: str = "seeded") -> Mutant:
 
 
 class Shown(FaultyEngine):
-    """Activations and logits, and no answers to questions."""
+    """Gives activations and logits, and no answers to other questions."""
 
     unpack = generate = diffuse = serve = encode = chat = stream = None  # type: ignore[assignment]
 

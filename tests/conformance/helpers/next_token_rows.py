@@ -14,7 +14,7 @@ Rows = np.ndarray
 
 
 def small_golden(folder: Path) -> GoldenRun:
-    """Of SMALL, written into the folder, over COUNT tokens."""
+    """The run of SMALL over COUNT tokens; the model is written into the folder."""
     write_seeded_model(folder, SMALL)
     return GoldenRun.of(open_checkpoint(folder), judging_tokens(COUNT, 259, seed=3))
 

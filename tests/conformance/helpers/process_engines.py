@@ -1,4 +1,4 @@
-"""Engines that do to their process what no exception tells of. ``--engine process_engines:NAME`` with each of them."""
+"""Engines that affect their process without an exception, each as ``--engine process_engines:NAME``."""
 
 import atexit
 import ctypes
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-NUMBER = os.environ.get("TRITGOLD_TEST_NUMBER", "1000")  # seconds, by which what is left behind is found again
+NUMBER = os.environ.get("TRITGOLD_TEST_NUMBER", "1000")  # seconds, by which left-over processes are found
 
 
 class Right:
-    """Right, by way of the golden model."""
+    """Right: uses the golden model."""
 
     def __init__(self, model: str) -> None:
         from tritgold.checkpoint import open_checkpoint
@@ -37,7 +37,7 @@ class Right:
         return self._inner.prefill(tokens)
 
     def mischief(self) -> None:
-        """What a subclass does in the middle of the work."""
+        """Called during each prefill; subclasses misbehave here."""
 
 
 class Leaves(Right):
@@ -46,14 +46,14 @@ class Leaves(Right):
 
 
 class LeavesAsUsage(Right):
-    """With the exit code of wrong usage."""
+    """With the exit code of a usage error."""
 
     def mischief(self) -> None:
         os._exit(2)
 
 
 class LeavesFrom40(Right):
-    """Of a prompt that is too long for it."""
+    """Exits if the prompt has 40 or more tokens."""
 
     def prefill(self, tokens: list[int]) -> Any:
         if len(tokens) >= 40:
@@ -62,7 +62,7 @@ class LeavesFrom40(Right):
 
 
 class LeavesAtTheEnd(Right):
-    """Wrong, and ends the process with a code of success when Python ends."""
+    """Wrong, and exits with exit code 0 when Python ends."""
 
     def prefill(self, tokens: list[int]) -> Any:
         atexit.register(os._exit, 0)
@@ -76,13 +76,13 @@ class Segfaults(Right):
 
 class HangsInNativeCode(Right):
     def mischief(self) -> None:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # as good as a kernel that never returns
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # like a kernel that never returns
         print("hangs", flush=True)
         time.sleep(1000)
 
 
 class HangsInItsAnswer(Right):
-    """Gives an array that never ends."""
+    """Gives an endless trace."""
 
     def trace(self, tokens: list[int]) -> Any:
         return ((str(n), n) for n in itertools.count())
@@ -104,7 +104,7 @@ class LacksARow(Right):
 
 
 class Interrupts(Right):
-    """Ctrl-C is the user's, not an engine's."""
+    """Raises KeyboardInterrupt, which only the user should cause."""
 
     def mischief(self) -> None:
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ class Talks(Right):
 
 
 class RaisesInOperations(Right):
-    """In one operation, and for one format; the others are right."""
+    """Raises in one operation and for one format; everything else is right."""
 
     def step(self, token: int) -> Any:
         return self._inner.step(token)
@@ -150,7 +150,7 @@ class RaisesInOperations(Right):
 
 
 class Writes:
-    """Loops and text alone; no logits."""
+    """Gives only loops and text, no logits."""
 
     mode = "llama-cpp-q8_k"
 
@@ -173,7 +173,7 @@ class Writes:
 
 
 class Drifts(Right):
-    """Another answer each time."""
+    """Gives another answer each time."""
 
     calls = 0
 
@@ -193,7 +193,7 @@ class LeavesAThread(Right):
 
 
 class LeavesAProcess(Right):
-    """And a temporary file, and its output where results go."""
+    """Also leaves a temporary file and output on stdout."""
 
     def mischief(self) -> None:
         subprocess.Popen([sys.executable, "-c", "import sys, time; time.sleep(float(sys.argv[1]))", NUMBER])
@@ -211,7 +211,7 @@ class ForksWell(Right):
 
 
 class ForksAndLeaves(Right):
-    """A worker that is forked, as multiprocessing does it on Linux, and never told to end."""
+    """Leaves a forked worker, as multiprocessing on Linux does, that never ends."""
 
     def mischief(self) -> None:
         if os.fork() == 0:
@@ -227,7 +227,7 @@ class ForksAndHangs(Right):
 
 
 class ChangesTheProcess(Right):
-    """Its own settings, which it relies on; and it asks to be told the golden run."""
+    """Changes settings of its process and relies on them; and has a method that would receive the golden run."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

@@ -1,10 +1,10 @@
-"""A program that speaks the command protocol, right in mode ``right``; the other modes spoil it.
+"""A program that uses the command protocol; right in mode ``right``, wrong in the other modes.
 
     python program_engine.py MODE SECONDS INPUTS OUTPUTS
 
-SECONDS: how long the children of some modes sleep, a number by which they are found again.
-Right it is by way of the golden model, opened from the checkpoint that config.json names: what is tested is the judge's
-side. Modes that need no arithmetic start neither NumPy nor tritgold.
+SECONDS: how long the child processes of some modes sleep; also a number by which they are found.
+Its answers come from the golden model, opened from the checkpoint that config.json names: the tests are about the
+judge. Modes that need no arithmetic import neither NumPy nor tritgold.
 """
 
 import json
@@ -21,7 +21,7 @@ REFUSED: list[str] = []  # ids of files that are damaged
 
 
 def answers(inputs: Path) -> dict[str, Any]:
-    """Everything that is asked for."""
+    """Answers to all questions."""
     import numpy as np
     from safetensors.numpy import load_file
 
@@ -78,7 +78,7 @@ def write(outputs: Path, arrays: dict[str, Any], answer: str | None = None) -> N
 
 
 def computes(mode: str, inputs: Path, outputs: Path) -> None:
-    """Modes that answer, rightly or almost."""
+    """Modes that answer rightly, or with one error."""
     found = answers(inputs)
     logits = next((name for name in found if name.startswith("logits/")), "")
     if mode.endswith((" only", "nothing to say")) and mode != "files only":
@@ -139,7 +139,7 @@ def computes(mode: str, inputs: Path, outputs: Path) -> None:
 
 
 def misbehaves(mode: str, outputs: Path) -> bool:
-    """Modes that compute nothing. False where the mode is none of these."""
+    """Modes that compute nothing. Returns False for any other mode."""
     match mode:
         case "crash":
             print("kernel panic \x1b[2J at line 7", file=sys.stderr, flush=True)
@@ -149,12 +149,12 @@ def misbehaves(mode: str, outputs: Path) -> bool:
         case "hang":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1000)
-        case "talk":  # for ever, to a judge that must not keep it all
+        case "talk":  # endlessly, to a judge that must not store it all
             while True:
                 os.write(1, b"x" * 65536)
         case "silent":
             pass
-        case "children":  # that outlive it and hold its output open: one in its group, one that has left it
+        case "children":  # children that outlive it and hold its output open: one in its process group, one outside
             subprocess.Popen(["/bin/sleep", sys.argv[2]], env={})
             subprocess.Popen(["sleep", sys.argv[2]], start_new_session=True)
             print("children started", flush=True)

@@ -1,4 +1,4 @@
-"""The smallest seeded model behind the server's core, and what it says alone."""
+"""The smallest seeded model in the server's core, and the texts that it gives without a server."""
 
 import http.client
 import json
@@ -33,7 +33,7 @@ TEMPLATE = (
 
 @cache
 def smallest() -> Path:
-    """The folder of the model; with a chat template."""
+    """The folder of the model, which has a chat template."""
     folder = Path(mkdtemp(prefix="tritgold-served-"))
     write_seeded_model(folder, SMALLEST)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
@@ -49,7 +49,7 @@ def opened() -> Checkpoint:
 def alone(
     prompt: tuple[int, ...], count: int, sampling: Sampling, stop: tuple[int, ...] | None
 ) -> tuple[list[int], str]:
-    """(tokens, reason) of ``generate``, which knows no scheduler."""
+    """(tokens, reason) of ``generate``, which uses no scheduler."""
     config = opened().config
     logits = reference_logits(opened().weights, config, config.context)
     steps = list(generate(list(prompt), config, logits, count, sampling, stop))
@@ -57,7 +57,7 @@ def alone(
 
 
 def random_request(draw: random.Random, longest: int = 24) -> Request:
-    """Prompts begin alike; greedy or seeded; with stops of their own or the model's."""
+    """A request: prompts share beginnings; greedy or seeded; with its own stop tokens or the model's."""
     beginning = [(7 * n) % 251 for n in range(draw.choice([0, 0, 9, 17, 20]))]
     prompt = (*beginning, *(draw.randrange(256) for _ in range(draw.randint(1, longest - len(beginning)))))
     sampling = draw.choice([Sampling(), Sampling(1.0, seed=draw.randrange(3)), Sampling(0.8, 40, 0.9, 1.2, 7)])
@@ -66,7 +66,7 @@ def random_request(draw: random.Random, longest: int = 24) -> Request:
 
 
 class Heard:
-    """A job, and the events that it heard."""
+    """A job, and the events that it received."""
 
     def __init__(self, request: Request, choosing: Choosing | None = None, **more: Any) -> None:
         self.chooser = Chooser(choosing or Choosing(request.sampling), opened().config, request.prompt)
@@ -90,7 +90,7 @@ class Heard:
 
 
 class Running:
-    """A server in a thread of this process. log: what it wrote."""
+    """A server in a thread of this process. log: its log entries."""
 
     def __init__(self, service: Service, grace: float) -> None:
         self.service, self.log = service, list[dict[str, Any]]()
@@ -117,7 +117,7 @@ class Running:
         return answer.status, json.loads(text) if is_json else text, found
 
     def post(self, path: str, **body: Any) -> Any:
-        """The answer to a right request."""
+        """The answer to a valid request."""
         status, found, _ = self.ask("POST", path, body)
         assert status == 200, found
         return found
@@ -131,7 +131,7 @@ class Running:
 
 @contextmanager
 def running(*words: str, model: Path | None = None, grace: float = 0.0) -> Iterator[Running]:
-    """``tritgold serve`` with these words, at a free port."""
+    """``tritgold serve`` with these options, at a free port."""
     path = model or smallest()
     given = serve.make_context("serve", [str(path), *words]).params
     config = None if given["config_file"] is None else load(given["config_file"])

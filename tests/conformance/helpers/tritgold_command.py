@@ -9,12 +9,12 @@ from tritgold_conformance.cli import main
 
 
 def call(*arguments: object) -> Result:
-    """Run it with these words."""
+    """Run the command with these arguments."""
     one_text = ["--one-text"] * (arguments[0] == "check" and "--quick" not in arguments)
     return CliRunner().invoke(main, [*map(str, arguments), *one_text])
 
 
 def parsed(result: Result) -> dict[str, Any]:
-    """The one JSON object on stdout; anything else there is an error."""
+    """The JSON object on stdout; fails if there is anything else."""
     value: dict[str, Any] = json.loads(result.stdout)
     return value

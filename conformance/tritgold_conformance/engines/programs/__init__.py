@@ -1,1 +1,1 @@
-"""Programs that run in an environment of their own; they import nothing of ours."""
+"""Programs that run in a separate Python environment; they import nothing of tritgold."""

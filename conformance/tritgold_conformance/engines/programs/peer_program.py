@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
-Facts = dict[str, Any]  # of answer.json: versions, seconds
+Facts = dict[str, Any]  # fields of answer.json: versions, seconds
 PROTOCOL = "tritgold.command/1"
-RUNS, STEPS = 3, 16  # of what is timed
+RUNS, STEPS = 3, 16  # repetitions, and generated tokens, of a timing
 
 
 def main(peer: str, inputs: Path, outputs: Path) -> None:
@@ -89,7 +89,7 @@ def open_transformers(checkpoint: str, dtype: str = "float32") -> Any:
 
 
 def _session(model: Any, tokens: list[int], chunks: list[int]) -> tuple[np.ndarray, list[float]]:
-    """Logits [tokens, vocab], read through its own cache, and the seconds of each chunk."""
+    """Logits [tokens, vocab], computed through its own cache, and the seconds of each chunk."""
     import torch
 
     rows, seconds, cache, start = [], [], None, 0
@@ -105,7 +105,7 @@ def _session(model: Any, tokens: list[int], chunks: list[int]) -> tuple[np.ndarr
 class Recorder:
     """Forward hooks on every linear, norm, layer and on the embedding.
 
-    arrays: ``<module>.output`` float32, the given rows of it; ``<linear>.codes`` int8 and ``.scale`` float32 of its
+    arrays: ``<module>.output`` float32, only the given rows; ``<linear>.codes`` int8 and ``.scale`` float32 of its
     input, all rows, once for linears that share an input (q, k, v; gate, up).
     """
 
@@ -125,7 +125,7 @@ class Recorder:
                 self._hooks.append(module.register_forward_hook(self.output(name)))
 
     def remove(self) -> None:
-        """Take the hooks off again."""
+        """Remove all hooks."""
         for hook in self._hooks:
             hook.remove()
 
@@ -159,7 +159,7 @@ class Recorder:
 
 
 def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
-    """int8 codes [tokens, in] and scale [tokens], by the class' own quantiser."""
+    """int8 codes [tokens, in] and scale [tokens], by the quantiser of the class."""
     import torch
     from transformers.integrations.bitnet import ActQuant, BitLinear
 
@@ -189,7 +189,7 @@ def llama_cpp_answers(model: str, requests: dict[str, Any], cache: str) -> tuple
         server = open_server(model, max(512, len(tokens) + 8 + STEPS), cache == "defaults")
     except RuntimeError as error:
         sys.exit(f"llama.cpp refuses the file: {error}")
-    # Each prefix finds the one before it in the cache: the ids are read once, one at a time.
+    # The cache has each previous prefix, so every id is read only once, one at a time.
     rows = [logprobs_behind(server, tokens[: n + 1]) for n in range(len(tokens))]
     best = np.array([-1 if row is None else int(np.argmax(row)) for row in rows])
     width = max((len(row) for row in rows if row is not None), default=0)
@@ -200,9 +200,9 @@ def llama_cpp_answers(model: str, requests: dict[str, Any], cache: str) -> tuple
 
 
 def llama_cpp_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
-    """Medians of RUNS calls of its server, JSON and sampling included. prefill: all tokens, nothing of them cached.
+    """Medians of RUNS calls of its server, including JSON and sampling. prefill: all tokens, without a cache.
 
-    step: what STEPS tokens more take than one, over STEPS.
+    step: the additional time of STEPS more tokens, divided by STEPS; missing if not positive.
     """
 
     def seconds(count: int, cached: bool) -> float:
@@ -220,9 +220,9 @@ def llama_cpp_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
 
 
 def open_server(model: str, context: int = 512, defaults: bool = False) -> Any:
-    """llama.cpp's server on a GGUF file; also on a free port of this machine. RuntimeError where it refuses the file.
+    """llama.cpp's server on a GGUF file; it also listens on a free port. Raises RuntimeError if it refuses the file.
 
-    KV cache in float32 and no flash attention: the defaults, which may be had, round K and V to float16.
+    KV cache in float32 and no flash attention; with ``defaults``, llama.cpp's own, which round K and V to float16.
     """
     import xllamacpp as xl
 
@@ -237,9 +237,9 @@ def open_server(model: str, context: int = 512, defaults: bool = False) -> Any:
 
 
 def logprobs_behind(server: Any, ids: list[int]) -> np.ndarray | None:
-    """float64 [vocab]: log-softmax of the raw logits, whatever the sampler then bans.
+    """float64 [vocab]: log-softmax of the raw logits, before the sampler bans any token.
 
-    None where the token that it would write is a part of a character: then it shows none.
+    None if the most likely token is part of a character: then the server shows none.
     """
     content = complete(server, ids, max_tokens=1, logprobs=1 << 20, ignore_eos=True)
     if content is None:
@@ -251,7 +251,7 @@ def logprobs_behind(server: Any, ids: list[int]) -> np.ndarray | None:
 
 
 def complete(server: Any, ids: list[int], **options: object) -> list[dict[str, Any]] | None:
-    """One entry a generated token, greedily. None where the server shows no log-probabilities."""
+    """One entry for each generated token, greedy. None if the server shows no log-probabilities."""
     answer = server.handle_completions({"prompt": ids, "temperature": 0, "cache_prompt": True, **options})
     shown = answer["choices"][0]["logprobs"]
     return None if shown is None else list(shown["content"])
