@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 from tritgold.checkpoint import open_checkpoint
 from tritgold.model import forward
 from tritgold.trace import Trace
-from tritgold_conformance.comparing.logits import LOGIT_NOISE
+from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
+from tritgold_conformance.golden.run import GoldenRun
 from tritgold_xla.engine import XlaEngine
 
 FIXTURES = Path(__file__).parents[1] / "peers" / "fixtures"
@@ -18,17 +19,22 @@ CASES = ["qwen2-bitlinear-yarn-window", "granite-auto-offline", "gemma3-auto-off
 
 
 def assert_near(found: np.ndarray, expected: np.ndarray) -> None:
-    """Within float noise: none of these texts meets a rounding tie."""
+    """Within float noise: none of the short texts meets a rounding tie."""
     assert np.abs(found - expected).max() <= LOGIT_NOISE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_prefill_and_steps_give_transformers_logits(case: str) -> None:
-    """The text is longer than any window and than the original context."""
+    """The text is longer than any window and than the original context. Both are judged against the golden model, which
+    follows an int8 code at a rounding tie: Gemma's text meets one, where this engine and transformers part.
+    """
     model, peer = open_checkpoint(FIXTURES / case / "checkpoint"), load_file(FIXTURES / case / "peer.safetensors")
     engine, tokens = XlaEngine(model.config, model.weights), peer["tokens"].tolist()
-    assert_near(engine.prefill(tokens[:38]), peer["logits"][:38])
-    assert_near(np.stack([engine.step(token) for token in tokens[38:]]), peer["logits"][38:])
+    rows = np.concatenate([engine.prefill(tokens[:38]), np.stack([engine.step(token) for token in tokens[38:]])])
+    golden = GoldenRun.of(model, tokens)
+    for logits in (rows, peer["logits"]):
+        verdict = judge_logits("prefill", golden, logits)
+        assert verdict.passed, verdict.problem
 
 
 def test_every_activation_is_the_golden_one() -> None:

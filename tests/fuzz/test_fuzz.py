@@ -81,7 +81,9 @@ def test_sound_subjects_convert_to_whatever_holds_their_shapes(
             (here / file).write_bytes(data)
         checkpoint = open_checkpoint(here / subject.opened)
         done = {to for to in TARGETS if convert_and_look(checkpoint, here, to) == ""}
-        assert done >= {"hf", "i2_s", "gguf-f16", "gguf-f32"}, name
+        # Small rows, a window without a place in GGUF, divisors of RoPE without one in a config.json.
+        fewer = {"config-gemma3": {"hf", "gguf-f32"}, "config-qwen2": {"hf"}, "gguf-llama3": {"gguf-f32"}}
+        assert done >= fewer.get(name, {"hf", "i2_s", "gguf-f16", "gguf-f32"}), name
         assert done == set(TARGETS) or name != "gguf-types"
 
 
