@@ -1,5 +1,6 @@
 """The engine's parameters, mapped from a cache folder where they were prepared before, else made and kept there."""
 
+import gc
 import os
 import shutil
 import time
@@ -65,6 +66,7 @@ def prepared_parameters(
         if not _keep(entry, _flat(made), kept.most):
             return made
         del made  # its memory first: from now on the arrays are those of the files
+        gc.collect()  # only then does JAX let go of memory that is not its own
         arrays = _found(entry)
         if arrays is None:  # gone or damaged already: then without
             return load_parameters(config, weights, capacity, Place(device), progress)
@@ -78,7 +80,7 @@ def prepared_parameters(
 def _found(entry: Path) -> Arrays | None:
     try:
         arrays = read_entry(entry)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if entry.exists() and not (entry / INDEX).exists():  # what is left of one whose removal was interrupted
             shutil.rmtree(entry, ignore_errors=True)
         return None
