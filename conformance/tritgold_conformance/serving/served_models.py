@@ -110,7 +110,7 @@ def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
 
 
 def xla_model(
-    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True
+    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True, cache_reuse: int = 0
 ) -> XlaScheduler:
     """The JAX engine with so many sequences, each of the positions that ``memory`` bytes hold.
 
@@ -118,4 +118,4 @@ def xla_model(
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
     engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences)
-    return XlaScheduler(engine, reuse)
+    return XlaScheduler(engine, reuse, cache_reuse)

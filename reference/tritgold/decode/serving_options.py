@@ -82,13 +82,15 @@ class Request:
 class Outcome:
     """What became of a request. tokens: generated. reason: why they end. reused: tokens of its prompt found cached.
 
-    error: of a ``failed`` request, what ``generate`` would have raised.
+    error: of a ``failed`` request, what ``generate`` would have raised. moved: tokens of its prompt whose keys and
+    values are those of another text, an approximation that the golden scheduler does not make.
     """
 
     tokens: list[int]
     reason: Ending
     reused: int
     error: TritgoldError | None = None
+    moved: int = 0
 
 
 @dataclass
