@@ -7,8 +7,8 @@ import pytest
 from docstrings import inline
 from scripts import script
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.formats.ggml_types import FORK_ARCHITECTURES, type_names
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.packings import PACKINGS, packing
 from tritgold.formats.packings.byte_map import EXAMPLES
 from tritgold.formats.packings.i2_s import I2S
@@ -16,7 +16,7 @@ from tritgold.formats.packings.i2_s import I2S
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "formats"
 BY_HAND = {"engines.md", "container-gguf.md", "container-safetensors.md", "container-sglbitnt.md"}
-ACTIVATIONS = {"relu2": "squared ReLU", "silu": "SiLU"}
+ACTIVATIONS = {"relu2": "squared ReLU", "silu": "SiLU", "gelu_tanh": "GELU (tanh)"}
 
 
 format_pages, byte_maps = script("docs/_make/format_pages.py"), script("plots/byte_maps.py")
@@ -98,5 +98,5 @@ def test_the_architectures_are_those_of_the_reader() -> None:
     for names, activation, sub_norms, order in rows("container-gguf.md", "arch"):
         for name in re.findall(r"`(.+?)`", names):
             found[name] = activation, sub_norms == "yes", order.startswith("permuted")
-    kinds = ARCHITECTURES.items()
-    assert found == {name: (ACTIVATIONS[kind.activation], kind.sub_norms, kind.permuted) for name, kind in kinds}
+    kinds = GGUF_ARCHITECTURES.items()
+    assert found == {name: (ACTIVATIONS[kind.gguf[name]], kind.sub_norms, kind.permuted) for name, kind in kinds}

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.cache_moves import PIECE, move
 from tritgold_xla.layers.lm_head import CoarseHead
 from tritgold_xla.model import LogitsFor
-from tritgold_xla.operations import Model, run_operation
+from tritgold_xla.operations import Model, OnOneDevice, Weighted, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
 from tritgold_xla.runtime.checks import (
     check_block,
@@ -34,9 +34,12 @@ from tritgold_xla.runtime.checks import (
     non_finite,
 )
 from tritgold_xla.runtime.chunks import CHUNKS, bucket, chunks, pad, whole_blocks
-from tritgold_xla.runtime.flags import MODE, cpu_device, threads
+from tritgold_xla.runtime.flags import MODE, cpu_device, cpu_devices, threads
+from tritgold_xla.sharding.alone import ShardedOperations
+from tritgold_xla.sharding.shards import Shards
 from tritgold_xla.ternary_matmul.choose import library_dots
-from tritgold_xla.ternary_matmul.tune import choices_of
+from tritgold_xla.ternary_matmul.quick_tune import Tuning, choices_for
+from tritgold_xla.weights_cache.prepared import KeptWeights, prepared_parameters
 
 
 class XlaEngine:
@@ -45,15 +48,19 @@ class XlaEngine:
     config, weights: of a checkpoint, or made in memory; the weights are packed here and not kept. capacity: positions
     of the KV cache, the model's context where it is not given. kv_cache: f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8.
     formulation: one of ``kernels`` for every matrix, whatever the number of tokens; None: what suits each. tuning:
-    a file that ``tune.tune`` has made, whose choices for this machine are used; else the rule in ``choose``.
+    a file that ``tune.tune`` has made, whose choices for this machine are used; "auto": the file of the cache folder,
+    after measuring for two seconds where it has nothing for this machine and model; None: the rule in ``choose``.
     sequences: how many texts the cache has room for, each of ``capacity`` positions; all but ``step_all`` are of the
     first, or of the one that is named. progress: called after each matrix that is packed, with how many are done and of
     how many. screen: whether ``greedy`` reads a coarse copy of the head first; None: where that is faster.
+    kept_weights: a folder in which packed weights are kept for the next process, which maps them; None: nowhere, as
+    over several devices. devices: over how many JAX devices the model is cut (``sharding``): the same bits for any
+    number; one alone can screen.
 
     Tokens that are refused (ContextError) and activations that overflow (NonFiniteError) leave the engine as it was.
-    Raises EngineError where JAX cannot run as this engine needs it, where memory is short (``memory``, before anything
-    is allocated) or ``tuning`` is no such file (``tuning-file``), WeightsError for tensors of other shapes, ConfigError
-    for an unknown KV-cache scheme.
+    Raises EngineError where JAX cannot run as this engine needs it (``devices``: it has fewer), where memory is short
+    (``memory``, before anything is allocated) or ``tuning`` is not one (``tuning-file``), WeightsError for tensors
+    of other shapes, ConfigError for an unknown KV-cache scheme.
     """
 
     name = "xla"
@@ -66,18 +73,31 @@ class XlaEngine:
         kv_cache: str = "f32",
         formulation: str | None = None,
         sequences: int = 1,
-        tuning: Path | None = None,
+        tuning: Tuning = None,
         progress: Progress | None = None,
         screen: bool | None = None,
+        kept_weights: KeptWeights | None = None,
+        devices: int = 1,
     ) -> None:
         self.config = config
         self.capacity = check_capacity(config.context if capacity is None else capacity, config.context)
-        self._options = Options(kv_scheme(kv_cache).name, choices_of(formulation, tuning))
-        self._device = cpu_device()
+        if screen and devices > 1:
+            raise EngineError("a screened head is on one device", kind="devices", thing="screen", got=devices)
+        found = cpu_devices(devices)
+        self._device = cpu_device()  # of this process, as the first of several need not be
+        self._shards = Shards(config, found) if devices > 1 else None
+        scheme, own = kv_scheme(kv_cache).name, config if self._shards is None else self._shards.plan.local
+        self._options = Options(scheme, choices_for(own, formulation, tuning))
         self.sequences = check_sequences(sequences)
-        check_memory(parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences))
+        needed = parameter_bytes(config) + cache_bytes(config, self.capacity, kv_cache, sequences)
+        check_memory(needed * sum(device.process_index == self._device.process_index for device in found) // devices)
         library_dots()  # asked now, for it compiles a program of its own
-        self._parameters = load_parameters(config, weights, self.capacity, self._device, progress)
+        if self._shards is None:
+            self._parameters = prepared_parameters(kept_weights, config, weights, self.capacity, self._device, progress)
+            self._weighted: Weighted = OnOneDevice(self._parameters)
+        else:
+            self._parameters = load_parameters(config, weights, self.capacity, self._shards, progress)
+            self._weighted = ShardedOperations(self._shards, self._parameters)
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences
@@ -111,8 +131,10 @@ class XlaEngine:
         return tuple(self._lengths)
 
     def versions(self) -> dict[str, str]:
-        """What results may depend on: the versions of JAX and of its compiler, and the device."""
-        return {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
+        """What results and speed depend on: JAX, its compiler, the device, and the choices that were measured."""
+        here = {"jax": jax.__version__, "jaxlib": version("jaxlib"), "device": self._device.device_kind}
+        here |= {} if self._shards is None else {"devices": str(self._shards.plan.devices)}
+        return here | ({"tuned": tuned} if (tuned := self._options.choices.told()) else {})
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -125,6 +147,12 @@ class XlaEngine:
         if not 0 <= sequence < self.sequences or not 0 <= length <= self._lengths[sequence]:
             raise ContextError("no such positions", kind="batch", got=f"{length} of sequence {sequence}")
         self._lengths[sequence] = length
+
+    @property
+    def movable(self) -> bool:
+        """Whether ``move`` can turn keys: on one device, where all layers have one rotation that scales nothing."""
+        plain = self.config.rope_scaling is None and self._parameters.sin.ndim == 2
+        return plain and self._shards is None
 
     def move(self, start: int, to: int, count: int, sequence: int = 0) -> None:
         """Copy keys and values of ``count`` positions from ``start`` on to those from ``to`` on, keys turned back.
@@ -168,7 +196,8 @@ class XlaEngine:
         ids = np.concatenate(checked)
         options = self._options._replace(batched=True)
         starts, places = np.array(self._lengths, np.int32), (np.int32(ids.size), np.int32(0))
-        chunk = model.forward(
+        forward = self._program(model.forward)
+        chunk = forward(
             self._parameters, self._cache, ids, starts, *places, config=self.config, options=options, ending="all"
         )
         self._cache = chunk.cache
@@ -182,19 +211,24 @@ class XlaEngine:
         One thread screens the head with a byte a weight (``lm_head.greedy``), made at the first call; ``screened`` and
         ``unscreened`` count where that sufficed and where it did not.
         """
-        if not self._screens:
+        if not self._screens and self._shards is None:
             return int(np.argmax(self.read(tokens)))
-        if self._screen is None:
+        if self._screens and self._screen is None:
             check_memory(self.config.vocab * (self.config.hidden + 12))
             self._screen = screen_of(self._parameters.head, self._device)
         token, screened = self._append(tokens, "none", "greedy")[-1].tolist()
-        self.screened, self.unscreened = self.screened + screened, self.unscreened + 1 - screened
+        if self._screens:
+            self.screened, self.unscreened = self.screened + screened, self.unscreened + 1 - screened
         return token
 
     def _screening_pays(self) -> bool:
         """The screen's loop runs on one thread, whatever there are; the kernels for the whole head run on all."""
         kernels = self._parameters.head.dtype == jnp.bfloat16 and library_dots()
-        return not (kernels and threads() > 1)
+        return self._shards is None and not (kernels and threads() > 1)
+
+    def _program(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """``compiled``, or on every device."""
+        return compiled if self._shards is None else self._shards.program(compiled)
 
     def run_on_cache(
         self, compiled: Callable[..., Extended], inputs: object, block: int | None, thing: str, **static: object
@@ -205,7 +239,8 @@ class XlaEngine:
         counts. Raises NonFiniteError naming ``thing`` where the result is not finite.
         """
         options = self._options._replace(block=block)
-        result = compiled(self._parameters, self._cache, inputs, config=self.config, options=options, **static)
+        program: Callable[..., Extended] = self._program(compiled)
+        result = program(self._parameters, self._cache, inputs, config=self.config, options=options, **static)
         self._cache = result.cache
         if not result.finite:
             raise non_finite(thing)
@@ -233,10 +268,12 @@ class XlaEngine:
         """
         if name not in self._operations:
             raise EngineError("the model has no such operation", kind="operation-name", thing=name)
-        at = Model(self.config, self._parameters, self.capacity, self._options.choices)
+        at = Model(self.config, self._parameters, self.capacity, self._options.choices, self._weighted)
         return run_operation(at, self._operations[name], inputs)
 
     def _new_cache(self, sequences: int) -> KvCache:
+        if self._shards is not None:
+            return self._shards.new_cache(self.capacity, self._options.scheme, sequences)
         return kv_cache.new_cache(self.config, self.capacity, self._device, self._options.scheme, sequences)
 
     def _append(
@@ -275,4 +312,5 @@ class XlaEngine:
         static = {"config": self.config, "options": options, "ending": ending, "traced": traced}
         # To the one program that reads it: with another argument the others would be compiled again.
         parameters = self._parameters._replace(screen=self._screen if ending == "greedy" else None)
-        return model.forward(parameters, cache, padded, *place, **static)
+        chunk: model.Chunk = self._program(model.forward)(parameters, cache, padded, *place, **static)
+        return chunk

@@ -13,10 +13,11 @@ from tritgold.config import ModelConfig
 from tritgold_xla.decoder_layer import Arrays, ChunkPosition, DecoderLayer, Options
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import lm_head
-from tritgold_xla.layers.embedding import embed
+from tritgold_xla.layers.feed_forward import scaled
 from tritgold_xla.layers.rms_norm import rms_norm
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.sharding.split import OneDevice
 
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
 LogitsFor = Literal["all", "last", "greedy", "none"]
@@ -62,7 +63,7 @@ def _forward(
     x, cache, finite, outer, inner = hidden_states(
         parameters, cache, tokens, start, count, sequence, config=config, options=options, traced=traced
     )
-    return Chunk(_ended(parameters, x, count, ending), cache, finite, outer, inner)
+    return Chunk(_ended(parameters, x, count, ending, options.split), cache, finite, outer, inner)
 
 
 forward = jit(_forward, static=("config", "options", "ending", "traced"), donate=("cache",))
@@ -80,9 +81,9 @@ def hidden_states(
     options: Options,
     traced: bool = False,
 ) -> tuple[jax.Array, KvCache, jax.Array, Arrays, Arrays]:
-    """(final norm, cache, finite, outer, inner): everything of a pass but the head."""
+    """(what the head reads, cache, finite, outer, inner): everything of a pass but the head."""
     positions = start if options.batched else start + lax.iota(jnp.int32, tokens.shape[0])
-    sin, cos = (jnp.take(table, positions, axis=0, mode="clip") for table in (parameters.sin, parameters.cos))
+    sin, cos = (jnp.take(table, positions, axis=-2, mode="clip") for table in (parameters.sin, parameters.cos))
     length = start + count
     if options.batched:
         ends = positions + 1
@@ -100,22 +101,23 @@ def hidden_states(
         x, cache = layer.run(x, cache)
         return (x, cache), (jnp.stack(layer.finite), layer.arrays)
 
-    embedded = embed(tokens, parameters.embedding)
+    embedded = scaled(options.split.embed(tokens, parameters.embedding), config.embedding_scale)
     indices = lax.iota(jnp.int32, config.layers)
     (x, cache), (finite, inner) = lax.scan(step, (embedded, cache), indices)
     x = rms_norm(x, parameters.final_norm, config.norm_eps)
     outer = {"embedding": embedded, "final_norm": x} if traced else {}
-    return x, cache, finite, outer, inner
+    return lm_head.divided(x, config.logit_divisor), cache, finite, outer, inner
 
 
-def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor) -> jax.Array:
+def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor, split: OneDevice) -> jax.Array:
     if ending == "all":
-        return lm_head.logits(x, parameters.head)
+        return split.logits(x, parameters.head)
     if ending == "none":
         return jnp.zeros((0,), jnp.float32)
     last = lax.dynamic_slice_in_dim(x, count - 1, 1)
     if ending == "last":
-        return lm_head.logits(last, parameters.head)[0]
-    assert parameters.screen is not None
+        return split.logits(last, parameters.head)[0]
+    if parameters.screen is None:
+        return jnp.stack([split.likeliest(last[0], parameters.head), jnp.int32(0)])
     token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen)
     return jnp.stack([token, screened.astype(jnp.int32)])

@@ -5,7 +5,7 @@ bucket and keys to the cache's positions, as in the whole pass. Positions start 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -17,14 +17,15 @@ from tritgold.graph import Kind, Operation, Traced
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.layers import attention, lm_head
 from tritgold_xla.layers.embedding import embed
-from tritgold_xla.layers.feed_forward import add, gated_activation
-from tritgold_xla.layers.rms_norm import rms_norm
+from tritgold_xla.layers.feed_forward import add, gated_activation, scaled
+from tritgold_xla.layers.of_layer import of_layer, window_begins
+from tritgold_xla.layers.rms_norm import norm_heads, rms_norm
 from tritgold_xla.layers.rotary import rotate
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.checks import non_finite
 from tritgold_xla.runtime.chunks import bucket, crop, pad
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears, quantize
+from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, biased, bit_linears, quantize
 from tritgold_xla.ternary_matmul.choose import Choices
 
 Arrays = dict[str, np.ndarray]
@@ -33,13 +34,18 @@ Results = tuple[jax.Array, ...]
 _select = jit(lambda stack, layer: jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack))
 _embed = jit(embed)
 _rms_norm = jit(rms_norm, static=("eps",))
+_norm_heads = jit(norm_heads, static=("eps",))
+_scaled = jit(scaled, static=("factor",))
+# Over several devices a bias has padding after it.
+_biased = jit(lambda out, bias: biased(out, bias[: out.shape[1]]))
 _quantize = jit(quantize)
 _rotate = jit(rotate)
 _softmax_weights = jit(attention.softmax_weights)
 _mix_values = jit(attention.mix_values)
 _gated_activation = jit(gated_activation, static=("activation",))
-_add = jit(add)
+_add = jit(add, static=("factor",))
 _logits = jit(lm_head.logits)
+_divided = jit(lm_head.divided, static=("divisor",))
 
 
 def _one_linear(
@@ -51,6 +57,43 @@ def _one_linear(
 _bit_linear = jit(_one_linear, static=("rule", "choices"))
 
 
+class Weighted(Protocol):
+    """The operations that read what may be cut over devices."""
+
+    def embed(self, tokens: np.ndarray) -> jax.Array:
+        """The embedding rows of int32 tokens."""
+
+    def linear(
+        self, name: str, layer: np.int32, codes: np.ndarray, scale: np.ndarray, rule: ScaleRule, choices: Choices
+    ) -> tuple[jax.Array, jax.Array]:
+        """(accumulators, outputs) of one linear of one layer."""
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The logits of every token."""
+
+
+class OnOneDevice:
+    """``Weighted`` where every array is whole."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+
+    def embed(self, tokens: np.ndarray) -> jax.Array:
+        """The embedding rows of int32 tokens."""
+        return _embed(tokens, self._parameters.embedding)
+
+    def linear(
+        self, name: str, layer: np.int32, codes: np.ndarray, scale: np.ndarray, rule: ScaleRule, choices: Choices
+    ) -> tuple[jax.Array, jax.Array]:
+        """(accumulators, outputs) of one linear of one layer."""
+        weight = _select(self._parameters.layers.linears[name], layer)
+        return _bit_linear(codes, scale, weight, rule=rule, choices=choices)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The logits of every token."""
+        return _logits(x, self._parameters.head)
+
+
 class Model(NamedTuple):
     """What an operation needs to know of the engine."""
 
@@ -58,6 +101,7 @@ class Model(NamedTuple):
     parameters: Parameters
     capacity: int
     choices: Choices
+    weighted: Weighted
 
 
 def run_operation(model: Model, operation: Operation, inputs: Arrays) -> Arrays:
@@ -79,7 +123,7 @@ class _Call:
     """One operation: its own weights, and its inputs, checked and padded along the token axis to a bucket."""
 
     def __init__(self, model: Model, operation: Operation, inputs: Arrays) -> None:
-        self.config, self.parameters, self.capacity, self.choices = model
+        self.config, self.parameters, self.capacity, self.choices, self.weighted = model
         self.operation, self.inputs = operation, {role: np.asarray(array) for role, array in inputs.items()}
         self.what = operation.at.what
         if set(inputs) != set(operation.inputs):
@@ -129,7 +173,8 @@ class _Call:
 
 def _run_embedding(call: _Call) -> Results:
     check_tokens(call.inputs["tokens"], call.config)
-    return (_embed(call.padded("tokens").astype(np.int32), call.parameters.embedding),)
+    rows = call.weighted.embed(call.padded("tokens").astype(np.int32))
+    return (_scaled(rows, factor=call.config.embedding_scale),)
 
 
 def _run_rms_norm(call: _Call) -> Results:
@@ -137,7 +182,8 @@ def _run_rms_norm(call: _Call) -> Results:
         gain = call.parameters.final_norm
     else:
         gain = _select(call.parameters.layers.gains[call.what], call.layer)
-    return (_rms_norm(call.padded("x"), gain, eps=call.config.norm_eps),)
+    norm = _norm_heads if call.what in ("q_norm", "k_norm") else _rms_norm
+    return (norm(call.padded("x"), gain, eps=call.config.norm_eps),)
 
 
 def _run_quantize(call: _Call) -> Results:
@@ -148,14 +194,17 @@ def _run_quantize(call: _Call) -> Results:
 
 
 def _run_bit_linear(call: _Call) -> Results:
-    weight = _select(call.parameters.layers.linears[call.what], call.layer)
-    static = {"rule": call.config.scale_rule, "choices": call.choices}
-    return _bit_linear(call.padded("codes"), call.padded("scale"), weight, **static)
+    acc, out = call.weighted.linear(
+        call.what, call.layer, call.padded("codes"), call.padded("scale"), call.config.scale_rule, call.choices
+    )
+    biases = call.parameters.layers.gains.get(f"{call.what}_bias")
+    return acc, out if biases is None else _biased(out, _select(biases, call.layer))
 
 
 def _run_rope(call: _Call) -> Results:
     c, tokens = call.config, bucket(call.tokens)
-    sin, cos = (pad(np.asarray(t)[: call.tokens], tokens) for t in (call.parameters.sin, call.parameters.cos))
+    tables = (of_layer(c, t, call.layer) for t in (call.parameters.sin, call.parameters.cos))
+    sin, cos = (pad(np.asarray(t)[: call.tokens], tokens) for t in tables)
     q = call.padded("q").reshape(tokens, c.heads, c.head_dim)
     k = call.padded("k").reshape(tokens, c.kv_heads, c.head_dim)
     return _rotate(q, sin, cos), _rotate(k, sin, cos)
@@ -163,7 +212,8 @@ def _run_rope(call: _Call) -> Results:
 
 def _run_softmax(call: _Call) -> Results:
     ends = np.minimum(np.arange(bucket(call.tokens), dtype=np.int32) + 1, call.count)
-    return (_softmax_weights(call.padded("q"), call.cached("k"), ends),)
+    begins = window_begins(call.config, np.arange(ends.size, dtype=np.int32), call.layer)
+    return (_softmax_weights(call.padded("q"), call.cached("k"), ends, begins),)
 
 
 def _run_mix(call: _Call) -> Results:
@@ -176,11 +226,12 @@ def _run_activation(call: _Call) -> Results:
 
 
 def _run_add(call: _Call) -> Results:
-    return (_add(call.padded("a"), call.padded("b")),)
+    return (_add(call.padded("a"), call.padded("b"), factor=call.config.residual_scale),)
 
 
 def _run_head(call: _Call) -> Results:
-    return (_logits(call.padded("x"), call.parameters.head),)
+    x = _divided(call.padded("x"), divisor=call.config.logit_divisor)
+    return (call.weighted.logits(x),)
 
 
 _RUN: dict[Kind, Callable[[_Call], Results]] = {

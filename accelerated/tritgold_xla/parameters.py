@@ -1,6 +1,6 @@
 """A model's weights on the device: layers stacked, ternary matrices in bit planes, the head in two bytes a weight."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from jax import lax
 from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
 from tritgold_xla.runtime.flags import jit
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]  # matrices packed, of how many
 
 
 class LayerParameters(NamedTuple):
-    """linears: by the names of LINEARS; gains: float32 vectors by those names of NORMS that the model has.
+    """linears: by the names of LINEARS; gains: float32 vectors, biases too, by those of VECTORS that the model has.
 
     ``Parameters.layers`` holds all layers in one of these, each array with a leading axis ``layers``.
     """
@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
     """All arrays of a model.
 
     embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
-    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table. screen: of the greedy
+    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: of the greedy
     head, for the program that reads it.
     """
 
@@ -57,11 +57,57 @@ class Parameters(NamedTuple):
     screen: CoarseHead | None = None
 
 
+class Part(NamedTuple):
+    """What of a matrix [out, in] goes to a device; shape: of what it becomes there, zeros after what there is."""
+
+    rows: slice
+    columns: slice
+    shape: tuple[int, int]
+
+    def of(self, matrix: np.ndarray) -> np.ndarray:
+        """This part of the matrix."""
+        found = matrix[self.rows, self.columns]
+        missing = [(0, size - there) for size, there in zip(self.shape, found.shape, strict=True)]
+        return found if found.shape == self.shape else np.pad(found, missing)
+
+    def vectors(self, stacked: np.ndarray) -> np.ndarray:
+        """This part of vectors [layers, out]."""
+        found = stacked[:, self.rows]
+        return np.pad(found, ((0, 0), (0, self.shape[0] - found.shape[1])))
+
+
+class Place:
+    """Where the arrays of a model go: here to one device, each whole. ``sharding.shards`` has the one for several."""
+
+    def __init__(self, device: jax.Device) -> None:
+        self.device = device
+
+    def parts(self, role: str, shape: tuple[int, int], cut: bool = True) -> list[Part]:
+        """What of a matrix [out, in] each device of this process has. cut: False for what cannot be divided."""
+        del role, cut
+        return [Part(slice(0, shape[0]), slice(0, shape[1]), shape)]
+
+    def put(self, role: str, parts: list[np.ndarray], out: int | None, in_: int | None, cut: bool = True) -> jax.Array:
+        """The array of those parts. out, in_: its axis along which they stand side by side where the matrix of this
+        role is cut along its rows, or along its columns; None: they are all the same.
+        """
+        del role, out, in_, cut
+        return jax.device_put(parts[0], self.device)
+
+    def agreed(self, mine: bool) -> bool:
+        """Whether this holds in every process."""
+        return mine
+
+    def copied(self, role: str, array: np.ndarray) -> jax.Array:
+        """An array that every device has."""
+        return self.put(role, [array], None, None, cut=False)
+
+
 def load_parameters(
     config: ModelConfig,
     weights: ModelWeights,
     capacity: int,
-    device: jax.Device,
+    place: Place,
     progress: Progress | None = None,
 ) -> Parameters:
     """Pack and stack the weights, one matrix unpacked at a time; ``progress`` is told of each.
@@ -70,27 +116,40 @@ def load_parameters(
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
-    linears = {name: _stack_linear(config, weights, name, device, progress) for name in LINEARS}
-    widths = config.norm_widths()
+    linears = {name: _stack_linear(config, weights, name, place, progress) for name in LINEARS}
+    widths = config.vector_widths()
     gains: dict[str, jax.Array] = {}
-    for name in NORMS:
+    for name in VECTORS:
         of_layers = [getattr(layer, name) for layer in weights.layers]
         if name in widths:
             stacked = np.stack([_gain(name, gain, widths[name]) for gain in of_layers])
-            gains[name] = jax.device_put(stacked, device)
+            parts = [part.vectors(stacked) for part in place.parts(name, (widths[name], 1))]
+            gains[name] = place.put(name, parts, out=1, in_=None)
         elif any(gain is not None for gain in of_layers):
             raise WeightsError("is not part of this model", kind="unused-tensor", thing=name)
-    embedding = _dense("embedding", weights.embedding, config, device)
-    head = embedding if weights.head is None else _dense("head", weights.head, config, device)
-    sin, cos = rotation_table(capacity, config.head_dim, config.rope_theta)
+    if weights.head is None:
+        embedding = head = _dense("embedding", "head", weights.embedding, config, place)
+    else:
+        embedding = _dense("embedding", "embedding", weights.embedding, config, place)
+        head = _dense("head", "head", weights.head, config, place)
+    sin, cos = rotations(config, capacity, place)
     return Parameters(
         embedding=embedding,
         layers=LayerParameters(linears, gains),
-        final_norm=jax.device_put(_gain("final_norm", weights.final_norm, config.hidden), device),
+        final_norm=place.copied("final_norm", _gain("final_norm", weights.final_norm, config.hidden)),
         head=head,
-        sin=jax.device_put(sin, device),
-        cos=jax.device_put(cos, device),
+        sin=sin,
+        cos=cos,
     )
+
+
+def rotations(config: ModelConfig, capacity: int, place: Place) -> tuple[jax.Array, jax.Array]:
+    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have a theta of their own."""
+    tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
+    if config.local_rope_theta is not None:
+        local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
+        tables = np.stack([tables[0], local[0]]), np.stack([tables[1], local[1]])
+    return place.copied("sin", tables[0]), place.copied("cos", tables[1])
 
 
 def parameter_bytes(config: ModelConfig) -> int:
@@ -122,28 +181,51 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _stack_linear(
-    config: ModelConfig, weights: ModelWeights, name: str, device: jax.Device, progress: Progress | None
+    config: ModelConfig, weights: ModelWeights, name: str, place: Place, progress: Progress | None
 ) -> PackedLinear:
     """The planes [layers, 2, words, out] and scales of one linear: [layers], or [layers, out] of scales of rows."""
     out, in_ = config.linear_shape(name)
-    bits = _aligned((config.layers, 2, planes.words(in_), out), np.dtype(np.uint32))
-    negatives = _aligned((config.layers, out), np.dtype(np.int32))
-    scales = np.empty((config.layers, out), np.float32)
+    parts = place.parts(name, (out, in_))
+    stacks = [_Stack.of(config.layers, part) for part in parts]
     one = True
     for index, layer in enumerate(weights.layers):
         at, weight = f"layers.{index}.{name}", layer.linear(name)
         if tuple(weight.shape) != (out, in_):
             raise _shape_error(at, weight.shape, (out, in_))
         trits, scale = _trits(at, weight)
-        scales[index], one = scale.reshape(-1), one and scale.ndim == 0
-        for stacked, packed in zip((bits, negatives), planes.packed(trits), strict=True):
-            stacked[index] = np.asarray(packed)
+        one = one and scale.ndim == 0
+        for stack in stacks:
+            stack.fill(index, trits, scale)
         if progress is not None:
             progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)
-    return PackedLinear(
-        Planes(jax.device_put(bits, device), jax.device_put(negatives, device)),
-        jax.device_put(scales[:, 0] if one else scales, device),
-    )
+    bits, negatives = [stack.bits for stack in stacks], [stack.negatives for stack in stacks]
+    made = Planes(place.put(name, bits, out=3, in_=2), place.put(name, negatives, out=1, in_=1))
+    if one:
+        return PackedLinear(made, place.copied(name, stacks[0].scales[:, 0]))
+    return PackedLinear(made, place.put(name, [stack.scales for stack in stacks], out=1, in_=None))
+
+
+class _Stack(NamedTuple):
+    """One device's part of a linear of all layers, while it is filled."""
+
+    part: Part
+    bits: np.ndarray
+    negatives: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def of(cls, layers: int, part: Part) -> "_Stack":
+        out, in_ = part.shape
+        bits = _aligned((layers, 2, planes.words(in_), out), np.dtype(np.uint32))
+        return cls(part, bits, _aligned((layers, out), np.dtype(np.int32)), np.ones((layers, out), np.float32))
+
+    def fill(self, layer: int, trits: np.ndarray, scale: np.ndarray) -> None:
+        rows = np.broadcast_to(scale.reshape(-1), trits.shape[:1])[self.part.rows]
+        self.scales[layer, : rows.size] = rows
+        if rows.size < self.scales.shape[1] and scale.ndim == 0:
+            self.scales[layer] = scale
+        for stacked, packed in zip((self.bits, self.negatives), planes.packed(self.part.of(trits)), strict=True):
+            stacked[layer] = np.asarray(packed)
 
 
 def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.ndarray]:
@@ -164,29 +246,48 @@ def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:
     return np.asarray(gain, np.float32)
 
 
-def _dense(name: str, matrix: DenseMatrix, config: ModelConfig, device: jax.Device) -> jax.Array:
-    """The matrix, bfloat16 if every number of it is one, else float32; a slice of rows is float32 at a time."""
+def _dense(name: str, role: str, matrix: DenseMatrix, config: ModelConfig, place: Place) -> jax.Array:
+    """The matrix, bfloat16 if every number of it is one, else float32; a slice of rows is float32 at a time.
+
+    name: in an error. role: ``head`` or ``embedding``. A head of float32 is not cut: XLA's product with it depends on
+    how many rows there are.
+    """
     shape = config.vocab, config.hidden
     if tuple(matrix.shape) != shape:
         raise _shape_error(name, matrix.shape, list(shape))
-    step = max(1, _SLICE // config.hidden)
-    slices = [slice(first, min(first + step, config.vocab)) for first in range(0, config.vocab, step)]
-    rows = _narrow(matrix, slices)
-    if rows is None:
-        rows = _aligned(shape, np.dtype(np.float32))
-        for part in slices:
-            rows[part] = matrix.rows(part)
-    return jax.device_put(rows, device)
+    narrow = [_narrow(matrix, part) for part in place.parts(role, shape)]
+    if place.agreed(all(rows is not None for rows in narrow)):
+        return place.put(role, [rows for rows in narrow if rows is not None], out=0, in_=None)
+    cut = role != "head"
+    return place.put(role, [_wide(matrix, part) for part in place.parts(role, shape, cut)], out=0, in_=None, cut=cut)
 
 
-def _narrow(matrix: DenseMatrix, slices: list[slice]) -> np.ndarray | None:
-    """The matrix in bfloat16, or None as soon as a number is none."""
-    rows = _aligned((matrix.shape[0], matrix.shape[1]), np.dtype(np.uint16))
-    for part in slices:
-        bits = bfloat16_bits(matrix.rows(part))
+def _slices(part: Part) -> Iterator[tuple[slice, slice]]:
+    """(rows of the matrix, rows of the part), some at a time."""
+    first, step = part.rows.start, max(1, _SLICE // part.shape[1])
+    for start in range(first, part.rows.stop, step):
+        stop = min(start + step, part.rows.stop)
+        yield slice(start, stop), slice(start - first, stop - first)
+
+
+def _wide(matrix: DenseMatrix, part: Part) -> np.ndarray:
+    """The part in float32."""
+    rows = _aligned(part.shape, np.dtype(np.float32))
+    rows[part.rows.stop - part.rows.start :] = 0
+    for there, here in _slices(part):
+        rows[here] = matrix.rows(there)
+    return rows
+
+
+def _narrow(matrix: DenseMatrix, part: Part) -> np.ndarray | None:
+    """The part in bfloat16, or None as soon as a number is none."""
+    rows = _aligned(part.shape, np.dtype(np.uint16))
+    rows[part.rows.stop - part.rows.start :] = 0
+    for there, here in _slices(part):
+        bits = bfloat16_bits(matrix.rows(there))
         if bits is None:
             return None
-        rows[part] = bits
+        rows[here] = bits
     return rows.view(jnp.bfloat16)
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "size": "Show what a model weighs in each format, and its KV cache, without loading it.",
     "convert": "Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.",
     "bench": "Time an engine that passes the judge.",
+    "launch": "Run COMMAND as several processes that share one model.",
     "env": "Print versions, machine and settings.",
 }
 

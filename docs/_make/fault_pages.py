@@ -42,7 +42,7 @@ MODELS = {
     "kjv-ar": "the embedded model [kjv-ar](../golden-models.md)",
     "kjv-dlm": "the embedded block-diffusion model [kjv-dlm](../golden-models.md)",
     "seeded": "a small model written from a seed",
-    "odd": "a seeded model whose sizes are no whole blocks",
+    "odd": "a seeded model whose sizes are not whole blocks",
     "deep": "a seeded model of 12 layers",
     "diffusing": "a seeded block-diffusion model",
     "llama": "a seeded model with SiLU, no sub-norms and dividing scales",

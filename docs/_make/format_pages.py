@@ -54,7 +54,7 @@ Words: the *payload* are the bytes that hold trits; a *code* is the number that 
 follows the payload of a tensor. Bit 7 is the most significant and stands on the left. Numbers are little-endian.
 
 The files around these bytes: [GGUF](container-gguf.md), [safetensors](container-safetensors.md),
-[SGLBITNT](container-sglbitnt.md). Embedding, head and whatever else is no ternary weight may lie in one of the
+[SGLBITNT](container-sglbitnt.md). Embedding, head and whatever else is not a ternary weight may lie in one of the
 [dense types](dense.md). Which program reads what, and what it gets wrong: [engines](engines.md)."""
 
 DENSE = """\

@@ -5,7 +5,8 @@ from markdown_tables import table
 from tritgold.graph import Operation, Traced, TracedShape, operations, traced_arrays
 from tritgold.trace_names import TRACE_NAMES
 
-_SHAPE = TracedShape(layers=1, sub_norms=True)
+_PLAIN = TracedShape(layers=1, sub_norms=True)
+_SHAPE = TracedShape(layers=1, sub_norms=True, qk_norms=True, post_norms=True)
 _WIDTHS = {"q_width": "heads * head_dim", "kv_width": "kv_heads * head_dim"}
 
 
@@ -16,11 +17,10 @@ def described(array: Traced) -> str:
 
 def operation_table() -> str:
     """Operations in execution order, those in one row that read and write the same."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for operation in operations(_SHAPE):
-        rows.setdefault((operation.kind, _roles(operation, "inputs"), _roles(operation, "outputs")), []).append(
-            f"`{operation.at.what}`"
-        )
+    rows: dict[tuple[str, str, str], dict[str, None]] = {}
+    for operation in (*operations(_PLAIN), *operations(_SHAPE)):
+        row = (operation.kind, _roles(operation, "inputs"), _roles(operation, "outputs"))
+        rows.setdefault(row, {})[f"`{operation.at.what}`"] = None
     found = ((" ".join(names), kind, reads, writes) for (kind, reads, writes), names in rows.items())
     return table(("operations", "kind", "reads", "writes"), found)
 

@@ -7,6 +7,7 @@ change of the code shows in a review as a change of the page. docs/_make/format_
 
 from pathlib import Path
 
+from architecture_page import architecture_page
 from command_page import command_page
 from decode_pages import mode_pages, preset_pages
 from fault_pages import fault_pages
@@ -36,6 +37,7 @@ def pages() -> dict[str, str]:
         **preset_pages(),
         **scheme_pages(),
         **rule_pages(),
+        "architectures.md": architecture_page(),
         "commands.md": command_page(),
         "report-schema.md": report_page(),
     }

@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary stability peers judged-peers clients soak fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
+.PHONY: fuzz adversary sharding stability peers judged-peers clients soak fixtures models formats lookup measurements cases diagnosis studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -11,6 +11,9 @@ adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgo
 
 fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
 	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)
+
+sharding: $(VENV)/.dev ## the same hashes of logits, traces and tokens on 1, 2, 3, 4 and 8 devices, and over processes (an hour)
+	$(BIN)/pytest -m sharding tests/accelerated/sharding tests/accelerated/processes
 
 stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
 	$(BIN)/pytest tests/stability

@@ -14,6 +14,7 @@ import peer_tables
 import serving_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
+from measure import block_cost
 
 from tritgold.kv_cache.base import Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
@@ -23,6 +24,7 @@ PAGES = (
     "kv-cache.md",
     "sparsity.md",
     "benchmarking.md",
+    "block-diffusion-cost.md",
     "xla-cpu.md",
     "peers-judged.md",
     "diagnosis.md",
@@ -174,6 +176,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis": diagnosis_tables.by_model,
     "diagnosis-noise": diagnosis_tables.noise,
     "bench": speed_tables.bench,
+    **block_cost.TABLES,
     "xla-forms": speed_tables.forms,
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,

@@ -96,7 +96,7 @@ def page(thing: type[KvScheme] | type[SparsityRule], name: str, about: str, opti
     own = [base for base in thing.__mro__ if issubclass(base, kinds) and not inspect.isabstract(base)]
     file = f"reference/{thing.__module__.replace('.', '/')}.py"
     said = dict.fromkeys(paragraph for base in own for paragraph in markdown(base))
-    behind = [paragraph for paragraph in markdown(sys.modules[thing.__module__]) if paragraph not in said]
+    after = [paragraph for paragraph in markdown(sys.modules[thing.__module__]) if paragraph not in said]
     options = [(f"`{f.name}`", f"`{getattr(f.default, 'id', f.default)}`", values(str(f.type))) for f in fields(thing)]
     parts = (
         f"# {name}",
@@ -106,8 +106,8 @@ def page(thing: type[KvScheme] | type[SparsityRule], name: str, about: str, opti
         f'To see it: `tritgold run {option} --prompt "In the beginning"`.',
         joined("## Options", table(("option", "default", "values"), options)).rstrip() if options else "",
         more,
-        "## Behind it",
-        *behind,
+        "## Background",
+        *after,
     )
     return joined(*filter(None, parts))
 

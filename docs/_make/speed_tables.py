@@ -138,6 +138,7 @@ def _engine(e: Row) -> str:
         "first token, cold": e["cold"] and f"{e['cold']:.2f} s",
         "warm": e["warm"] and f"{e['warm']:.2f} s",
         "peak memory": e["peak_memory"] and f"{e['peak_memory'] / 1e6:,.0f} MB",
+        "after a warm start": e.get("warm_memory") and f"{e['warm_memory'] / 1e6:,.0f} MB",
         "packed weights": e["packed_bytes"] and f"{e['packed_bytes'] / 1e6:,.0f} MB",
     }
     said = ", ".join(f"{name} {value}" for name, value in facts.items() if value)

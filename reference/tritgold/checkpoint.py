@@ -1,33 +1,35 @@
-"""open_checkpoint: the one door from disk to a model that can be run.
+"""open_checkpoint: the one function that opens a model from disk.
 
-A path goes in, a configuration and weight handles come out; or one error that lists everything that is wrong.
-Every tensor of the model is set exactly once, every tensor of the file is used exactly once: a scale that no
-rule consumed, a bias the graph has no place for, a head beside a tied embedding that differs, all are refused.
+It takes a path and returns a configuration and weights that are read when needed, or raises one error that lists all
+problems. Every tensor of the model is set exactly once, every tensor of the file is used exactly once: an unused scale,
+a bias that the graph does not have, a head that differs from a tied embedding are all refused.
 """
 
 import hashlib
 import json
 import os.path
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.config import ModelConfig
-from tritgold.errors import ConfigError, FormatError, WeightsError
+from tritgold.errors import ConfigError, FormatError, TritgoldWarning, WeightsError
 from tritgold.formats.container import Container
 from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_split import open_gguf
 from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
-from tritgold.formats.names import GGUF, HF
+from tritgold.formats.names import GGUF, hf_names
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
-from tritgold.formats.tensor_box import TensorBox
+from tritgold.formats.tensor_box import ROPE_FACTORS, TensorBox
 from tritgold.formats.texts.side_texts import (
     TEMPLATE,
     TOKENIZER,
@@ -37,15 +39,17 @@ from tritgold.formats.texts.side_texts import (
     template_of,
 )
 from tritgold.formats.untrusted_text import printable
-from tritgold.weights import LINEARS, NORMS, LayerWeights, ModelWeights
+from tritgold.weights import LINEARS, NORMS, VECTORS, LayerWeights, ModelWeights
 
+SUB_NORMS = ("sub_norm.", "inner_attn_ln.", "ffn_layernorm.")  # parts of their names in any container
 NOT_ARITHMETIC = ("context", "bos", "eos", "mask", "block")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An opened model. container: for looking at the file itself. tokenizer: the text of a tokenizer.json, given in the
-    place of the model's own.
+    """An opened model.
+
+    container: the opened file, for inspection. tokenizer: the text of a tokenizer.json that replaces the model's own.
     """
 
     path: Path
@@ -55,13 +59,15 @@ class Checkpoint:
     tokenizer: str | None = None
 
     def model_hash(self) -> str:
-        """SHA-256 of whatever the arithmetic uses: configuration, trits, scales, floats.
+        """SHA-256 of everything that the arithmetic uses: configuration, trits, scales, floats.
 
-        Equal for one model in two formats that apply their scales alike; a dividing checkpoint and a GGUF of it hold
-        other scales, and round differently. Context, special tokens and diffusion block do not count. Reads every
-        tensor once; seconds for a 2B model.
+        Equal for one model in two formats with the same scale rule; a checkpoint whose scales divide and a GGUF of it
+        have different scales and round differently. Context, special tokens and diffusion block are not included.
+        Reads every tensor once; takes seconds for a 2B model.
         """
         used = {k: v for k, v in self.config.as_dict().items() if k not in NOT_ARITHMETIC}
+        if "rope_scaling" in used:  # what a file calls it changes no arithmetic
+            used["rope_scaling"] = {**used["rope_scaling"], "source": ""}
         digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode())
         for name, weight in self.weights.linears():
             tensor = weight.ternary()
@@ -73,20 +79,20 @@ class Checkpoint:
         return digest.hexdigest()
 
     def texts(self) -> dict[str, str]:
-        """The text files that go with the weights, by the names they have in a Hugging Face folder."""
+        """The text files of the model, by the names that they have in a Hugging Face folder."""
         return side_texts(self.path, self.container, tokenizer=self.tokenizer)
 
     def tokenizer_json(self) -> str | None:
-        """The text of tokenizer.json, built from the metadata where a GGUF file has none; None without a tokenizer."""
+        """The text of tokenizer.json, built from the metadata if a GGUF file has none; None without a tokenizer."""
         return side_texts(self.path, self.container, (TOKENIZER,), self.tokenizer).get(TOKENIZER)
 
     def chat_template(self) -> str | None:
-        """The chat template, a Jinja text; None where the checkpoint has none."""
+        """The chat template, a Jinja text; None if the checkpoint has none."""
         return template_of(side_texts(self.path, self.container, (TEMPLATE, TOKENIZER_CONFIG)), self.path)
 
     def _floats(self) -> Iterator[np.ndarray]:
         for layer in self.weights.layers:
-            yield from (gain for name in NORMS if (gain := getattr(layer, name)) is not None)
+            yield from (gain for name in VECTORS if (gain := getattr(layer, name)) is not None)
         yield self.weights.final_norm
         for matrix in filter(None, (self.weights.embedding, self.weights.head)):
             yield from (matrix.rows(slice(row, row + 1024)) for row in range(0, matrix.shape[0], 1024))
@@ -102,11 +108,10 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a Hugging Face folder, a GGUF file or an SGLBITNT file.
 
-    linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: keys of
-    config.json or of GGUF metadata (whole names) to pass over although tritgold does not know them.
-    layouts: what the file does not say about its
-    bytes. quantize: make float weights ternary by absmean where nothing says that they are masters.
-    tokenizer: a tokenizer.json in the place of the model's own, which may be none or of an unknown kind.
+    linear_class: only for packed folders whose config.json has no ``quantization_config``. ignore_keys: unknown keys of
+    config.json or of GGUF metadata (full names) to ignore. layouts: what the file does not state about its bytes.
+    quantize: make float weights ternary by absmean even if the configuration does not say that they are masters.
+    tokenizer: a tokenizer.json to use instead of the model's own, which may be missing or unsupported.
 
     Raises FormatError (bytes), ConfigError (configuration), WeightsError or PackingError (tensors). Payloads are
     checked for code 3 and non-finite scales here, not at first use; float masters are quantised here.
@@ -119,11 +124,11 @@ def open_checkpoint(
 def _open(
     path: Path, linear_class: str | None, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool
 ) -> Checkpoint:
-    # os.path answers False where Path of Python 3.11 raises: a name too long for the file system.
+    # os.path: for a name that is too long for the file system it returns False, where Path of Python 3.11 raises.
     if os.path.isdir(path):
         return _open_folder(path, linear_class, ignore_keys, layouts, quantize)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError("is no regular file", kind="unreadable", file=path)
+        raise FormatError("is not a regular file", kind="unreadable", file=path)
     if not os.path.isfile(path):
         wanted = "a GGUF or SGLBITNT file, or a folder with config.json and safetensors"
         raise FormatError("does not exist", kind="unreadable", file=path, expected=wanted)
@@ -143,8 +148,28 @@ def _open_folder(
     read = read_hf_config(path / "config.json", linear_class, ignore_keys)
     container = SafetensorsFolder(path)
     reader = hf_reader(read.mode, read.model.scale_rule, layouts, quantize)
-    weights = _assemble(TensorBox(path, container.tensors, HF), read.model, reader)
-    return Checkpoint(path, read.model, weights, container)
+    config = with_its_norms(path, read.model, container.tensors)
+    weights = _assemble_hf(path, container, config, reader)
+    return Checkpoint(path, config, weights, container)
+
+
+def with_its_norms(path: Path, config: ModelConfig, names: Iterable[str]) -> ModelConfig:
+    """The configuration of a BitNet, without sub-norms where its files hold none; then a TritgoldWarning says so.
+
+    names: of the tensors. Where some are there and some are not, what is missing is an error of its own.
+    """
+    if not config.sub_norms or any(part in name for name in names for part in SUB_NORMS):
+        return config
+    what = "holds no sub-norms: read without them; transformers would put norms of gain 1 in their place"
+    warnings.warn(printable(f"{path}: {what}"), TritgoldWarning, stacklevel=4)
+    return replace(config, sub_norms=False)
+
+
+def _assemble_hf(path: Path, container: Container, config: ModelConfig, reader: LinearReader) -> ModelWeights:
+    """From tensors under the names, and with the gains, of transformers' class."""
+    entry = architecture_of(config)
+    box = TensorBox(path, container.tensors, hf_names(entry))
+    return _assemble(box, config, reader, entry.gain_offset)
 
 
 def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool) -> Checkpoint:
@@ -159,9 +184,14 @@ def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quant
             raise FormatError(what, kind="unknown-type", file=path, hint=hint)
     layouts = said_by(file.metadata, layouts, path)
     tied = "output.weight" not in file.tensors
-    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys)
+    factors = file.tensors.get(ROPE_FACTORS)
+    config = read_gguf_config(path, file.metadata, embedding.shape[0], tied, ignore_keys, factors)
+    config = with_its_norms(path, config, file.tensors)
     reader = gguf_reader(config, file.architecture, layouts, quantize)
-    weights = _assemble(TensorBox(path, file.tensors, GGUF), config, reader)
+    box = TensorBox(path, file.tensors, GGUF)
+    if config.rope_scaling is not None and factors is not None:
+        box.pass_over(ROPE_FACTORS)
+    weights = _assemble(box, config, reader)
     return Checkpoint(path, config, weights, file)
 
 
@@ -171,13 +201,16 @@ def _open_sglbitnt(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts) -
         if file.tensors[name].dtype != "U8":
             thing = printable(f"tensor {name!r}")
             raise WeightsError("is not packed, yet has a scale", kind="scale-unused", file=path, thing=thing)
-    config = read_sglbitnt_config(path, file.config, ignore_keys)
-    weights = _assemble(TensorBox(path, file.tensors, HF), config, sglbitnt_reader(file.scales, layouts))
+    config = with_its_norms(path, read_sglbitnt_config(path, file.config, ignore_keys), file.tensors)
+    weights = _assemble_hf(path, file, config, sglbitnt_reader(file.scales, layouts))
     return Checkpoint(path, config, weights, file)
 
 
-def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) -> ModelWeights:
-    """Take every tensor, let the box raise whatever was wrong, and only then build and check."""
+def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, gain_offset: float = 0.0) -> ModelWeights:
+    """Take every tensor, let the box raise whatever was wrong, and only then build and check.
+
+    gain_offset: what is added to the gains of norms as the file has them.
+    """
     box.expect_layers(config.layers)
     embedding = box.matrix("embedding", (config.vocab, config.hidden))
     head = None
@@ -188,11 +221,12 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader) ->
     layers: list[dict[str, np.ndarray | Stored | None]] = []
     for index in range(config.layers):
         at = f"layers.{index}"
-        parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(NORMS)
-        parts |= {name: box.gain(f"{at}.{name}", width) for name, width in config.norm_widths().items()}
+        parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(VECTORS)
+        for name, width in config.vector_widths().items():
+            parts[name] = box.vector(f"{at}.{name}", width, gain_offset if name in NORMS else 0.0)
         parts |= {name: read_linear(box, f"{at}.{name}", config.linear_shape(name)) for name in LINEARS}
         layers.append(parts)
-    final_norm = box.gain("final_norm", config.hidden)
+    final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
     for parts in layers:

@@ -4,18 +4,21 @@ Reading config.json or GGUF metadata into it is the business of ``formats.hf_con
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 
 from tritgold.errors import ConfigError, ContextError
+from tritgold.rope_scaling import RopeScaling
 
 MAX_IN = 132_104  # 127 x this is below 2**24: an int8 x trit sum is exact even in float32, in any order
 MAX_CONTEXT = 1 << 20  # positions whose RoPE angles the golden sin and cos reduce exactly
 
-Activation = Literal["relu2", "silu"]
+Activation = Literal["relu2", "silu", "gelu_tanh"]
 ScaleRule = Literal["multiply", "divide"]
+ACTIVATIONS: tuple[Activation, ...] = ("relu2", "silu", "gelu_tanh")
+SCALES = ("embedding_scale", "residual_scale", "logit_divisor")
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,23 @@ class ModelConfig:
     vocab, hidden, inter, layers, heads, kv_heads, head_dim: sizes; ``inter`` is the FFN's inner width.
     context: positions the model has. norm_eps, rope_theta: rounded to float32, as GGUF stores and engines hold
         them, so that one model read from two containers is one model.
-    activation: the gate's function, ``relu2`` (BitNet 2B-4T) or ``silu`` (Llama style, 1bitLLM).
+    activation: the gate's function, ``relu2`` (BitNet 2B-4T), ``silu`` (Llama style, 1bitLLM) or ``gelu_tanh`` (Gemma).
     sub_norms: RMSNorms before o and down (BitNet); False drops them from the graph (Llama style).
     tied_head: logits come from the embedding matrix.
     scale_rule: how a weight scale is applied, ``multiply`` (autobitlinear, GGUF) or ``divide`` (bitlinear).
     bos, eos: token ids, where the checkpoint names them; eos may be several.
     mask, block: of a block-diffusion model, the id that stands for a token not yet decided and the tokens of a block;
         both or neither. They decide how one decodes and change no arithmetic.
+
+    What follows is of some architectures only (``architectures``), and has the value that changes nothing elsewhere.
+
+    qkv_bias: q, k and v add a vector after their scales (Qwen2). qk_norms: RMSNorm over each head of q and of k, before
+        RoPE (Qwen3, Gemma 3). post_norms: RMSNorms of what attention and FFN give, before it is added (Gemma 3).
+    rope_scaling: stretched frequencies; of the layers that see everything where ``local_rope_theta`` is set.
+    window: a token sees itself and the ``window - 1`` before it; None: all. full_layers: numbers of layers that see
+        all the same. local_rope_theta: theta of the layers that have the window, None for that of all.
+    embedding_scale, residual_scale: float32 factors of the embedding, and of what is added to the residual stream.
+    logit_divisor: float32, divides what the head reads (MiniCPM; Granite divides the logits, which comes to the same).
     """
 
     vocab: int
@@ -52,6 +65,16 @@ class ModelConfig:
     eos: tuple[int, ...] = ()
     mask: int | None = None
     block: int | None = None
+    qkv_bias: bool = False
+    qk_norms: bool = False
+    post_norms: bool = False
+    rope_scaling: RopeScaling | None = None
+    window: int | None = None
+    full_layers: tuple[int, ...] = ()
+    local_rope_theta: float | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_divisor: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "hidden", "inter", "layers", "heads", "kv_heads", "head_dim", "context"):
@@ -68,15 +91,20 @@ class ModelConfig:
             raise _bad("kv_heads", self.kv_heads, f"a divisor of heads = {self.heads}")
         if self.head_dim % 2:
             raise _bad("head_dim", self.head_dim, "an even number (RoPE turns pairs)")
-        for name in ("norm_eps", "rope_theta"):
-            with np.errstate(over="ignore", under="ignore"):
-                object.__setattr__(self, name, float(np.float32(getattr(self, name))))
+        for name in ("norm_eps", "rope_theta", "local_rope_theta", *SCALES):
+            if getattr(self, name) is not None:
+                with np.errstate(over="ignore", under="ignore"):
+                    object.__setattr__(self, name, float(np.float32(getattr(self, name))))
         if not 0 < self.norm_eps < 1:
             raise _bad("norm_eps", self.norm_eps, "between 0 and 1")
-        if not 1 <= self.rope_theta < 1e12:
-            raise _bad("rope_theta", self.rope_theta, "between 1 and 1e12")
-        if self.activation not in ("relu2", "silu"):
-            raise _bad("activation", self.activation, "relu2 or silu")
+        for name in ("rope_theta", "local_rope_theta"):
+            if (theta := getattr(self, name)) is not None and not 1 <= theta < 1e12:
+                raise _bad(name, theta, "between 1 and 1e12")
+        for name in SCALES:
+            if not 0 < getattr(self, name) < np.inf:
+                raise _bad(name, getattr(self, name), "a positive finite float32")
+        if self.activation not in ACTIVATIONS:
+            raise _bad("activation", self.activation, " or ".join(ACTIVATIONS))
         if self.scale_rule not in ("multiply", "divide"):
             raise _bad("scale_rule", self.scale_rule, "multiply or divide")
         if (self.mask is None) is not (self.block is None):
@@ -85,9 +113,39 @@ class ModelConfig:
             raise _bad("block", self.block, "a positive integer")
         if self.mask in self.eos:
             raise _bad("mask", self.mask, "no end-of-sequence token")
+        self._check_attention()
         for name, token in [("bos", self.bos), ("mask", self.mask), *(("eos", e) for e in self.eos)]:
             if token is not None and (type(token) is not int or not 0 <= token < self.vocab):
                 raise _bad(name, token, f"a token id below vocab = {self.vocab}")
+
+    def _check_attention(self) -> None:
+        """Rope scaling and window; JSON's objects and lists become what they stand for."""
+        if isinstance(self.rope_scaling, dict):
+            object.__setattr__(self, "rope_scaling", RopeScaling(**self.rope_scaling))
+        object.__setattr__(self, "full_layers", tuple(self.full_layers))
+        divisors = self.rope_scaling and len(self.rope_scaling.divisors)
+        if divisors not in (None, self.head_dim // 2):
+            raise _bad("rope_scaling", f"{divisors} divisors", f"head_dim / 2 = {self.head_dim // 2}")
+        if self.window is None:
+            if self.full_layers or self.local_rope_theta is not None:
+                raise _bad("full_layers, local_rope_theta", "set", "a window")
+            return
+        if type(self.window) is not int or self.window < 1:
+            raise _bad("window", self.window, "a positive integer")
+        if self.block is not None:
+            raise _bad("window", self.window, "None beside a diffusion block")
+        if not all(type(n) is int and 0 <= n < self.layers for n in self.full_layers):
+            raise _bad("full_layers", self.full_layers, f"layers below {self.layers}")
+
+    def window_of(self, layer: int) -> int | None:
+        """How many positions a token of this layer sees at most, its own among them; None: all."""
+        return None if layer in self.full_layers else self.window
+
+    def rope_of(self, layer: int) -> tuple[float] | tuple[float, RopeScaling]:
+        """theta of RoPE in this layer, and its scaling where it has one."""
+        if self.local_rope_theta is not None and self.window_of(layer) is not None:
+            return (self.local_rope_theta,)
+        return (self.rope_theta,) if self.rope_scaling is None else (self.rope_theta, self.rope_scaling)
 
     @property
     def q_width(self) -> int:
@@ -118,14 +176,32 @@ class ModelConfig:
             "down": (self.hidden, self.inter),
         }[name]
 
-    def norm_widths(self) -> dict[str, int]:
-        """Width of each norm's gain that a layer of this model has, by its name in ``LayerWeights``."""
+    def vector_widths(self) -> dict[str, int]:
+        """Width of each norm's gain and each bias that a layer of this model has, by its name in ``LayerWeights``."""
         widths = {"attn_norm": self.hidden, "ffn_norm": self.hidden}
-        return widths | ({"attn_sub_norm": self.q_width, "ffn_sub_norm": self.inter} if self.sub_norms else {})
+        if self.sub_norms:
+            widths |= {"attn_sub_norm": self.q_width, "ffn_sub_norm": self.inter}
+        if self.qk_norms:
+            widths |= {"q_norm": self.head_dim, "k_norm": self.head_dim}
+        if self.post_norms:
+            widths |= {"attn_post_norm": self.hidden, "ffn_post_norm": self.hidden}
+        if self.qkv_bias:
+            widths |= {"q_bias": self.q_width, "k_bias": self.kv_width, "v_bias": self.kv_width}
+        return widths
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields, for reports and for the model hash."""
-        return asdict(self)
+        """The fields, for reports, for engines and for the model hash; without those of other architectures.
+
+        A field that has a default and holds it is left out, ``bos`` to ``block`` apart: a reader of before who meets a
+        field that it does not know must refuse the model.
+        """
+        ours = {f.name for f in fields(self) if f.name in OPTIONAL and getattr(self, f.name) == f.default}
+        return {name: value for name, value in asdict(self).items() if name not in ours}
+
+
+OPTIONAL = tuple(
+    f.name for f in fields(ModelConfig) if f.name not in ("bos", "eos", "mask", "block") and f.default is not MISSING
+)
 
 
 def check_tokens(tokens: Sequence[int] | np.ndarray, config: ModelConfig, past: int = 0) -> np.ndarray:

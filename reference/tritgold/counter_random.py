@@ -1,13 +1,13 @@
-"""Random numbers from a counter: no state, so a number depends on its seed and its index and on nothing else.
+"""Random numbers from a counter, without state: a number depends only on its seed and its index.
 
 SplitMix64 (Steele, Lea and Flood 2014) in integer arithmetic: the same bits on every machine and in every language,
-in any order. NumPy promises no such thing for its generators' distributions.
+in any order. NumPy does not guarantee this for its generators' distributions.
 """
 
 import numpy as np
 
 MAX_SEED = 2**64 - 1
-_SEED_STEP = np.uint64(0xD1342543DE82EF95)  # odd: every seed starts elsewhere on the one cycle of 2**64 states
+_SEED_STEP = np.uint64(0xD1342543DE82EF95)  # odd, so every seed starts at a different state of the cycle of 2**64
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
 
 
@@ -17,7 +17,7 @@ def random_bits(seed: int, index: np.ndarray) -> np.ndarray:
     >>> random_bits(0, np.array([1, 2], np.uint64)) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
     array([ True,  True])
     """
-    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is intended
         z = np.uint64(seed) * _SEED_STEP + index * _STEP
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

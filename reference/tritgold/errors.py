@@ -1,10 +1,10 @@
 """Every error that tritgold raises on purpose: file, thing, found, expected, remedy.
 
-A bare KeyError, IndexError or struct.error from bad input is a bug here: the reader of a message must learn
-which file and which tensor is at fault, what was found there, what was expected, and what to do about it.
+A bare KeyError, IndexError or struct.error from bad input is a bug in tritgold: a message must say which file and which
+tensor is wrong, what was found there, what was expected, and what to do about it.
 
-The ``kind`` is a short stable word for machines (``truncated``, ``overlap``, ``duplicate-name`` ...). Messages
-may be reworded; kinds may not, because conformance cases name the kind that a bad file must be refused with.
+The ``kind`` is a short stable word for programs (``truncated``, ``overlap``, ``duplicate-name`` ...). Messages
+may be reworded; kinds may not, because conformance cases name the kind with which a bad file must be refused.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 
 class TritgoldError(Exception):
-    """Base of all errors. The fields are what a report stores; ``str()`` is what a person reads.
+    """Base of all errors. A report stores the fields; ``str()`` is for people.
 
     >>> print(FormatError("is cut off", kind="truncated", file="m.gguf", thing="tensor 'a'", got=3, expected=4,
     ...                   hint="download it again"))
@@ -50,20 +50,20 @@ class TritgoldError(Exception):
         return f"{text} [{self.kind}]"
 
     def located(self, *, file: object = None, thing: str | None = None) -> Self:
-        """The same error with the file and thing that only the caller knew; what it already names it keeps."""
+        """The same error; file and thing are set if they were not set before."""
         self.file = self.file or (None if file is None else str(file))
         self.thing = self.thing or thing
         self.args = (self._text(),)
         return self
 
     def moved(self, scratch: object, path: object) -> Self:
-        """The same error, naming ``path`` where it named ``scratch``, a file's name while it was made."""
+        """The same error; in its file, the temporary path ``scratch`` is replaced by ``path``."""
         self.file = None if self.file is None else self.file.replace(str(scratch), str(path))
         self.args = (self._text(),)
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The error for a JSON report; absent fields are null, and inf and NaN, which JSON has not, are text."""
+        """The error for a JSON report; absent fields are null, inf and NaN (not in JSON) are text."""
         fields: dict[str, Any] = {
             "error": type(self).__name__,
             "kind": self.kind,
@@ -83,15 +83,15 @@ class FormatError(TritgoldError):
 
 
 class OutputError(TritgoldError):
-    """Nothing was written: no folder, no space, something there already, or a plan that the format cannot hold."""
+    """Nothing was written: no folder, no space, the name exists already, or the format cannot hold the content."""
 
 
 class PackingError(TritgoldError, ValueError):
-    """Trits that cannot be packed, or packed bytes that hold no trits (code 3, wrong length, bad scale)."""
+    """Trits that cannot be packed, or packed bytes that are not trits (code 3, wrong length, bad scale)."""
 
 
 class ConfigError(TritgoldError):
-    """A model configuration that is incomplete, contradictory, or asks for arithmetic we do not have."""
+    """A model configuration that is incomplete, contradictory, or needs arithmetic that tritgold does not have."""
 
 
 class WeightsError(TritgoldError):
@@ -99,7 +99,7 @@ class WeightsError(TritgoldError):
 
 
 class ConversionError(TritgoldError):
-    """A conversion that would lose something that was not given up, or whose written result is not what was wanted."""
+    """A conversion that would lose something without permission, or whose written result is wrong."""
 
 
 class ContextError(TritgoldError):
@@ -111,7 +111,7 @@ class NonFiniteError(TritgoldError):
 
 
 class TraceError(TritgoldError):
-    """A trace that cannot be read, or that lacks what is asked of it."""
+    """A trace that cannot be read, or that lacks a requested array."""
 
 
 class MissingDependencyError(TritgoldError):
@@ -119,8 +119,8 @@ class MissingDependencyError(TritgoldError):
 
 
 class EngineError(TritgoldError):
-    """An engine cannot be loaded or does not keep its side of the protocol: nothing can be judged."""
+    """An engine cannot be loaded or violates the protocol, so that it cannot be judged."""
 
 
 class TritgoldWarning(UserWarning):
-    """Legal, yet odd enough to say: a negative scale, a zero scale over non-zero trits."""
+    """Valid but unusual: a negative scale, a zero scale for non-zero trits."""

@@ -5,8 +5,8 @@ judge gives an engine one operation at a time with golden inputs, and reports th
 the two together: a trace has exactly these arrays, in this order, of these dtypes and shapes.
 
 Names: ``layers.<n>.<what>``. A linear ``q`` reads ``attn_in.codes`` and ``attn_in.scale`` and writes ``q.acc``
-(int32 accumulator) and ``q.out`` (float32). Shapes are those of the golden arithmetic; that of llama.cpp has a scale,
-and a sum, for each block of channels.
+(int32 accumulator) and ``q.out`` (float32, its bias included). Shapes are those of the golden arithmetic; that of
+llama.cpp has a scale, and a sum, for each block of channels.
 """
 
 from collections.abc import Iterable, Iterator
@@ -88,6 +88,14 @@ class GraphShape(Protocol):
     def sub_norms(self) -> bool:
         """RMSNorms before o and down."""
 
+    @property
+    def qk_norms(self) -> bool:
+        """RMSNorms of the heads of q and k."""
+
+    @property
+    def post_norms(self) -> bool:
+        """RMSNorms before the residual connections."""
+
 
 @dataclass(frozen=True)
 class TracedShape:
@@ -95,22 +103,33 @@ class TracedShape:
 
     layers: int
     sub_norms: bool
+    qk_norms: bool = False
+    post_norms: bool = False
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "TracedShape":
         """From the names of the arrays.
 
         >>> TracedShape.of(["layers.0.q.out", "layers.1.attn_sub_norm", "logits"])
-        TracedShape(layers=2, sub_norms=True)
+        TracedShape(layers=2, sub_norms=True, qk_norms=False, post_norms=False)
         """
         found = [TraceName.of(name) for name in names]
         layers = max((name.layer for name in found if name.layer is not None), default=-1) + 1
-        return cls(layers, any(name.what in ("attn_sub_norm", "ffn_sub_norm") for name in found))
+
+        def has(*norms: str) -> bool:
+            return any(name.what in norms for name in found)
+
+        return cls(
+            layers,
+            has("attn_sub_norm", "ffn_sub_norm"),
+            has("q_norm", "k_norm"),
+            has("attn_post_norm", "ffn_post_norm"),
+        )
 
 
 def operations(config: GraphShape) -> Iterator[Operation]:
     """All operations of a forward pass, in execution order."""
-    return iter(_operations(config.layers, config.sub_norms))
+    return iter(_operations(config.layers, config.sub_norms, config.qk_norms, config.post_norms))
 
 
 def traced_arrays(config: GraphShape) -> dict[str, Traced]:
@@ -127,41 +146,47 @@ Written = dict[str, tuple[str, DType, tuple[Axis, ...]]]  # role -> name within 
 
 
 @cache
-def _operations(layers: int, sub_norms: bool) -> tuple[Operation, ...]:
-    graph = _Graph()
+def _operations(layers: int, sub_norms: bool, qk_norms: bool, post_norms: bool) -> tuple[Operation, ...]:
+    graph, shape = _Graph(), TracedShape(layers, sub_norms, qk_norms, post_norms)
     stream = graph.one("embedding", "embedding", "hidden", tokens=Traced("tokens", "int64", ("tokens",)))
     for graph.layer in range(layers):
-        stream = _layer(graph, stream, sub_norms)
+        stream = _layer(graph, stream, shape)
     graph.layer = None
     graph.one("logits", "lm_head", "vocab", x=graph.one("final_norm", "rms_norm", "hidden", x=stream))
     return tuple(graph.made)
 
 
-def _layer(graph: "_Graph", stream: Traced, sub_norms: bool) -> Traced:
+def _layer(graph: "_Graph", stream: Traced, shape: GraphShape) -> Traced:
     """One decoder layer. stream: the residual stream that it reads; returns the one that it leaves."""
     x = graph.quantize("attn_in", graph.one("attn_norm", "rms_norm", "hidden", x=stream))
     q = graph.linear("q", x, "q_width")
     k = graph.linear("k", x, "kv_width")
     v = graph.linear("v", x, "kv_width")
-    turned: Written = {
-        "q": ("q_rope", "float32", ("tokens", "heads", "head_dim")),
-        "k": ("k_rope", "float32", ("tokens", "kv_heads", "head_dim")),
-    }
+    q_heads: tuple[Axis, ...] = ("tokens", "heads", "head_dim")
+    k_heads: tuple[Axis, ...] = ("tokens", "kv_heads", "head_dim")
+    if shape.qk_norms:
+        q = graph.add("q_norm", "rms_norm", {"x": q}, {"x": ("q_norm", "float32", q_heads)})[0]
+        k = graph.add("k_norm", "rms_norm", {"x": k}, {"x": ("k_norm", "float32", k_heads)})[0]
+    turned: Written = {"q": ("q_rope", "float32", q_heads), "k": ("k_rope", "float32", k_heads)}
     q, k = graph.add("rope", "rope", {"q": q, "k": k}, turned)
     probs = graph.add("probs", "softmax", {"q": q, "k": k}, {"x": ("probs", "float32", ("heads", "tokens", "keys"))})[0]
     a = graph.one("attn_mix", "mix", "q_width", probs=probs, v=v)
-    if sub_norms:
+    if shape.sub_norms:
         a = graph.one("attn_sub_norm", "rms_norm", "q_width", x=a)
     o = graph.linear("o", graph.quantize("o_in", a), "hidden")
+    if shape.post_norms:
+        o = graph.one("attn_post_norm", "rms_norm", "hidden", x=o)
     stream = graph.one("attn_residual", "add", "hidden", a=stream, b=o)
 
     x = graph.quantize("ffn_in", graph.one("ffn_norm", "rms_norm", "hidden", x=stream))
     gate = graph.linear("gate", x, "inter")
     up = graph.linear("up", x, "inter")
     f = graph.one("ffn_act", "ffn_activation", "inter", gate=gate, up=up)
-    if sub_norms:
+    if shape.sub_norms:
         f = graph.one("ffn_sub_norm", "rms_norm", "inter", x=f)
     down = graph.linear("down", graph.quantize("down_in", f), "hidden")
+    if shape.post_norms:
+        down = graph.one("ffn_post_norm", "rms_norm", "hidden", x=down)
     return graph.one("ffn_residual", "add", "hidden", a=stream, b=down)
 
 

@@ -5,7 +5,6 @@ model costs its packed bytes plus the float32 image of its largest matrix.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from tritgold.errors import ContextError, NonFiniteError
 from tritgold.kv_cache.base import EXACT, KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic, mode_id
-from tritgold.ternary import LinearWeight
+from tritgold.layers.rms_norm import normed_by
+from tritgold.layers.scaled import added, divided, scaled
 from tritgold.trace import Trace
 from tritgold.weights import LayerWeights, ModelWeights
 
@@ -49,13 +49,15 @@ def forward(
     ids = check_tokens(tokens, config, cache.length)
     cache.check_room(len(ids))
     run = _Pass(config, cache, trace, ids, arithmetic, block)
-    x = run.record("embedding", arithmetic.embed(ids, weights.embedding))
+    embedded = arithmetic.at("embedding").embed(ids, weights.embedding)
+    x = run.record("embedding", scaled(embedded, config.embedding_scale))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and NaN are refused by name where they are quantised
         for index, layer in enumerate(weights.layers):
             x = run.layer(index, layer, x)
         x = run.norm("final_norm", x, weights.final_norm)
         wanted = np.array([-1] if last_only else range(len(ids)) if rows is None else rows, np.int64)
-        logits = arithmetic.logits(x[wanted], weights.head_or_embedding)
+        head = arithmetic.at("logits").logits
+        logits = head(divided(x[wanted], config.logit_divisor), weights.head_or_embedding)
     if not np.isfinite(logits).all():
         hint = "is the head or the embedding damaged?"
         raise NonFiniteError("are not finite", kind="logits-non-finite", thing="logits", hint=hint)
@@ -77,10 +79,11 @@ class _Pass:
     ) -> None:
         self.config, self.cache, self.trace, self.op = config, cache, trace, arithmetic
         self.seen: dict[str, np.ndarray] = {}
-        # A replacement of the softmax that knows causal attention only stays usable for it.
-        self.softmax = arithmetic.softmax_weights if block == 1 else partial(arithmetic.softmax_weights, block=block)
+        # Said where it is not causal: a replacement of the softmax that knows causal attention stays usable for it.
+        self.blocks = {} if block == 1 else {"block": block}
         positions = cache.length + np.arange(len(ids))
-        self.rotation = arithmetic.rotation_table(positions, config.head_dim, config.rope_theta)
+        kinds = {config.rope_of(layer) for layer in range(config.layers)}
+        self.rotations = {kind: arithmetic.rotation_table(positions, config.head_dim, *kind) for kind in kinds}
         if trace is not None:
             trace.tokens += ids.tolist()
             mode = mode_id(arithmetic) if cache.scheme == EXACT else f"kv-{cache.scheme}-{mode_id(arithmetic)}"
@@ -99,37 +102,47 @@ class _Pass:
         c, at, tokens = self.config, f"layers.{index}", x.shape[0]
 
         n = self.norm(f"{at}.attn_norm", x, w.attn_norm)
-        q, k, v = self.linears(at, "attn_in", n, {"q": w.q, "k": w.k, "v": w.v})
-        q = self.record(f"{at}.q_rope", self.op.rotate(q.reshape(tokens, c.heads, c.head_dim), self.rotation))
-        k = self.record(f"{at}.k_rope", self.op.rotate(k.reshape(tokens, c.kv_heads, c.head_dim), self.rotation))
+        q, k, v = self.linears(at, "attn_in", n, w, "q", "k", "v")
+        q, k = q.reshape(tokens, c.heads, c.head_dim), k.reshape(tokens, c.kv_heads, c.head_dim)
+        if w.q_norm is not None and w.k_norm is not None:
+            q, k = self.norm(f"{at}.q_norm", q, w.q_norm), self.norm(f"{at}.k_norm", k, w.k_norm)
+        rotation, rotate = self.rotations[c.rope_of(index)], self.op.at(f"{at}.rope").rotate
+        q, k = self.record(f"{at}.q_rope", rotate(q, rotation)), self.record(f"{at}.k_rope", rotate(k, rotation))
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
-        probs = self.record(f"{at}.probs", self.softmax(q, keys, self.cache.length))
-        a = self.record(f"{at}.attn_mix", self.op.mix_values(probs, values))
+        window = {} if (size := c.window_of(index)) is None else {"window": size}
+        softmax = self.op.at(f"{at}.probs").softmax_weights
+        probs = self.record(f"{at}.probs", softmax(q, keys, self.cache.length, **self.blocks, **window))
+        a = self.record(f"{at}.attn_mix", self.op.at(f"{at}.attn_mix").mix_values(probs, values))
         if w.attn_sub_norm is not None:
             a = self.norm(f"{at}.attn_sub_norm", a, w.attn_sub_norm)
-        (o,) = self.linears(at, "o_in", a, {"o": w.o})
-        x = self.record(f"{at}.attn_residual", x + o)
+        (o,) = self.linears(at, "o_in", a, w, "o")
+        if w.attn_post_norm is not None:
+            o = self.norm(f"{at}.attn_post_norm", o, w.attn_post_norm)
+        x = self.record(f"{at}.attn_residual", added(x, o, c.residual_scale))
 
         n = self.norm(f"{at}.ffn_norm", x, w.ffn_norm)
-        gate, up = self.linears(at, "ffn_in", n, {"gate": w.gate, "up": w.up})
-        f = self.record(f"{at}.ffn_act", self.op.gated_activation(gate, up, c.activation))
+        gate, up = self.linears(at, "ffn_in", n, w, "gate", "up")
+        f = self.record(f"{at}.ffn_act", self.op.at(f"{at}.ffn_act").gated_activation(gate, up, c.activation))
         if w.ffn_sub_norm is not None:
             f = self.norm(f"{at}.ffn_sub_norm", f, w.ffn_sub_norm)
-        (down,) = self.linears(at, "down_in", f, {"down": w.down})
-        return self.record(f"{at}.ffn_residual", x + down)
+        (down,) = self.linears(at, "down_in", f, w, "down")
+        if w.ffn_post_norm is not None:
+            down = self.norm(f"{at}.ffn_post_norm", down, w.ffn_post_norm)
+        return self.record(f"{at}.ffn_residual", added(x, down, c.residual_scale))
 
     def norm(self, name: str, x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-        return self.record(name, self.op.rms_norm(x, gain, self.config.norm_eps))
+        return self.record(name, normed_by(self.op.at(name).rms_norm, x, gain, self.config.norm_eps))
 
-    def linears(self, at: str, source: str, x: np.ndarray, weights: dict[str, LinearWeight]) -> Iterator[np.ndarray]:
-        """Quantise x once, then run each linear on the same codes."""
+    def linears(self, at: str, source: str, x: np.ndarray, layer: LayerWeights, *names: str) -> Iterator[np.ndarray]:
+        """Quantise x once, then run each linear on the same codes, and add its bias where it has one."""
         try:
-            codes, scale = self.op.quantize(x)
+            codes, scale = self.op.at(f"{at}.{source}").quantize(x)
         except NonFiniteError as error:
             raise error.located(thing=f"{at}.{source}") from None
         codes = self.record(f"{at}.{source}.codes", codes)
         scale = self.record(f"{at}.{source}.scale", scale)
-        for name, weight in weights.items():
-            w = weight.ternary()
-            acc = self.record(f"{at}.{name}.acc", self.op.accumulate(codes, w.trits))
-            yield self.record(f"{at}.{name}.out", self.op.apply_scales(acc, scale, w.scale, self.config.scale_rule))
+        for name in names:
+            w, bias, op = layer.linear(name).ternary(), layer.bias(name), self.op.at(f"{at}.{name}")
+            acc = self.record(f"{at}.{name}.acc", op.accumulate(codes, w.trits))
+            out = op.apply_scales(acc, scale, w.scale, self.config.scale_rule)
+            yield self.record(f"{at}.{name}.out", out if bias is None else out + bias)

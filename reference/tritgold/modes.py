@@ -1,7 +1,7 @@
-"""ArithmeticMode: the name and version of an arithmetic, so that a number always says how it was made.
+"""ArithmeticMode: the name and version of an arithmetic, so that it is always known how a number was computed.
 
-Two engines that differ only in where they round are both right; they run in different modes. A trace and a
-report carry the mode's id, and traces of different modes are never compared as if they were one.
+Two engines that differ only in where they round are both right; they have different modes. A trace and a
+report contain the mode's id, and traces of different modes are never compared as if they were equal.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class ArithmeticMode:
 
 
 def comparable(first: str, second: str) -> bool:
-    """Whether two mode ids stand for one arithmetic up to float rounding, so that a difference is a bug.
+    """Whether two mode ids mean the same arithmetic up to float rounding, so that any other difference is a bug.
 
     An id is ``<arithmetic>[.<how its floats are rounded>]/<version of the arithmetic>``: codes and accumulators of
-    ``golden.float32/1`` are those of ``golden/1`` wherever float noise breaks no tie.
+    ``golden.float32/1`` equal those of ``golden/1`` unless float noise changes a rounding tie.
 
     >>> comparable("golden/1", "golden.float32/1"), comparable("golden/1", "golden/2"), comparable("golden/1", "")
     (True, False, False)
@@ -49,7 +49,7 @@ GOLDEN = ArithmeticMode(
     ),
 )
 
-# The name has no dot: what stands after one says how floats are rounded (``comparable``).
+# The name has no dot: the part after a dot says how floats are rounded (``comparable``).
 LLAMA_CPP_Q8_K = ArithmeticMode(
     name="llama-cpp-q8_k",
     version=1,

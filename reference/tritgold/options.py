@@ -1,4 +1,4 @@
-"""Names and values of decoding that the golden model and the JAX engine share: data, and no arithmetic of a model."""
+"""Names and values of decoding options that the golden model and the JAX engine share: data only, no arithmetic."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,16 +12,16 @@ CachePolicy = Literal["none", "prefix", "dual"]
 Commit = Literal["pass", "merged", "none"]
 Noise = Literal["none", "first", "nucleus", "gumbel"]
 
-THRESHOLD = 0.9  # of the released chat program and of the server's notes
+THRESHOLD = 0.9  # in the released chat program and in the server's documentation
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A way of block diffusion that an engine has, without that engine's defects.
+    """A block-diffusion mode of an engine, without that engine's defects.
 
-    The fields are those of ``tritgold.decode.diffusion_options.Diffusion``, and of its rule: bold: for each of the
-    first passes (at least, less): its threshold is the larger of ``at least`` and the threshold given minus ``less``.
-    threshold: for all passes, whatever is given. inclusive: a probability of exactly the threshold is enough.
+    The fields are those of ``tritgold.decode.diffusion_options.Diffusion``, and those of its rule. bold: for each of
+    the first passes (at least, less); its threshold is max(at least, given threshold - less). threshold: for all
+    passes, instead of the given one. inclusive: a probability equal to the threshold is enough.
     """
 
     attention: Attention = "block"
@@ -36,9 +36,10 @@ class Preset:
     inclusive: bool = False
 
     def thresholds(self, given: float) -> tuple[float, ...]:
-        """Of the first pass, of the second ...; the last is that of every further pass. Below 0.7 bold ones may fall.
+        """The threshold of the first pass, of the second ...; the last one is used for all further passes.
 
-        Raises ConfigError (``threshold``) for a threshold that is not a number from 0 to 1.
+        given: if it is below 0.7, the first thresholds may be higher than it. Raises ConfigError (``threshold``) if it
+        is not a number from 0 to 1.
 
         >>> PRESETS["adaptive"].thresholds(0.9), PRESETS["adaptive"].thresholds(0.6), PRESETS["greedy"].thresholds(0.9)
         ((0.5, 0.7, 0.9), (0.5, 0.7, 0.6), (0.0,))
@@ -51,7 +52,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model and the options together say: ids and sizes that are certain."""
+    """The mask id and the sizes of block diffusion, determined by model and options and checked."""
 
     mask: int
     block: int
@@ -61,11 +62,11 @@ class Sizes:
     def of(
         cls, config: ModelConfig, block: int | None, sub_block: int | None, mask: int | None, max_passes: int | None
     ) -> "Sizes":
-        """block, mask: None for the model's own; sub_block None: the whole block; max_passes None: no limit.
+        """block, mask: None for the model's; sub_block None: the whole block; max_passes None: no limit.
 
-        Raises ConfigError: ``no-diffusion`` where neither names a mask or a block; ``mask-id`` for one outside the
-        vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for sizes that are not usable;
-        ``diffusion-option`` for a limit of passes with smaller sub-blocks.
+        Raises ConfigError: ``no-diffusion`` if neither model nor options give a mask and a block; ``mask-id`` for one
+        outside the vocabulary or an end of sequence; ``block``, ``sub-block``, ``max-passes`` for impossible sizes;
+        ``diffusion-option`` for max_passes with sub-blocks smaller than the block.
         """
         mask = config.mask if mask is None else mask
         block = config.block if block is None else block
@@ -74,7 +75,7 @@ class Sizes:
                 "bd_size and mask_token_id in config.json make a model one of block diffusion; or name both yourself: "
             )
             raise ConfigError(
-                "is no block-diffusion model",
+                "is not a block-diffusion model",
                 kind="no-diffusion",
                 got=f"block {block}, mask {mask}",
                 expected="both",
@@ -101,12 +102,12 @@ def not_usable(kind: str, thing: str, got: object, expected: str) -> ConfigError
 
 
 def bad_threshold(got: object) -> ConfigError:
-    """The error for what is not a threshold, or holds one that is none."""
+    """The error for a value that is not a threshold, or a tuple with such a value."""
     shown = repr(got) if got != () else "none"
     return ConfigError("is not usable", kind="threshold", thing="threshold", got=shown, expected="numbers from 0 to 1")
 
 
-ADAPTIVE = ((0.5, 0.4), (0.7, 0.2))  # ``bold`` of the adaptive way
+ADAPTIVE = ((0.5, 0.4), (0.7, 0.2))  # ``bold`` of the mode adaptive
 PRESETS = {
     "fast-dllm-v2": Preset(sub_block=8, noise="nucleus"),
     "fast-dllm-v2-dual": Preset(sub_block=8, noise="nucleus", cache="dual"),
@@ -117,7 +118,7 @@ PRESETS = {
     "llada": Preset("full", commit="none", cache="none", noise="gumbel", shift=False, inclusive=True),
     "dream": Preset("full", commit="none", cache="none", noise="gumbel", inclusive=True),
 }
-DECODE = ("ar", *PRESETS)  # ar: a token a pass
+DECODE = ("ar", *PRESETS)  # ar: autoregressive, one token per pass
 KV_SCHEMES = (
     "f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "fake_fp8", "q8_0", "q5_0", "q4_1", "q4_0", "kivi2", "kivi4",
     "affine", "hadamard", "turboquant", "a4_8", "split",

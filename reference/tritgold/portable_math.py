@@ -1,10 +1,10 @@
 """float64 sums, exp, log, sin and cos made of single IEEE operations: the same bits on every machine.
 
 Libm, BLAS and SIMD builds of NumPy differ in the last bit of a float64, and one in 10^9 of those differences
-survives the rounding to float32, enough to change the hash of a long trace. Here every step is one elementwise
+remains after rounding to float32, enough to change the hash of a long trace. Here every step is one elementwise
 add, multiply, divide or rint, which IEEE 754 defines to the last bit, so golden files are equal by construction.
 
-Nothing here is fast, and nothing here is for engines: the XLA engine has its own arithmetic, on purpose.
+This module is slow and not for engines: the XLA engine has its own arithmetic on purpose.
 """
 
 import math
@@ -32,12 +32,12 @@ MAX_ANGLE = 2.0**20
 
 
 def pairwise_sum(terms: np.ndarray) -> np.ndarray:
-    """Sum over the last axis in one fixed order: neighbours first, then neighbours of neighbours.
+    """Sum over the last axis in one fixed order: neighbouring pairs first, then pairs of their sums, and so on.
 
     terms: float64 [..., n]. Returns float64 [...]; n = 0 gives 0.
 
-    The order depends on nothing but the index, and appended zeros change no bit. So a softmax over 7 keys is the
-    same whether the other 33 are absent or masked, and prefill equals decoding step by step.
+    The order depends only on the index, and appended zeros change no bit. So a softmax over 7 keys is the same whether
+    33 more keys are absent or masked, and prefill equals decoding step by step.
 
     >>> pairwise_sum(np.array([1.0, 2.0, 3.0]))
     np.float64(6.0)
@@ -46,13 +46,13 @@ def pairwise_sum(terms: np.ndarray) -> np.ndarray:
         pairs = terms[..., 0 : n - 1 : 2] + terms[..., 1::2]
         terms = np.concatenate([pairs, terms[..., -1:]], axis=-1) if n % 2 else pairs
     total: np.ndarray = terms[..., 0] if terms.shape[-1] else np.zeros(terms.shape[:-1])
-    return total + 0.0  # a sum of -0.0 is 0.0, as it is when a zero is appended
+    return total + 0.0  # turns -0.0 into 0.0, as an appended zero would
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Inner product over the last axis of float32 arrays that broadcast: float64, fixed order.
 
-    The product of two float32 numbers is exact in float64, so the sum is the only source of rounding.
+    The product of two float32 numbers is exact in float64, so only the sum is rounded.
     """
     return pairwise_sum(np.multiply(a, b, dtype=np.float64))
 
@@ -64,7 +64,7 @@ def exp(x: np.ndarray) -> np.ndarray:
     array([1.        , 2.71828183, 0.        ])
     """
     x = np.asarray(x, np.float64)
-    inside = np.clip(x, -746.0, 710.0)  # beyond these the result is 0 or inf whatever x is
+    inside = np.clip(x, -746.0, 710.0)  # beyond these the result is 0 or inf anyway
     k = np.rint(inside * _LOG2_E)
     r = (inside - k * _LN2_HIGH) - k * _LN2_LOW
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -72,7 +72,7 @@ def exp(x: np.ndarray) -> np.ndarray:
 
 
 def log(x: np.ndarray) -> np.ndarray:
-    """Natural logarithm in float64, within 2 ulp. 0 gives -inf, inf gives inf, NaN and what is negative NaN.
+    """Natural logarithm in float64, within 2 ulp. 0 gives -inf, inf gives inf; NaN and negative numbers give NaN.
 
     x = m * 2**e with sqrt(1/2) <= m < sqrt(2), and ln m = 2 atanh(z) with z = (m - 1) / (m + 1).
 
@@ -85,13 +85,13 @@ def log(x: np.ndarray) -> np.ndarray:
     low = m < _SQRT_HALF
     m, e = np.where(low, 2.0 * m, m), np.where(low, e - 1, e)
     z = (m - 1.0) / (m + 1.0)
-    # The small parts first: they are added to the large one with a single rounding.
+    # The small parts are summed first and then added to the large part with a single rounding.
     logarithm = e * _LN2_HIGH + (e * _LN2_LOW + 2.0 * z * _polynomial(z * z, _LOG_TERMS))
     return np.where(usual, logarithm, np.where(x == 0, -np.inf, np.where(x > 0, np.inf, np.nan)))
 
 
 def sin_cos(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(sin, cos) of float64 angles in radians, |angle| <= MAX_ANGLE, absolute error below 2e-16.
+    """(sin, cos) of float64 angles in radians, absolute error below 2e-16. ValueError for |angle| > MAX_ANGLE or NaN.
 
     >>> [float(v) for v in sin_cos(np.array(0.0))]
     [0.0, 1.0]
@@ -111,7 +111,7 @@ def sin_cos(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def inverse_powers(base: float, exponents: list[float]) -> np.ndarray:
-    """base ** -e for each e, correctly rounded to float64 (through 40 decimal digits). base > 0."""
+    """base ** -e for each e, correctly rounded to float64 (computed with 40 decimal digits). base > 0."""
     with localcontext() as context:
         context.prec = 40
         log_base = Decimal(base).ln()
@@ -119,7 +119,7 @@ def inverse_powers(base: float, exponents: list[float]) -> np.ndarray:
 
 
 def _polynomial(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
-    """Horner's rule, lowest coefficient first."""
+    """The polynomial in x by Horner's rule; coefficients: the constant first."""
     result = np.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = result * x + c

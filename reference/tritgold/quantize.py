@@ -13,17 +13,17 @@ from tritgold.ternary import TernaryTensor
 
 ABSMAX_FLOOR = np.float32(1e-5)
 ABSMEAN_FLOOR = np.float32(1e-5)
-_ROWS_AT_A_TIME = 1 << 20  # elements of float64 scratch in absmean: 8 MB, however large the matrix
+_ROWS_AT_A_TIME = 1 << 20  # elements of float64 scratch in absmean: 8 MB for a matrix of any size
 
 
 def absmax_int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise activations, each token by its own scale.
+    """Quantise activations to int8, with one scale per token.
 
     x: float32 [tokens, in]. Returns codes int8 [tokens, in] and scale float32 [tokens]; x is about codes / scale.
 
         s = 127 / max(max|x|, 1e-5);  code = clamp(half_even(x * s), -128, 127)
 
-    A zero token gives codes 0 and s = 1.27e7: finite, never 0/0. Raises NonFiniteError on inf or NaN.
+    A zero token gives codes 0 and s = 1.27e7, never 0/0. Raises NonFiniteError for inf or NaN.
 
     >>> codes, scale = absmax_int8(np.array([[127, .5, 1.5, 2.5, -.5, -1.5, -2.5]], np.float32))
     >>> codes[0].tolist(), scale.tolist()
@@ -37,7 +37,7 @@ def absmax_int8(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_activations(absmax: np.ndarray) -> None:
-    """Raise NonFiniteError naming the first token whose largest magnitude (float32 [tokens]) is inf or NaN."""
+    """Raise NonFiniteError for the first token whose largest magnitude (absmax, float32 [tokens]) is inf or NaN."""
     if not np.isfinite(absmax).all():
         token = int(np.flatnonzero(~np.isfinite(absmax))[0])
         raise NonFiniteError(
@@ -55,8 +55,9 @@ def absmean_ternary(weight: np.ndarray) -> TernaryTensor:
 
         a = max(mean|W|, 1e-5);  s = 1 / a;  trit = clamp(half_even(W * s), -1, 1);  scale = 1 / s, multiplying
 
-    The mean is summed in float64 and rounded once; engines that sum in float32 may move a by an ulp, and with it
-    a weight that lies exactly on +-a/2. A zero matrix gives zero trits. Raises NonFiniteError on inf or NaN.
+    The mean is summed in float64 and rounded once. In engines that sum in float32, a may differ by an ulp, which can
+    change the trit of a weight that is exactly +-a/2. A zero matrix gives zero trits. Raises NonFiniteError for inf or
+    NaN.
 
     >>> t = absmean_ternary(np.array([[0.5, -2.0, 0.1, 1.4]], np.float32))
     >>> t.trits.tolist(), float(t.scale)

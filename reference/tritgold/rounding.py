@@ -1,7 +1,7 @@
-"""Conversions between float32 and the 16-bit floats that checkpoints store, bit for bit and without a library.
+"""Conversion between float32 and the bf16 that checkpoints store, bit for bit and without a library.
 
 bf16 is the upper half of a float32; widening is exact. Narrowing rounds half to even, as JAX, PyTorch and
-ml_dtypes do (truncation, seen in one engine, biases every weight towards zero).
+ml_dtypes do (truncation, as in one engine, moves every weight towards zero).
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def f32_to_bf16(values: np.ndarray) -> np.ndarray:
     '0x3f80'
     """
     values = np.asarray(values, np.float32)
-    # Flat, because NumPy warns of the integer overflow below (-NaN, by design) for arrays without dimensions.
+    # Flat, because for 0-dimensional arrays NumPy would warn of the integer overflow below (-NaN, intended).
     bits = np.ascontiguousarray(values).reshape(-1).view(np.uint32)
     # Adding 0x7FFF, plus one when the kept bit is odd, carries into the upper half exactly when rounding goes up.
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)

@@ -1,4 +1,4 @@
-"""TernaryTensor: what every packing unpacks to, and the only thing the arithmetic knows of a ternary weight."""
+"""TernaryTensor: the result of every unpacking, and the only form of a ternary weight that the arithmetic uses."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -13,11 +13,12 @@ class TernaryTensor:
     """A weight matrix of trits and its scale.
 
     trits: int8 [out, in], each -1, 0 or +1.
-    scale: float32, shape () for one scale a tensor (BitNet), [out, 1] for one a row (TriLM, IQ2_BN), or
-        [out, in / block] where a format stores one for every block of consecutive columns (TQ2_0). Whether it
-        multiplies or divides is the model's rule (``ModelConfig.scale_rule``), not the tensor's.
+    scale: float32, shape () for one per tensor (BitNet), [out, 1] for one per row (TriLM, IQ2_BN), or
+        [out, in / block] for one per block of consecutive columns (TQ2_0). The model's rule
+        (``ModelConfig.scale_rule``) decides whether it multiplies or divides.
 
-    Anything else (code 3 read as +2, a NaN scale) is refused at construction, so arithmetic need not look again.
+    Anything else (code 3 read as +2, a NaN scale) is refused at construction (PackingError), so that the arithmetic
+    need not check again.
     """
 
     trits: np.ndarray
@@ -54,18 +55,17 @@ class TernaryTensor:
         return self.trits.shape[0], self.trits.shape[1]
 
     def dense(self) -> np.ndarray:
-        """float32 [out, in]: trit x scale. For looking at and for comparing formats, never for the golden path."""
+        """float32 [out, in]: trit x scale. To inspect and compare formats; the golden model never uses it."""
         blocks = (
             self.scale if self.scale.ndim == 0 else np.repeat(self.scale, self.shape[1] // self.scale.shape[1], axis=1)
         )
         return self.trits.astype(np.float32) * blocks
 
     def with_scales_of_rows(self) -> "TernaryTensor":
-        """The same weights with a scale of shape (), or [out, 1] where rows truly differ: what the arithmetic takes.
+        """The same weights with a scale of shape (), or [out, 1] if rows differ: the shapes that the arithmetic takes.
 
-        Blocks of nothing but zeros say nothing about the scale and are not asked; rows of nothing but zeros get the
-        largest of the others'. Raises PackingError ``block-scales`` where the blocks of one row
-        differ.
+        The scale of an all-zero block is ignored; an all-zero row gets the largest scale of the other rows. Raises
+        PackingError ``block-scales`` if the blocks of one row differ.
         """
         try:
             return self.with_one_scale()
@@ -87,14 +87,14 @@ class TernaryTensor:
         return TernaryTensor(self.trits, np.where(heard, first, first[heard].max())[:, None])
 
     def with_one_scale(self) -> "TernaryTensor":
-        """The same weights with a scale of shape (), for block formats that hold a one-scale tensor.
+        """The same weights with a scale of shape (), for a tensor of a block format with only one scale.
 
-        Blocks of nothing but zeros say nothing about the scale (encoders write 0 there) and are not asked.
-        Raises PackingError ``block-scales`` where the blocks truly differ: the tensor is not ternary up to one scale.
+        The scale of an all-zero block is ignored, because encoders write 0 there. Raises PackingError ``block-scales``
+        if other blocks differ.
         """
         if self.scale.ndim == 0:
             return self
-        if self.scale.min() == self.scale.max():  # whatever the trits are
+        if self.scale.min() == self.scale.max():  # no need to look at the trits
             return TernaryTensor(self.trits, self.scale[0, 0])
         rows, blocks = self.scale.shape
         speaking = self.trits.reshape(rows, blocks, -1).any(axis=2)
@@ -112,7 +112,7 @@ class TernaryTensor:
 
 @runtime_checkable
 class DenseMatrix(Protocol):
-    """A matrix [rows, columns] stored as f32, f16, bf16 or ggml blocks and read as float32, some rows at a time."""
+    """A matrix [rows, columns] stored as f32, f16, bf16 or ggml blocks; rows are read as float32 when needed."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class DenseMatrix(Protocol):
 
 @runtime_checkable
 class LinearWeight(Protocol):
-    """A ternary weight that may still be packed, or still be a bf16 master: unpacked when asked, never kept."""
+    """A ternary weight that may be stored packed or as a float master; it is unpacked at each use."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -132,15 +132,15 @@ class LinearWeight(Protocol):
 
     @property
     def master(self) -> DenseMatrix | None:
-        """The float weight behind the trits where the checkpoint is online; an engine may quantise it itself."""
+        """The float weight of an online checkpoint, which an engine may quantise itself; else None."""
 
     def ternary(self) -> TernaryTensor:
-        """The trits and their scale, () or [out, 1], unpacked at each call: a model's worth is never held at once."""
+        """The trits and their scale, () or [out, 1]; unpacked at each call, so that only one matrix is in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class InMemoryTernary:
-    """A LinearWeight whose trits are in memory: for tests, and for models made rather than read."""
+    """A LinearWeight whose trits are in memory, for tests and for models that do not come from a file."""
 
     tensor: TernaryTensor
     master: DenseMatrix | None = None
@@ -156,10 +156,10 @@ class InMemoryTernary:
 
 
 def check_trits(trits: np.ndarray) -> None:
-    """Refuse anything that is not an int8 matrix of -1, 0, +1, naming the first offender.
+    """Refuse (PackingError) anything that is not an int8 matrix of -1, 0, +1; the message names the first bad value.
 
-    No rounding and no clipping: 1.6, NaN or True are a caller's mistake, and a packer that carries a 2 into
-    its base-3 neighbour corrupts a weight that was right.
+    Nothing is rounded or clipped: 1.6, NaN or True are mistakes of the caller, and a 2 in a base-3 packing would
+    also corrupt its neighbours.
     """
     if not isinstance(trits, np.ndarray) or trits.ndim != 2:
         raise PackingError("trits are a matrix [out, in]", kind="trits-shape", got=getattr(trits, "shape", type(trits)))
@@ -167,7 +167,7 @@ def check_trits(trits: np.ndarray) -> None:
         raise PackingError("trits are int8", kind="trits-dtype", got=trits.dtype, expected="int8")
     if trits.size == 0:
         raise PackingError("the matrix is empty", kind="trits-shape", got=list(trits.shape))
-    # One pass without a temporary the size of the tensor: min and max decide for integers.
+    # For integers min and max are enough, and need no temporary of the tensor's size.
     if trits.min() < -1 or trits.max() > 1:
         row, column = np.argwhere((trits < -1) | (trits > 1))[0].tolist()
         raise PackingError(

@@ -1,7 +1,7 @@
-"""Trace: the named activations of one forward pass in execution order, and the one file they travel in.
+"""Trace: the named activations of one forward pass in execution order, and their file.
 
-A trace is what a comparison compares. The file is a plain safetensors file, readable from any language; the
-order, the tokens and the provenance stand as JSON in its metadata under ``tritgold.trace``.
+Comparisons compare traces. The file is a plain safetensors file, readable from any language; the
+order, the tokens and the provenance are JSON in its metadata under ``tritgold.trace``.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from tritgold.errors import TraceError
 from tritgold.trace_names import token_axis
 
 SCHEMA = "tritgold.trace/1"
-# Keys of the header: type, and whether a trace from elsewhere must have it too.
+# Keys of the header: type, and whether a trace from another program must have it too.
 _HEADER: dict[str, tuple[type, bool]] = {
     "order": (list, True),
     "tokens": (list, True),
@@ -38,9 +38,9 @@ _HEADER: dict[str, tuple[type, bool]] = {
 class Trace:
     """Arrays by name, in the order in which they were recorded.
 
-    tokens: the input ids. mode: an ArithmeticMode id. engine: who computed it. model_hash: of the weights used.
-    A forward pass in several chunks appends along the token axis, so the trace of a prefill and that of step by
-    step decoding have the same arrays (softmax rows are widened with zeros to the final number of keys).
+    tokens: the input ids. mode: an ArithmeticMode id. engine: name of the engine that computed it. model_hash: of the
+    weights used. A forward pass in several chunks appends along the token axis, so the trace of a prefill and that of
+    step-by-step decoding have the same arrays (softmax rows are widened with zeros to the final number of keys).
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Trace:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def record(self, name: str, array: np.ndarray) -> None:
-        """Add an array, or the next chunk of one, along its token axis."""
+        """Add an array, or append the next chunk of an array along its token axis."""
         before = self.arrays.get(name)
         if before is None:
             self.arrays[name] = array
@@ -77,10 +77,10 @@ class Trace:
         return name in self.arrays
 
     def digest(self) -> str:
-        """SHA-256 over the arrays in execution order; provenance is left out.
+        """SHA-256 over the arrays in execution order, without provenance.
 
-        Of each array: its name, a space, its dtype as ``<f4``, ``<i4`` or ``|i1``, a space, its shape as ``[3, 259]``,
-        a line feed, and then its bytes, little-endian, the last axis fastest.
+        For each array: its name, a space, its dtype as ``<f4``, ``<i4`` or ``|i1``, a space, its shape as ``[3, 259]``,
+        a line feed, and then its bytes, little-endian, in C order.
         """
         digest = hashlib.sha256()
         for name, array in self.arrays.items():
@@ -89,7 +89,7 @@ class Trace:
         return digest.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace; the file appears whole or not at all."""
+        """Write the trace, completely or not at all. Raises TraceError ``trace-unwritable``."""
         header = {
             "schema": SCHEMA,
             "engine": self.engine,
@@ -113,10 +113,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trace":
-        """Read a trace, ours or written elsewhere.
+        """Read a trace, written by tritgold or by another program.
 
-        Raises TraceError when the file is not one, when its header lacks order, tokens, mode or model_hash, or when
-        it states a digest that is not that of its arrays.
+        Raises TraceError if the file is not a trace, if its header lacks order, tokens, mode or model_hash, or if
+        the digest in the header is not that of its arrays.
         """
         try:
             with safe_open(path, framework="numpy") as file:
@@ -144,7 +144,7 @@ class Trace:
 
 
 def versions() -> dict[str, str]:
-    """What a trace records about where it was made."""
+    """The versions that a trace records: tritgold, Python, NumPy, machine."""
     try:
         own = importlib.metadata.version("tritgold")
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""The names of traced arrays, taken apart; and beside llama.cpp's and transformers', for dumps of other engines.
+"""The names of traced arrays and their parts, with llama.cpp's and transformers' names, for dumps of other engines.
 
-llama.cpp: the names of its graph callback (``cb_eval``), with ``-<layer>`` after them; as in src/llama-graph.cpp
-and src/models/bitnet.cpp of 2026. Q8_K codes of the ternary types never surface there, so the integer tier has
-no counterpart. transformers: the module whose forward hook gives the value, and which side of it.
+llama.cpp: the names in its graph callback (``cb_eval``), followed by ``-<layer>``; as in src/llama-graph.cpp
+and src/models/bitnet.cpp of 2026. Q8_K codes of the ternary types are not visible there, so the integer tier has
+no counterpart. transformers: the module whose forward hook gives the value, and whether it is its input or output.
 """
 
 import re
@@ -17,10 +17,10 @@ _NAME = re.compile(r"(?:layers\.(0|[1-9][0-9]{0,8})\.)?(.+?)(?:\.(codes|scale|ac
 
 @dataclass(frozen=True)
 class TraceName:
-    """The name of a traced array, taken apart: ``layers.<layer>.<what>.<role>``.
+    """The parts of a traced array's name: ``layers.<layer>.<what>.<role>``.
 
-    layer: None outside the layers. role: where an operation writes several arrays. label: the edge input that the
-    array was made of, which stands in brackets after its name.
+    layer: None outside the layers. role: only if an operation writes several arrays. label: the edge input that the
+    array was computed from, in brackets after the name.
     """
 
     layer: int | None
@@ -30,7 +30,7 @@ class TraceName:
 
     @classmethod
     def of(cls, text: str) -> "TraceName":
-        """Any text is a name, whose parts make the same text again; what is not one of ours is all ``what``.
+        """Parse any text; its parts give the same text again. A text that is not a trace name becomes ``what``.
 
         >>> TraceName.of("layers.3.q.out")
         TraceName(layer=3, what='q', role='out', label='')
@@ -48,7 +48,7 @@ class TraceName:
 
     @property
     def in_every_layer(self) -> str:
-        """What the same output of all layers is called in a report: the name without its layer.
+        """The name without its layer, which a report uses for the same output of all layers.
 
         >>> TraceName.of("layers.0.probs [scores of 200]").in_every_layer
         'probs [scores of 200]'
@@ -64,12 +64,12 @@ class TraceName:
         return inner if self.layer is None else f"layers.{self.layer}.{inner}"
 
     def __str__(self) -> str:
-        """The text."""
+        """The text from which it was parsed."""
         return self.sibling(self.in_every_layer)
 
 
 def token_axis(name: str) -> int:
-    """The axis of a traced array that grows with the tokens; 0 for a name that is not ours."""
+    """The axis of a traced array that grows with the tokens: 1 for softmax weights, 0 for all other names."""
     taken = TraceName.of(name)
     return 1 if taken.layer is not None and taken.what == "probs" else 0
 
@@ -82,9 +82,9 @@ def by_token(name: str, array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Counterpart:
-    """Where another engine shows the value of one of our trace points; empty where it shows it nowhere.
+    """The names of one of our trace points in other engines; empty if the engine does not show the value.
 
-    ``{n}`` stands for the layer. hf: ``<module> output`` or ``<module> input``.
+    ``{n}`` is the layer number. hf: ``<module> output`` or ``<module> input``.
     """
 
     llama_cpp: str
@@ -104,6 +104,8 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.k.out": Counterpart("Kcur-{n}", f"{_LAYER}.self_attn.k_proj output", "the first Kcur, before RoPE"),
     "layers.{n}.v.acc": Counterpart("", ""),
     "layers.{n}.v.out": Counterpart("Vcur-{n}", f"{_LAYER}.self_attn.v_proj output"),
+    "layers.{n}.q_norm": Counterpart("Qcur_normed-{n}", f"{_LAYER}.self_attn.q_norm output", "Qwen3, Gemma 3"),
+    "layers.{n}.k_norm": Counterpart("Kcur_normed-{n}", f"{_LAYER}.self_attn.k_norm output", "Qwen3, Gemma 3"),
     "layers.{n}.q_rope": Counterpart("Qcur-{n}", "", "the last Qcur; arch llama: pairs interleaved"),
     "layers.{n}.k_rope": Counterpart("Kcur-{n}", "", "the last Kcur; arch llama: pairs interleaved"),
     "layers.{n}.probs": Counterpart("kq_soft_max-{n}", f"{_LAYER}.self_attn output", "output 1, eager attention"),
@@ -113,6 +115,9 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.o_in.scale": Counterpart("", f"{_LAYER}.self_attn.o_proj input", "127 / max(absmax, 1e-5)"),
     "layers.{n}.o.acc": Counterpart("", ""),
     "layers.{n}.o.out": Counterpart("attn_out-{n}", f"{_LAYER}.self_attn.o_proj output"),
+    "layers.{n}.attn_post_norm": Counterpart(
+        "attn_post_norm-{n}", "", "Gemma 3: post_attention_layernorm output; its ffn_norm is pre_feedforward_layernorm"
+    ),
     "layers.{n}.attn_residual": Counterpart("ffn_inp-{n}", f"{_LAYER}.post_attention_layernorm input"),
     "layers.{n}.ffn_norm": Counterpart("ffn_norm-{n}", f"{_LAYER}.post_attention_layernorm output"),
     "layers.{n}.ffn_in.codes": Counterpart("", f"{_LAYER}.mlp.gate_proj input", "after its activation quantiser"),
@@ -127,6 +132,9 @@ TRACE_NAMES: dict[str, Counterpart] = {
     "layers.{n}.down_in.scale": Counterpart("", f"{_LAYER}.mlp.down_proj input", "127 / max(absmax, 1e-5)"),
     "layers.{n}.down.acc": Counterpart("", ""),
     "layers.{n}.down.out": Counterpart("ffn_down-{n}", f"{_LAYER}.mlp.down_proj output"),
+    "layers.{n}.ffn_post_norm": Counterpart(
+        "ffn_post_norm-{n}", f"{_LAYER}.post_feedforward_layernorm output", "Gemma 3"
+    ),
     "layers.{n}.ffn_residual": Counterpart("l_out-{n}", f"{_LAYER} output"),
     "final_norm": Counterpart("result_norm", "model.norm output"),
     "logits": Counterpart("result_output", "lm_head output"),
@@ -134,7 +142,7 @@ TRACE_NAMES: dict[str, Counterpart] = {
 
 
 def counterpart(name: str) -> Counterpart:
-    """The counterpart of a trace name, its layer filled in. Raises TraceError for a name that is not ours.
+    """The counterpart of a trace name, with its layer number. Raises TraceError for an unknown name.
 
     >>> counterpart("layers.3.ffn_residual").llama_cpp
     'l_out-3'
@@ -142,6 +150,6 @@ def counterpart(name: str) -> Counterpart:
     taken = TraceName.of(name)
     pattern = name if taken.layer is None else f"layers.{{n}}.{taken.inner}"
     if pattern not in TRACE_NAMES or taken.label:
-        raise TraceError("is no trace point", kind="trace-name-missing", thing=name)
+        raise TraceError("is not a trace point", kind="trace-name-missing", thing=name)
     found, layer = TRACE_NAMES[pattern], str(taken.layer)
     return Counterpart(found.llama_cpp.replace("{n}", layer), found.hf.replace("{n}", layer), found.note)

@@ -60,7 +60,7 @@ def test_an_engine_beside_another_shares_its_weights_and_nothing_else(engines):
 
 @pytest.mark.parametrize("capacity", [41, 0, -1, True, 7.0])
 def test_an_engine_beside_another_has_no_more_positions(engines, capacity):
-    # RoPE's rows are shared, and there are none behind the first engine's capacity.
+    # RoPE's rows are shared, and there are none after the first engine's capacity.
     with pytest.raises(ContextError, match=rf"found {capacity}, expected 1 to 40, .*engine.*\[capacity\]"):
         engines[0].fork(2, capacity=capacity)
 

@@ -6,11 +6,11 @@ import pytest
 from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
 from tritgold.errors import NonFiniteError, WeightsError
-from tritgold_xla.parameters import load_parameters
+from tritgold_xla.parameters import Place, load_parameters
 
 
 def load(config, weights):
-    return load_parameters(config, weights, 16, jax.devices("cpu")[0])
+    return load_parameters(config, weights, 16, Place(jax.devices("cpu")[0]))
 
 
 def test_the_packed_planes_are_the_only_copy_of_the_ternary_weights():

@@ -40,7 +40,7 @@ def judged(entry: Entry, code: int) -> tuple[bool, str]:
     """Whether this exit code is right for the entry, and the word for it.
 
     A right engine must conform (0). Whatever else must not get 0, but where no input can show the difference either
-    code is good. 3 (could not be judged) and 5 (nothing was checked) are no passes, and no verdict on a right engine.
+    code is good. 3 (could not be judged) and 5 (nothing was checked) are not passes, and no verdict on a right engine.
     """
     if entry.group == "right":
         return code == 0, OUTCOMES["right"][code != 0]

@@ -178,6 +178,7 @@ KEYS = [
     *("tritgold.tile.16x16", "tritgold.tile.256x256", "tritgold.tile." + "9" * 5000 + "x1", "tritgold.tile.\u0663x1"),
     *("{arch}.rope.scaling.type", "{arch}.rope.scaling.factor", "{arch}.rope.freq_scale", "{arch}.hidden_activation"),
     *("{arch}.attention.key_length", "{arch}.attention.value_length", "{arch}.attention.sliding_window"),
+    *("{arch}.rope.scaling.original_context_length", "{arch}.rope.scaling.attn_factor", "{arch}.embedding_scale"),
     *("{arch}.expert_count", "{arch}.vocab_size", "{arch}.rope.dimension_count", "{arch}.block_count"),
     *("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.scores"),
     *(

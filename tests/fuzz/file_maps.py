@@ -35,7 +35,7 @@ class Item:
 @dataclass
 class FileMap:
     """fields: of the header, in order. items: what may be doubled, dropped or swapped. payloads: (begin, end) of data.
-    header: where the last item ends. start: where the data begins, behind padding in GGUF. alignment: of the data.
+    header: where the last item ends. start: where the data begins, after padding in GGUF. alignment: of the data.
     """
 
     fields: list[Field] = field(default_factory=list)

@@ -16,6 +16,8 @@ from tritgold.formats.safetensors_writer import write_sharded
 from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer
 from tritgold.formats.texts.tokenizer_file_writer import write_tokenizer_file
 
+PEERS = Path(__file__).parents[1] / "peers" / "fixtures"
+
 
 def folder_subjects(folder: Path) -> list[Subject]:
     model = short(seeded(folder / "folder"))
@@ -36,12 +38,22 @@ def folder_subjects(folder: Path) -> list[Subject]:
         del online.entries[name]
         online.entries[weight] = bf16_entry(np.resize(np.float32([0.5, -1, 0, 2, 0.25]), (4 * rows, columns)))
     masters = _read(online.write(folder / "folder" / "online"))
+    overlay = dict(shards)
+    stale = max(name for name in overlay if name.endswith(".safetensors"))
+    late = stale.replace("model-", "new-")  # a copy of the last shard, which the index prefers to it
+    overlay[late] = overlay[stale]
+    overlay[INDEX] = overlay[INDEX].replace(stale.encode(), late.encode(), 1)
+    gemma = _read(PEERS / "gemma3-auto-offline" / "checkpoint")
+    qwen = _read(PEERS / "qwen2-bitlinear-yarn-window" / "checkpoint")
     texts = [name for name in files if name.startswith("tokenizer")]
     return [
         Subject("safetensors", 22, files, "", _safetensors(files, "model.safetensors")),
-        Subject("config", 14, files, "", _json(files, ["config.json"])),
+        Subject("config", 10, files, "", _json(files, ["config.json"])),
         Subject("texts", 2, files, "", _json(files, texts)),
-        Subject("shards", 8, shards, "", _shards(shards)),
+        Subject("shards", 6, shards, "", _shards(shards)),
+        Subject("overlay", 2, overlay, "", _shards(overlay)),
+        Subject("config-gemma3", 2, gemma, "", _json(gemma, ["config.json"])),
+        Subject("config-qwen2", 2, qwen, "", _json(qwen, ["config.json"])),
         Subject("masters", 4, masters, "", _safetensors(masters, "model.safetensors")),
     ]
 

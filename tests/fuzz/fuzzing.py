@@ -76,7 +76,7 @@ def run_case(subject: Subject, here: Path, seed: int, case: int) -> str:
             f"{subject.name}, case {case}: {type(error).__name__}: {error}\n  repeat it: {repeat}"
         ) from error
     finally:
-        for name in damaged if len(subject.files) > 1 else ():  # the only file is written anew by every case
+        for name in damaged if len(subject.files) > 1 else ():  # the only file is written again by every case
             (here / name).write_bytes(subject.files[name])
 
 

@@ -40,12 +40,13 @@ def gguf_subjects(folder: Path) -> list[Subject]:
     plain.set("general.alignment", g.U32, 64)
     tight = g.gguf(plain.pairs.values(), plain.tensors.values(), alignment=64)
     return [
-        _gguf("gguf", 30, tight, "bitnet-b1.58", 64),
+        _gguf("gguf", 28, tight, "bitnet-b1.58", 64),
         _gguf("gguf-tokens", 22, _converted(folder / "tokens", "gpt2"), "bitnet-b1.58"),
         _gguf("gguf-llama", 5, _converted(folder / "llama", "llama"), "llama"),
         _gguf("gguf-types", 9, _every_type(folder / "types", TYPES), "bitnet-b1.58"),
         _split(folder / "split"),
         _gguf("gguf-ik", 3, _every_type(folder / "ik", IK_TYPES), "bitnet-b1.58"),
+        _gguf("gguf-llama3", 2, _scaled(folder / "scaled"), "llama"),
     ]
 
 
@@ -76,6 +77,15 @@ def _converted(folder: Path, kind: str) -> bytes:
         del out[item.begin : item.end]
     out[16:24] = (int.from_bytes(out[16:24], "little") - len(drop)).to_bytes(8, "little")
     return padded(bytes(out), len(out) - len(raw), whole, _Steady())
+
+
+def _scaled(folder: Path) -> bytes:
+    """Divisors of RoPE in ``rope_freqs.weight``, with the keys of a scaling left to damage."""
+    model = short(llama_like(folder))
+    numbers = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+    model.config["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, **numbers}
+    convert(open_checkpoint(model.write(folder / "hf")), folder / "m.gguf", "gguf-f16", Options())
+    return (folder / "m.gguf").read_bytes()
 
 
 def _every_type(folder: Path, layouts: dict[str, tuple[int, Packing]]) -> bytes:

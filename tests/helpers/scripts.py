@@ -1,4 +1,4 @@
-"""Scripts that are no part of a package, those of docs/ and plots/, as modules."""
+"""Scripts that are not part of a package, those of docs/ and plots/, as modules."""
 
 import importlib.util
 import sys

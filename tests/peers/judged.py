@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from asked_once import judge
-from float16_attention import with_flash, without_flash
 from measure.report import rounded, show
+from q6_k_head import with_q6_k_head
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
@@ -40,6 +40,8 @@ from tritgold_conformance.engines.peers import PYTHON, with_plain_vocabulary
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.policies import named_policy
+from tritgold_conformance.policies.attention import with_flash, without_flash
 from tritgold_conformance.results.report import Report
 
 HERE = Path(__file__).parent
@@ -49,13 +51,19 @@ Rows = list[Completion | None]
 
 @dataclass(frozen=True)
 class Case:
-    """engine: as for --engine; ``server``: llama.cpp's own on loopback, with ``options``. silu: in the config."""
+    """engine: as for --engine; ``server``: llama.cpp's own on loopback, with ``options``. silu: in the config.
+
+    policy: the precision that it is held to. head: the type of its head, where that is not float32: then the model is
+    a TQ2_0 file.
+    """
 
     engine: str
     model: str
     mode: str
     silu: bool = False
     options: tuple[str, ...] = ()
+    policy: str = "float32"
+    head: str = ""
 
 
 CASES = (
@@ -68,6 +76,9 @@ CASES = (
     Case("llama.cpp", "kjv-ar", "golden", silu=True),
     Case("server", "kjv-ar", "llama-cpp-q8_k", silu=True),
     Case("server", "kjv-ar", "llama-cpp-q8_k", silu=True, options=("--defaults",)),
+    Case("transformers", "kjv-ar", "golden", policy="bf16"),
+    Case("server", "kjv-ar", "llama-cpp-q8_k", silu=True, options=("--defaults",), policy="attention-f16"),
+    Case("llama.cpp", "kjv-ar", "llama-cpp-q8_k", silu=True, head="q6_k", policy="head-q6_k"),
 )
 
 
@@ -89,19 +100,26 @@ def row_of(case: Case, folder: Path) -> dict[str, Any]:
     path = model_of(case, folder)
     checkpoint = open_checkpoint(path)
     tokens = judging_tokens(TOKENS, checkpoint.config.vocab, seed=1)
-    golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(case.mode))
+    golden = GoldenRun.of(checkpoint, tokens, named_arithmetic(case.mode), named_policy(case.policy))
     with opened(case, checkpoint, path, folder) as engine:
         report = judge(golden, engine, case.model)
         completions = [engine.complete(tokens[: n + 1]) for n in range(TOKENS)] if report.exit_code else []
     what = {"engine": case.engine, "model": case.model, "silu": case.silu, "options": list(case.options)}
+    what |= {"head": case.head} if case.head else {}
     return {**what, **outcome(report), "explained": explanation(golden, completions) if report.exit_code else None}
 
 
 def model_of(case: Case, folder: Path) -> Path:
-    """The embedded model, or the same weights with SiLU in their config."""
+    """The embedded model, the same weights with SiLU in their config, or with another head."""
     path = trained_model(case.model)
     if not case.silu:
         return path
+    if case.head:
+        silu = model_of(replace(case, head=""), folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TritgoldWarning)
+            convert(open_checkpoint(silu), folder / "h.gguf", "tq2_0", Options(architecture="bitnet", embedding="F32"))
+        return with_q6_k_head(with_plain_vocabulary(folder / "h.gguf", open_checkpoint(silu)))
     shutil.copytree(path, folder / "silu")
     config = json.loads((folder / "silu" / "config.json").read_text())
     (folder / "silu" / "config.json").write_text(json.dumps({**config, "hidden_act": "silu"}))
@@ -114,7 +132,7 @@ def opened(case: Case, checkpoint: Checkpoint, path: Path, folder: Path) -> Iter
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU is what is measured here
         if case.engine != "server":
-            yield load_engine(case.engine, path, checkpoint, TOKENS)
+            yield load_engine(case.engine, path, checkpoint, TOKENS, policy=named_policy(case.policy))
             return
         convert(checkpoint, folder / "m.gguf", "tq2_0", Options(architecture="bitnet", embedding="F32"))
         with llama_cpp_server(with_plain_vocabulary(folder / "m.gguf", checkpoint), *case.options) as address:
@@ -195,7 +213,7 @@ def distance(mutant: Mutant, tokens: list[int], completions: Rows) -> tuple[int,
     """How near a golden model is to the log-probabilities shown, smaller is nearer: minus the number of positions at
     which all of them are within float noise, and the median over positions of a position's largest difference, nats.
 
-    None where the mutant cannot be run. No tie is followed: behind a broken one, positions are off by 1e-2 and more.
+    None where the mutant cannot be run. No tie is followed: after a broken one, positions are off by 1e-2 and more.
     """
     c = mutant.checkpoint
     try:

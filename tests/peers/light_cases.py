@@ -1,6 +1,6 @@
 """Models that the light peers run, what they made of them, and the judgement; for the recorded and the live tests.
 
-    python light_cases.py PEERS_PYTHON    # writes recorded/ anew
+    python light_cases.py PEERS_PYTHON    # writes recorded/ again
 
 recorded/<case>.safetensors holds llama.cpp's tokens, logprobs [tokens, vocab] and greedy continuation, pytritium.json
 the next token at each position and the continuation; the models come from seeds and are made where they are needed.
@@ -19,9 +19,12 @@ from engine_files import write_engine_file
 from safetensors.numpy import save_file
 from small_models import llama_like
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ScaleRule
+from tritgold.counter_random import random_bits
 from tritgold.decode.autoregressive import greedy
+from tritgold.formats.rope_formulas import rope_scaling
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.kv_cache.float32 import Float32Cache
@@ -61,6 +64,15 @@ CASES = [
     Case("llama", "TQ2_0", 4),
     Case("llama", "TQ1_0", 9),
 ]
+# Live alone: the further architectures that llama.cpp runs, and scaled RoPE beyond the original context.
+FURTHER = [
+    Case("qwen2", "TQ2_0", 21),
+    Case("qwen3", "TQ2_0", 22),
+    Case("gemma3", "TQ2_0", 23),
+    Case("granite", "TQ2_0", 24),
+    Case("minicpm", "TQ2_0", 25),
+    Case("llama", "TQ2_0", 26),
+]
 
 # For pytritium: squared ReLU, and tokens of the kjv-ar tokenizer or plain bytes.
 SQUARED_RELU = {
@@ -74,6 +86,42 @@ def model_of(case: Case, folder: Path) -> Checkpoint:
     if case.architecture == "llama":
         return open_checkpoint(llama_like(folder, _shape(case.seed)).write(folder / "model"))
     return with_silu(squared_relu_model(f"seeded-{case.seed}", folder))
+
+
+def further_model(case: Case, folder: Path) -> Checkpoint:
+    """The llama of the case with the parts of its architecture, drawn from the seed."""
+    plain = open_checkpoint(llama_like(folder, _shape(case.seed)).write(folder / "model"))
+    entry, fields = GGUF_ARCHITECTURES[case.architecture], {**GGUF_ARCHITECTURES[case.architecture].fields()}
+    more: dict[str, Any] = {
+        "gemma3": {
+            **{"activation": "gelu_tanh", "window": 6, "full_layers": (), "local_rope_theta": 1e4},
+            **{"embedding_scale": 16.0, "tied_head": True},
+        },
+        "granite": {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_divisor": 4.0},
+        "minicpm": {"embedding_scale": 12.0, "residual_scale": 0.99, "logit_divisor": 2.5},
+        "qwen2": {"rope_scaling": rope_scaling("yarn", {"factor": 4.0, **_ORIGINAL}, 64, plain.config.rope_theta)},
+        "llama": {"rope_scaling": rope_scaling("llama3", _LLAMA_3_1, 64, plain.config.rope_theta)},
+    }.get(case.architecture, {})
+    config = replace(plain.config, **fields, **more)
+    assert entry.has(config)
+
+    def drawn(layer: int, name: str, width: int) -> np.ndarray:
+        index = np.arange(width, dtype=np.uint64) + np.uint64(1000 * layer + 100_000 * len(name) + ord(name[0]))
+        noise = ((random_bits(case.seed, index) >> np.uint64(40)).astype(np.float32) / np.float32(2**24)) - np.float32(
+            0.5
+        )
+        return noise if name.endswith("bias") else 1 + noise
+
+    layers = []
+    for n, layer in enumerate(plain.weights.layers):
+        new = {w: drawn(n, w, size) for w, size in config.vector_widths().items() if getattr(layer, w) is None}
+        layers.append(replace(layer, **new))
+    head = None if config.tied_head else plain.weights.head
+    return replace(plain, config=config, weights=replace(plain.weights, layers=tuple(layers), head=head))
+
+
+_ORIGINAL = {"original_max_position_embeddings": 8}
+_LLAMA_3_1 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_ORIGINAL}
 
 
 def squared_relu_model(name: str, folder: Path) -> Checkpoint:

@@ -35,7 +35,21 @@ import huggingface_hub
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, BitNetConfig, BitNetForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    BitNetConfig,
+    BitNetForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQuant, pack_weights, unpack_weights
 from transformers.utils.quantization_config import BitNetQuantConfig
 
@@ -48,6 +62,9 @@ ROWS = (0, 1, 2, 9, 24, 39)  # rows whose float activations are kept: a checked-
 _BITNET = {"family": "bitnet", "rope_theta": 500000.0, "linear_class": "autobitlinear", "mode": "offline"}
 _ONLINE = {**_BITNET, "mode": "online", "inter": 80}  # bf16 masters: eight times the bytes, hence narrower
 _LLAMA = {"family": "llama", "rope_theta": 1000042.0, "linear_class": "bitlinear", "mode": "offline"}
+_SMALL = {"inter": 80, "vocab": 53}
+_ORIGINAL = {"original_max_position_embeddings": 16}
+_SLIDING = "sliding_attention"
 # The large seeds were looked for among 50: their models meet a tie, late enough that only one or two positions need it
 # as explanation. Three kinds: by chance, seen by later positions (22004, 9007); by chance in the last layer (36002);
 # and exact, at position 0, where the input of o is a ratio of small integers (46008; only without a sub-norm).
@@ -66,6 +83,79 @@ CASES: dict[str, dict[str, Any]] = {
     "llama-bitlinear-untied": {**_LLAMA, "seed": 6, "kv_heads": 1, "tied": False, "layers": 3},
     "llama-bitlinear-class-absent": {**_LLAMA, "seed": 9007, "kv_heads": 1, "tied": True, "linear_class": None},
     "llama-bitlinear-head-dim": {**_LLAMA, "seed": 46008, "kv_heads": 2, "tied": True, "head_dim": 24},
+    # One for each further architecture, and for each scaling of RoPE; texts of 40 tokens go beyond window and original
+    # context.
+    "bitnet-auto-offline-linear": {
+        **_BITNET,
+        **_SMALL,
+        "seed": 11,
+        "kv_heads": 2,
+        "tied": True,
+        "rope": {"rope_type": "linear", "factor": 2.5},
+    },
+    "llama-bitlinear-llama3": {
+        **_LLAMA,
+        **_SMALL,
+        "seed": 12,
+        "kv_heads": 2,
+        "tied": False,
+        "rope": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_ORIGINAL},
+    },
+    "qwen2-bitlinear-yarn-window": {
+        **_LLAMA,
+        **_SMALL,
+        "family": "qwen2",
+        "seed": 13,
+        "kv_heads": 2,
+        "tied": False,
+        "layers": 3,
+        "rope": {"rope_type": "yarn", "factor": 4.0, **_ORIGINAL},
+        "more": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2},
+    },
+    "qwen3-bitlinear": {**_LLAMA, **_SMALL, "family": "qwen3", "seed": 15, "kv_heads": 2, "tied": True, "head_dim": 24},
+    "qwen3-auto-offline-window": {
+        **_BITNET,
+        **_SMALL,
+        "family": "qwen3",
+        "seed": 16,
+        "kv_heads": 1,
+        "tied": False,
+        "head_dim": 16,
+        "more": {"use_sliding_window": True, "sliding_window": 5, "layer_types": ["full_attention", _SLIDING]},
+    },
+    "granite-auto-offline": {
+        **_BITNET,
+        **_SMALL,
+        "family": "granite",
+        "seed": 17,
+        "kv_heads": 2,
+        "tied": True,
+        "more": {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 3.0,
+            "attention_multiplier": 0.25,
+        },
+    },
+    "gemma3-auto-offline": {
+        **_BITNET,
+        **_SMALL,
+        "family": "gemma3",
+        "seed": 18,
+        "kv_heads": 1,
+        "tied": True,
+        "head_dim": 24,
+        "rope": {"rope_type": "linear", "factor": 8.0},
+        "more": {"sliding_window": 6, "query_pre_attn_scalar": 24, "layer_types": [_SLIDING, "full_attention"]},
+    },
+}
+FAMILIES = {
+    "bitnet": (BitNetConfig, BitNetForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "granite": (GraniteConfig, GraniteForCausalLM),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
 }
 # Centres of the norms' gains, about those of real checkpoints; each gain then varies by a fifth.
 GAINS = {
@@ -74,6 +164,10 @@ GAINS = {
     "post_attention_layernorm": 1.3,
     "ffn_sub_norm": 1.25,
     "norm": 1.0,
+    "q_norm": 1.4,
+    "k_norm": 1.2,
+    "pre_feedforward_layernorm": 0.8,
+    "post_feedforward_layernorm": 0.6,
 }
 
 
@@ -107,17 +201,18 @@ def config_of(case: dict[str, Any]) -> Any:
         "num_key_value_heads": case["kv_heads"],
         "max_position_embeddings": 64,
         "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": case["rope_theta"]},
+        "rope_parameters": {"rope_type": "default", **case.get("rope", {}), "rope_theta": case["rope_theta"]},
         "tie_word_embeddings": case["tied"],
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
     if "head_dim" in case:
         sizes["head_dim"] = case["head_dim"]
-    config_class, model_class = {
-        "bitnet": (BitNetConfig, BitNetForCausalLM),
-        "llama": (LlamaConfig, LlamaForCausalLM),
-    }[case["family"]]
+    sizes |= case.get("more", {})
+    if case["family"] == "gemma3":
+        local = {"rope_type": "default", "rope_theta": 10000.0}
+        sizes["rope_parameters"] = {"full_attention": sizes["rope_parameters"], _SLIDING: local}
+    config_class, model_class = FAMILIES[case["family"]]
     config = config_class(**sizes, architectures=[model_class.__name__], dtype=torch.bfloat16)
     chosen = BitNetQuantConfig(linear_class=case["linear_class"] or "bitlinear", quantization_mode=case["mode"])
     section = chosen.to_dict()
@@ -129,13 +224,15 @@ def config_of(case: dict[str, Any]) -> Any:
 
 def state_of(case: dict[str, Any], config: Any, draw: Draws) -> dict[str, torch.Tensor]:
     """The checkpoint's tensors. Which there are, and of what shape, is asked of transformers' unquantised model."""
-    plain = {"bitnet": BitNetForCausalLM, "llama": LlamaForCausalLM}[case["family"]](config)
+    plain = FAMILIES[case["family"]][1](config)
     state = {}
     phase = draw.integers(0, 1 << 24, 1).item() / (1 << 24)
     for name, parameter in plain.named_parameters():  # a tied head is not listed a second time
         module, shape = name.removesuffix(".weight"), tuple(parameter.shape)
         kind = module.rpartition(".")[2]
-        if kind.endswith("_proj"):
+        if kind == "bias":
+            state[name] = 0.5 * draw.normal(*shape)
+        elif kind.endswith("_proj"):
             # Between 2 and 4 / sqrt(hidden), never 1 and never equal even in bf16: an equal scale would hide a
             # swapped one. Steps of the golden ratio keep 21 of them 1 % apart.
             phase += 0.6180339887498949
@@ -146,7 +243,8 @@ def state_of(case: dict[str, Any], config: Any, draw: Draws) -> dict[str, torch.
             state[name] = pack_weights(draw.trits(*shape).clone())  # it adds 1 to its argument in place
             state[f"{module}.weight_scale"] = scale if case["linear_class"] == "autobitlinear" else 1 / scale
         elif kind in GAINS:
-            state[name] = GAINS[kind] * (1 + 0.2 * draw.normal(*shape))
+            # Gemma's files hold what is added to 1.
+            state[name] = GAINS[kind] * (1 + 0.2 * draw.normal(*shape)) - float(case["family"] == "gemma3")
         elif kind in ("embed_tokens", "lm_head"):
             state[name] = 0.7 * draw.normal(*shape)
         else:

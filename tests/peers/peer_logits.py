@@ -14,7 +14,7 @@ from peer_program import open_transformers
 
 def main(checkpoint: str, prompt: str, new_tokens: str, out: str) -> None:
     model = open_transformers(checkpoint)
-    import torch  # behind it: it says how torch is to load
+    import torch  # after it: it says how torch is to load
     from safetensors.torch import save_file
     from transformers import AutoTokenizer
 

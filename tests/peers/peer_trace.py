@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from tritgold_conformance.engines.transformers_names import is_recorded, our_name
+from tritgold_conformance.engines.transformers_names import is_recorded, our_names
 
 _WHOLE = (".codes", ".scale")
 
@@ -26,7 +26,8 @@ class Peer:
         """Raises KeyError for an array that the table does not know."""
         arrays = load_file(path)
         heads = {name: arrays.pop(name) for name in ("tokens", "logits", "rows")}
-        return cls(**heads, arrays={our_name(name): array for name, array in arrays.items()})
+        ours = our_names(arrays)
+        return cls(**heads, arrays={ours[name]: array for name, array in arrays.items()})
 
     @property
     def whole(self) -> dict[str, np.ndarray]:

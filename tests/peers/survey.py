@@ -88,7 +88,7 @@ def main() -> int:
     for name, judged in made(arguments.python, arguments.seeds):
         families[judged.provenance["case"]].append(judged)
         for quantizer, values in activation_noise(judged):
-            where = "layer 0 attn_in: one norm" if quantizer == "layers.0.attn_in" else "behind more than one norm"
+            where = "layer 0 attn_in: one norm" if quantizer == "layers.0.attn_in" else "after more than one norm"
             noise[where].append(values)
         if found := accusation(judged):
             print(f"{name}: {found}", file=sys.stderr)

@@ -136,7 +136,7 @@ FAULTS = [
     Fault(scale_of_o_from_the_next_layer, BITNET, "layers.0.o.out"),
     Fault(scale_of_o_from_the_next_layer, LLAMA, "layers.0.o.out"),
     Fault(scale_of_gate_dropped, BITNET, "layers.0.gate.out", in_logits=False),
-    # It moves floats by 1e-5: three ties break, and behind them the logits are right.
+    # It moves floats by 1e-5: three ties break, and after them the logits are right.
     Fault(eps_of_llama_2, BITNET, "layers.0.attn_norm", in_logits=False),
     Fault(truncated_codes, BITNET, "layers.0.attn_in.codes"),
 ]

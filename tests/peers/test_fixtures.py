@@ -1,6 +1,6 @@
 """The golden model against what transformers made of the same checkpoints.
 
-``fixtures/`` holds what ``make_fixtures.py`` wrote; ``test_live.py`` makes it anew; ``test_faults.py`` spoils it.
+``fixtures/`` holds what ``make_fixtures.py`` wrote; ``test_live.py`` makes it again; ``test_faults.py`` spoils it.
 """
 
 import hashlib

@@ -37,7 +37,7 @@ WIDTH = 32
 
 
 def texts() -> list[str]:
-    """Pieces of the telling texts, put together anew; none that NFC would change, which llama.cpp leaves out."""
+    """Pieces of the telling texts, put together again; none that NFC would change, which llama.cpp leaves out."""
     draw, whole = random.Random(5), "|".join(TELLING).replace("\u0301", "")
     cuts = [[draw.randrange(len(whole)) for _ in range(draw.randrange(1, 7))] for _ in range(200)]
     return [*whole.split("|"), *("".join(whole[at : at + 1 + at % 9] for at in cut) for cut in cuts)]

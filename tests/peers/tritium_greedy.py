@@ -2,8 +2,8 @@
 
     python tests/peers/tritium_greedy.py OUT.json IDS NEW_TOKENS MODEL.gguf
 
-IDS: token ids with commas. OUT: {"generated": [...], "next": [...]}: NEW_TOKENS tokens behind IDS, and the one token
-behind each prefix of IDS, which judges every position. No end-of-sequence token ends it. Exit code 3 where pytritium
+IDS: token ids with commas. OUT: {"generated": [...], "next": [...]}: NEW_TOKENS tokens after IDS, and the one token
+after each prefix of IDS, which judges every position. No end-of-sequence token ends it. Exit code 3 where pytritium
 refuses the file.
 """
 
@@ -26,9 +26,9 @@ def main(out: str, tokens: str, new_tokens: str, path: str) -> int:
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 3
-    behind = [model.generate(ids[: n + 1], 1, eos=NEVER)[0] for n in range(len(ids))]
+    after = [model.generate(ids[: n + 1], 1, eos=NEVER)[0] for n in range(len(ids))]
     generated = model.generate(ids, int(new_tokens), eos=NEVER)
-    Path(out).write_text(json.dumps({"generated": generated, "next": behind}))
+    Path(out).write_text(json.dumps({"generated": generated, "next": after}))
     return 0
 
 

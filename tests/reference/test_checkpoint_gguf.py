@@ -268,7 +268,8 @@ def test_rope_factors_are_refused_unless_they_are_ones(model: GgufModel, tmp_pat
     [
         ("general.architecture", g.STRING, "bitnet-b1.59", "nearest is 'bitnet-b1.58'"),
         (f"{ARCH}.rope.freq_base", None, None, "rope.freq_base"),
-        (f"{ARCH}.rope.scaling.type", g.STRING, "yarn", "rope.scaling.type"),
+        (f"{ARCH}.rope.scaling.type", g.STRING, "longrope", "rope.scaling.type"),
+        (f"{ARCH}.rope.scaling.type", g.STRING, "yarn", "rope.scaling.factor"),
         (f"{ARCH}.rope.scaling.original_context_length", g.U32, 1, "is unknown"),
         (f"{ARCH}.attention.head_count", g.ARRAY, g.array(g.U32, [2]), "attention.head_count"),
         (f"{ARCH}.vocab_size", g.U32, 260, "vocab_size"),

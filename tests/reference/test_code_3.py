@@ -105,7 +105,7 @@ def test_a_clean_file_reads_the_same_either_way(write: Writer, tmp_path: Path) -
 def test_any_other_reading_would_be_found(
     write: Writer, wrong: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """+2 is no trit, and is refused as that."""
+    """+2 is not a trit, and is refused as that."""
 
     def unpacked(self: PackedWeight) -> TernaryTensor:
         codes = self.layout.codes(self.stored.data, self.shape).astype(np.int8)

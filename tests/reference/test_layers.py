@@ -124,7 +124,7 @@ def test_keys_behind_a_token_change_no_bit_of_its_weights() -> None:
 @pytest.mark.parametrize("start", [0, 1, 5, 8])
 def test_a_token_sees_its_block_of_absolute_positions_and_those_before(block: int, start: int) -> None:
     """Against the rule position by position; each row is bit for bit that of a lone last token with these keys."""
-    tokens, keys = 7, start + 9  # two keys behind the last token
+    tokens, keys = 7, start + 9  # two keys after the last token
     q, k = f32(tokens, 2, 8), f32(keys, 1, 8)
     got = softmax_weights(q, k, start, block)
     for token in range(tokens):

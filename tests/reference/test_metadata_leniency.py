@@ -30,8 +30,8 @@ NEUTRAL: list[dict[str, Any]] = [
     {"sliding_window": 16, "max_window_layers": 1, "use_sliding_window": False},
 ]
 REFUSED: list[dict[str, Any]] = [
-    {"rope_scaling": {"type": "linear", "factor": 2.0}},
-    {"rope_scaling": {"type": "linear"}},
+    {"rope_scaling": {"type": "linear", "factor": 2.0, "novel": 1}},
+    {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
     {"rope_scaling": {"type": "default", "novel": 1}},
     {"rope_scaling": {"type": "default", "rope_type": "linear", "factor": 1.0}},
     {"rope_scaling": {"type": ["default"]}},
@@ -95,7 +95,7 @@ def test_alignments_are_multiples_of_8(tmp_path: Path, alignment: int, good: boo
     key = len(pair).to_bytes(8, "little") + pair + (4).to_bytes(4, "little") + alignment.to_bytes(4, "little")
     path.write_bytes(raw[:16] + (2).to_bytes(8, "little") + key + raw[24:] + bytes(64))
     if good:
-        with pytest.warns(TritgoldWarning, match="no power of two") if alignment != 8 else nullcontext():
+        with pytest.warns(TritgoldWarning, match="not a power of two") if alignment != 8 else nullcontext():
             assert GgufFile(path).alignment == alignment
     else:
         assert refusal(lambda: GgufFile(path)).kind == "alignment"

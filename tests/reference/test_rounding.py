@@ -35,7 +35,7 @@ def test_narrowing_what_was_widened_changes_nothing() -> None:
 
 
 def test_narrowing_every_tie_and_its_neighbours() -> None:
-    """The midpoint behind each of the 65,536 patterns, and one float32 to either side."""
+    """The midpoint after each of the 65,536 patterns, and one float32 to either side."""
     middle = (np.arange(65536, dtype=np.uint32) << 16) | 0x8000
     for step in (-1, 0, 1):
         values = (middle + np.uint32(step % 2**32)).view(np.float32)

@@ -160,6 +160,7 @@ def test_counterparts_cover_every_trace_point_and_no_other() -> None:
     config = ModelConfig(
         vocab=9, hidden=8, inter=12, layers=1, heads=2, kv_heads=1, head_dim=4, context=16, norm_eps=1e-5,
         rope_theta=1e4, activation="relu2", sub_norms=True, tied_head=True, scale_rule="multiply",
+        qk_norms=True, post_norms=True,
     )  # fmt: skip
     assert [n.replace("{n}", "0") for n in TRACE_NAMES] == trace_names(config)
     with pytest.raises(TraceError):

@@ -1,4 +1,4 @@
-"""Block diffusion on the XLA engine: block by block, each one call of a compiled program."""
+"""Block diffusion on the XLA engine: each block is one call of a compiled program."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from tritgold_xla.runtime.checks import check_room
 
 @dataclass(frozen=True)
 class Diffused:
-    """What was generated, without the prompt; order: for each token the number of its pass, from 0, -1 by the prefill.
+    """The generated tokens, without the prompt; order: for each token the number of its pass, from 0; -1: the prefill.
 
-    reason: ``stop``, ``length`` or ``context_full``. passes: tokens decided by each forward pass;
-    forwards_per_block: how many each block took; commits: how many of all only kept a block.
+    reason: ``stop``, ``length`` or ``context_full``. passes: number of tokens decided in each forward pass;
+    forwards_per_block: number of passes of each block; commits: number of passes that only stored a finished block.
     """
 
     tokens: list[int]
@@ -30,20 +30,20 @@ class Diffused:
 
     @property
     def forwards(self) -> int:
-        """Passes over a block, those that keep one included, the prompt's prefill not."""
+        """Number of passes over blocks, commits included, without the prompt's prefill."""
         return len(self.passes)
 
     @property
     def tokens_per_forward(self) -> float:
-        """Generated tokens, without one of the prefill, by forwards; 0 without any."""
+        """Generated tokens, without one decided by the prefill, / forwards; 0 without forwards."""
         return sum(number >= 0 for number in self.order) / self.forwards if self.passes else 0.0
 
 
 def block_diffusion(engine: XlaEngine, prompt: list[int], max_tokens: int, options: BlockOptions) -> Diffused:
-    """Generate up to ``max_tokens`` tokens. The engine forgets what it held before, and the text afterwards.
+    """Generate up to ``max_tokens`` tokens. The engine is reset before and after.
 
     Raises, before any compute, ConfigError as ``resolved`` does, ContextError for a prompt that cannot be read
-    (``check_tokens``), holds the mask (``mask-in-prompt``) or leaves no room for its last block (``context-length``),
+    (``check_tokens``), contains the mask (``mask-in-prompt``) or has no room for its last block (``context-length``),
     and for max_tokens below 1 (``max-tokens``).
     """
     blocks = block_by_block(engine, prompt, max_tokens, options)
@@ -101,7 +101,7 @@ def _generate(
     while True:
         yield text[n:]
         start = len(text) if program.causal else len(text) // size * size
-        # Causal: the last block is cut; the token after all that can be read needs no position of its own.
+        # Causal: the last block is shortened; a token that is only predicted, never read, needs no position.
         stop = min(start + size, engine.capacity + 1) if program.causal else start + size
         if stop <= start or (stop > engine.capacity and not program.causal):
             return Diffused(text[n:], order, "context_full", passes, blocks, commits)
@@ -141,7 +141,7 @@ def _padded(thresholds: tuple[float, ...]) -> np.ndarray:
 
 
 def _around(text: list[int], start: int, program: BlockProgram) -> tuple[np.ndarray, np.ndarray]:
-    """(ids of the block that begins at ``start``, masks where nothing is known; ids of as many tokens before it)."""
+    """(ids of the block that begins at ``start``, masks for unknown tokens; ids of as many tokens before it)."""
     ids, before = np.full(program.block, program.mask, np.int32), np.zeros(program.block, np.int32)
     ids[: len(text) - start] = text[start:]
     tail = text[max(0, start - program.block) : start]

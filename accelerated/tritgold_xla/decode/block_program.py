@@ -1,9 +1,9 @@
-"""One block of block diffusion as one compiled program: its passes are a ``while_loop``, no Python between them.
+"""One block of block diffusion as one compiled program: its passes are a ``while_loop``, without Python between them.
 
-With block attention every pass reads the block. With causal attention it reads what is after the first masked token
-of the pass before: so a block's first pass, over a window of two blocks, also keeps what the last pass of the block
-before had decided; all others need the block and the token before it, whose prediction is the block's first token. The
-head is computed for the positions in question alone.
+With block attention every pass reads the block. With causal attention a pass reads from the first masked token of the
+previous pass on: so a block's first pass, over a window of two blocks, also stores the tokens that the last pass of the
+previous block decided; all other passes need the block and the token before it, whose prediction is the block's first
+token. The head is computed only for the positions to be predicted.
 """
 
 from dataclasses import dataclass
@@ -17,23 +17,22 @@ from tritgold.config import ModelConfig
 from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockProgram
 from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache.base import KvCache
-from tritgold_xla.layers import lm_head
 from tritgold_xla.model import hidden_states
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
 
-# From NumPy when a program is called, traced inside it.
+# A NumPy array when a program is called, traced inside it.
 Array = Any
 
 
 class Block(NamedTuple):
-    """A block and what is to be known about it; positions are absolute.
+    """The input of a program; positions are absolute.
 
-    ids: int32 [block], the mask where a token is to be decided; before: int32 [block], the tokens before it. start,
+    ids: int32 [block], the mask id for tokens to be decided; before: int32 [block], the tokens before the block. start,
     stop: its first position and the one after its last. committed_until: below it the cache holds the final tokens
-    (causal). generated: the first position that is not the prompt's. limit: after the last one that is wanted. room:
-    positions of the cache; a token after them can be decided and not read. thresholds: float32 [THRESHOLDS], of the
-    first pass, the second and so on; the last is that of every other.
+    (causal). generated: the first position after the prompt. limit: the position after the last requested token. room:
+    positions of the cache; a token after them can be predicted but not read. thresholds: float32 [THRESHOLDS], of the
+    first pass, the second and so on; the last is used for all further passes.
     """
 
     ids: Array
@@ -48,12 +47,12 @@ class Block(NamedTuple):
 
 
 class DecodedBlock(NamedTuple):
-    """What a program returns.
+    """The result of a program.
 
-    ids, committed_until: as in ``Block``, afterwards. order: int32 [block], the pass that decided each token, -1 for
-    none. end: after the text's last position, if ended. following: the next block's first token (block attention).
-    decided: int32 [block + 2], tokens of each pass; passes, commits: how many. finite: whether all activations were,
-    and no logit in question +inf or NaN.
+    ids, committed_until: as in ``Block``, after the passes. order: int32 [block], the pass that decided each token, -1
+    for none. end: if ended, the position after the text's last. following: the next block's first token (block
+    attention). decided: int32 [block + 2], tokens decided in each pass; passes, commits: their numbers. finite: whether
+    all activations were finite, and no used logit was +inf or NaN.
     """
 
     cache: KvCache
@@ -72,8 +71,8 @@ class DecodedBlock(NamedTuple):
 class _State(NamedTuple):
     filled: DecodedBlock
     masked: jax.Array
-    surest: jax.Array  # float32 [block], the highest probability that any pass saw
-    likely: jax.Array  # int32 [block], for which token
+    surest: jax.Array  # float32 [block], the highest probability in any pass
+    likely: jax.Array  # int32 [block], its token
     likely_pass: jax.Array
     steps: jax.Array  # int32 [sub-blocks]
     done: jax.Array
@@ -82,9 +81,9 @@ class _State(NamedTuple):
 class _Window(NamedTuple):
     """What a pass reads and predicts.
 
-    begin: its first position; tokens: int32 [window]. rows: int32, those of the window that predict. asked: bool
-    [block], where a prediction is wanted; the first of the rows predicts position ``first`` of the block. step: passes
-    that were made over these positions before.
+    begin: its first position; tokens: int32 [window]. rows: int32, indices in the window that predict. asked: bool
+    [block], where a prediction is needed; the first of the rows predicts index ``first`` of the block. step: number of
+    earlier passes over these positions.
     """
 
     begin: jax.Array
@@ -96,7 +95,7 @@ class _Window(NamedTuple):
 
 
 class _Predictions(NamedTuple):
-    """tokens: int32 [block], and their probabilities, float32 [block], -1 where none is asked; following: as there."""
+    """tokens: int32 [block]; sure: float32 [block], probabilities, -1 if not asked; following: see DecodedBlock."""
 
     tokens: jax.Array
     sure: jax.Array
@@ -105,7 +104,7 @@ class _Predictions(NamedTuple):
 
 @dataclass(frozen=True)
 class _Filling:
-    """The passes over a block, while JAX traces them."""
+    """The passes over a block, as functions that JAX traces."""
 
     parameters: Parameters
     block: Block
@@ -115,7 +114,7 @@ class _Filling:
 
     @property
     def places(self) -> jax.Array:
-        """int32 [block], from 0."""
+        """int32 [block]: 0, 1, 2 ..."""
         return lax.iota(jnp.int32, self.program.block)
 
     def begin(self, cache: KvCache) -> _State:
@@ -131,7 +130,7 @@ class _Filling:
         return _State(filled, masked, jnp.full((size,), -1.0), block.ids, none, steps, jnp.bool_(False))
 
     def one_pass(self, state: _State, size: int) -> _State:
-        """Read a window of ``size`` tokens, decide what is sure enough, and see whether that was the last pass."""
+        """Read a window of ``size`` tokens, decide tokens by the thresholds, and set ``done`` after the last pass."""
         f, commit = state.filled, ~state.masked.any()
         window = self._causal_window(state, size) if self.program.causal else self._block_window(state, commit)
         count = jnp.minimum(self.block.stop, self.block.room) - window.begin
@@ -152,7 +151,7 @@ class _Filling:
         return state._replace(filled=filled, done=done)
 
     def _causal_window(self, state: _State, size: int) -> _Window:
-        """From the last committed token, or the one before the first mask: the earlier of the two."""
+        """The window from the last committed token or from the token before the first mask, whichever is earlier."""
         block, f, length = self.block, state.filled, self.program.block
         first = jnp.argmax(state.masked).astype(jnp.int32)  # 0 where nothing is masked
         begin = jnp.minimum(block.start + first - 1, f.committed_until)
@@ -161,31 +160,31 @@ class _Filling:
         return _Window(begin, tokens, block.start - 1 - begin + self.places, state.masked, jnp.int32(0), f.passes)
 
     def _block_window(self, state: _State, commit: jax.Array) -> _Window:
-        """The whole block, of which the first sub-block with a mask is asked."""
+        """The window of the whole block; predictions are for the first sub-block with a mask."""
         p = self.program
         sub_block = jnp.argmax(state.masked).astype(jnp.int32) // p.sub_block
         asked = state.masked & (self.places // p.sub_block == sub_block)
         rows = sub_block * p.sub_block - 1 + lax.iota(jnp.int32, p.sub_block)
-        rows = jnp.where(commit, p.block - 1, rows)  # the last token says how the text goes on
+        rows = jnp.where(commit, p.block - 1, rows)  # the last token predicts the next block's first token
         return _Window(self.block.start, state.filled.ids, rows, asked, sub_block * p.sub_block, state.steps[sub_block])
 
     def _predictions(self, x: jax.Array, window: _Window, commit: jax.Array) -> tuple[_Predictions, jax.Array]:
-        """Of the hidden states x [window, hidden]; and whether all of their probabilities are numbers, bool []."""
+        """The predictions from hidden states x [window, hidden]; and bool [], whether all probabilities are finite."""
         wanted = jnp.take(x, jnp.clip(window.rows, 0, window.tokens.shape[0] - 1), axis=0)
-        tokens, sure = _predicted(lm_head.logits(wanted, self.parameters.head), self.program.mask)
+        tokens, sure = _predicted(self.options.split.logits(wanted, self.parameters.head), self.program.mask)
         following, last = tokens[-1], sure[-1]
         if not self.program.causal:
-            # Of the sub-block's rows to their places in the block; elsewhere nothing is asked.
+            # From the sub-block's rows to their indices in the block; nothing is asked elsewhere.
             size = self.program.block
             tokens = lax.dynamic_update_slice(jnp.zeros((size,), jnp.int32), tokens, (window.first,))
             sure = lax.dynamic_update_slice(jnp.full((size,), -1.0), sure, (window.first,))
         sure = jnp.where(window.asked, sure, -1.0)
-        # Of a row with a logit of +inf or NaN, but the mask's, no probability is a number.
+        # A row with a logit of +inf or NaN (other than the mask's) has only NaN probabilities.
         usable = jnp.isfinite(sure).all() & (jnp.isfinite(last) | ~commit)
         return _Predictions(tokens, sure, following), usable
 
     def _decided(self, state: _State, window: _Window, predicted: _Predictions) -> _State:
-        """The state with what this pass decides; cache and counts are as before."""
+        """The state with the tokens that this pass decides; cache and counts are unchanged."""
         f, p, sure, asked = state.filled, self.program, predicted.sure, window.asked
         chosen = sure > self.block.thresholds[jnp.minimum(window.step, THRESHOLDS - 1)]
         chosen = asked & (chosen | (self.places == jnp.argmax(sure)))
@@ -220,7 +219,7 @@ def _fill(
     options: Options,
     program: BlockProgram,
 ) -> DecodedBlock:
-    """Decide the masks of a block, and keep it. The cache is donated."""
+    """Decide the masks of a block and store it in the cache, which is donated."""
     filling, size = _Filling(parameters, block, config, options, program), program.block
     state = filling.begin(cache)
     if program.causal:
@@ -232,14 +231,14 @@ fill = jit(_fill, static=("config", "options", "program"), donate=("cache",))
 
 
 def _predicted(logits: jax.Array, mask: int) -> tuple[jax.Array, jax.Array]:
-    """(token int32, its probability float32) of each row; the lowest of equal logits; the mask is impossible."""
+    """(token int32, its probability float32) of each row; at a tie the lowest token; the mask is never chosen."""
     logits = logits.at[:, mask].set(-jnp.inf)
     largest = logits.max(axis=1, keepdims=True)
     return jnp.argmax(logits, axis=1).astype(jnp.int32), 1 / jnp.exp(logits - largest).sum(axis=1)
 
 
 def _ended(block: Block, program: BlockProgram, ids: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether the text has ended, with no mask left before its end; and the position after its end, or the limit."""
+    """Whether the text has ended without a mask before its end; and the position after its end, or the limit."""
     positions = block.start + lax.iota(jnp.int32, program.block)
     ends = jnp.zeros(ids.shape, bool)
     for token in program.eos:

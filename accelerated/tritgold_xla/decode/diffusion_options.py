@@ -1,4 +1,4 @@
-"""What a block program is compiled for, and the ways of block diffusion that it can do, by name."""
+"""The options for which a block program is compiled, and the block-diffusion presets that it supports."""
 
 from dataclasses import dataclass, replace
 
@@ -8,18 +8,18 @@ from tritgold.errors import ConfigError
 from tritgold.option_values import real_number
 from tritgold_xla.runtime.chunks import CHUNKS
 
-# Passes that can have a threshold of their own, the last one's being that of all that follow.
+# Number of thresholds, for the first passes; the last threshold is used for all further passes.
 THRESHOLDS = 3
 
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """How a block of masks becomes text: the golden ``tritgold.decode.Diffusion``, of which this is what compiles.
+    """How a block of masks becomes text: the options of the golden ``Diffusion`` that this engine supports.
 
-    causal: tokens see what is before them, and a block is kept by the next one's first pass; else they see their own
-    block of absolute positions whole, and a pass of its own keeps it. block, sub_block: None for the model's own block,
-    and for a block that is decided at once. thresholds: one to THRESHOLDS, of the first pass, the second ...; the last
-    for every other. max_passes: of a block. mask: None for the model's own.
+    causal: tokens see earlier tokens, and a block is stored in the cache by the next block's first pass; if False,
+    tokens see their whole block (by absolute position), and an additional pass stores it. block: None for the model's;
+    sub_block: None for the whole block. thresholds: one to THRESHOLDS, of the first pass, the second ...; the last is
+    used for all further passes. max_passes: of a block. mask: None for the model's.
     """
 
     causal: bool
@@ -30,12 +30,12 @@ class BlockOptions:
     mask: int | None = None
 
 
-# What a program can be compiled for: a cached prefix, and nothing seen of blocks to come.
+# A program supports a cached prefix, and attention that does not see later blocks.
 PRESETS = tuple(name for name, p in shared.PRESETS.items() if p.attention != "full" and p.cache == "prefix")
 
 
 def preset(name: str, threshold: float = shared.THRESHOLD, **changes: int | None) -> BlockOptions:
-    """The options of this name, as the golden preset of the same name has them. changes: fields of ``BlockOptions``.
+    """The options of the golden preset of the same name. changes: fields of ``BlockOptions``.
 
     Raises ConfigError: ``unknown-preset``; ``threshold`` for one that is not from 0 to 1.
 
@@ -53,7 +53,7 @@ def preset(name: str, threshold: float = shared.THRESHOLD, **changes: int | None
 
 @dataclass(frozen=True)
 class BlockProgram:
-    """The static facts of one compiled program. eos: ids that end a sequence."""
+    """The static arguments of one compiled program. eos: ids that end a sequence."""
 
     causal: bool
     block: int
@@ -64,10 +64,10 @@ class BlockProgram:
 
 
 def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
-    """What options and model together say.
+    """The program for these options and this model.
 
-    Raises ConfigError as ``tritgold.options.Sizes.of`` does, ``threshold`` for other than 1 to THRESHOLDS of them, and
-    ``block`` and ``sub-block`` for what a causal pass here cannot do.
+    Raises ConfigError as ``tritgold.options.Sizes.of`` does, ``threshold`` if there are not 1 to THRESHOLDS of them,
+    and ``block`` and ``sub-block`` for sizes that a causal pass here does not support.
     """
     sizes = shared.Sizes.of(config, options.block, options.sub_block, options.mask, options.max_passes)
     if not 1 <= len(options.thresholds) <= THRESHOLDS or not all(0 <= real_number(t) <= 1 for t in options.thresholds):
@@ -79,6 +79,6 @@ def resolved(options: BlockOptions, config: ModelConfig) -> BlockProgram:
     if options.causal and sizes.sub_block != sizes.block:
         expected = f"{sizes.block}: here a causal pass decides over the whole block"
         raise shared.not_usable("sub-block", "sub_block", sizes.sub_block, expected)
-    # Each pass decides a token, so one more than the block has never stops one.
+    # Each pass decides at least one token, so block + 1 passes are never reached.
     passes = sizes.block + 1 if options.max_passes is None else options.max_passes
     return BlockProgram(options.causal, sizes.block, sizes.sub_block, passes, sizes.mask, config.eos)

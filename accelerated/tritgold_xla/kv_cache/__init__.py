@@ -1,1 +1,1 @@
-"""The KV cache on the device, and how it stores a number."""
+"""The KV cache on the device, and the schemes in which it stores numbers."""

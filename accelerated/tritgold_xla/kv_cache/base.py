@@ -1,8 +1,8 @@
-"""The KV cache on the device: room for ``capacity`` positions of every layer, allocated once and written in place.
+"""The KV cache on the device: ``capacity`` positions of every layer, allocated once and written in place.
 
-Several sequences stand side by side along the heads: the first has heads 0 to kv_heads - 1, the next the next.
+Several sequences are concatenated along the heads: the first has heads 0 to kv_heads - 1, the second the next kv_heads.
 
-How many positions are filled is the engine's knowledge, not the cache's. Whatever stands after them is never read.
+The engine, not the cache, knows how many positions are filled. Positions after them are never read.
 """
 
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -10,21 +10,22 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.sharding import Sharding
 
 from tritgold.config import ModelConfig
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.runtime.chunks import CHUNKS
 
-# Positions that attention takes at once, for a chunk of tokens and for one: what it converts to float32 stays in a
-# core's own cache. One token uses each number once, and pays for the part of the last part that is not in use.
+# Positions that attention reads at once, for a chunk of tokens and for one token: the float32 copy must fit into a
+# core's cache. One token uses each number only once, so the unused rest of the last part matters more: a smaller part.
 PART, PART_OF_ONE = 128, 64
 
 
 class KvCache(NamedTuple):
     """Keys (after RoPE), values and their scales, [layers, sequences * kv_heads, positions, head_dim or scales].
 
-    positions: the capacity and a chunk more, up to a multiple of PART, so that a padded chunk and a part of PART
-    positions always fit: ``dynamic_update_slice`` would move them down over rows that are in use.
+    positions: the capacity plus one chunk, rounded up to a multiple of PART, so that a padded chunk and a part of PART
+    positions always fit: otherwise ``dynamic_update_slice`` would shift them down over rows that are in use.
     """
 
     keys: jax.Array
@@ -34,16 +35,16 @@ class KvCache(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """Positions of a layer."""
+        """Positions of a layer, padding included."""
         return self.keys.shape[2]
 
 
 class ExtendedCache(Protocol):
-    """What a program returns that has written to the cache; finite: bool []."""
+    """The result of a program that has written to the cache; finite: bool []."""
 
     @property
     def cache(self) -> KvCache:
-        """The cache that was given, extended."""
+        """The given cache, extended."""
 
     @property
     def finite(self) -> Any:
@@ -54,7 +55,7 @@ Extended = TypeVar("Extended", bound=ExtendedCache)
 
 
 def positions(capacity: int) -> int:
-    """Positions that a cache with room for ``capacity`` of them has.
+    """The number of positions that a cache of capacity ``capacity`` allocates.
 
     >>> positions(128), positions(129)
     (256, 384)
@@ -63,15 +64,18 @@ def positions(capacity: int) -> int:
 
 
 def cache_bytes(config: ModelConfig, capacity: int, scheme: str, sequences: int = 1) -> int:
-    """Bytes of a whole cache."""
+    """Bytes of a whole cache, padding included."""
     row = kv_scheme(scheme).row_bytes(config.head_dim)
     return 2 * config.layers * sequences * config.kv_heads * positions(capacity) * row
 
 
 def new_cache(
-    config: ModelConfig, capacity: int, device: jax.Device, scheme: str = "f32", sequences: int = 1
+    config: ModelConfig, capacity: int, device: jax.Device | Sharding, scheme: str = "f32", sequences: int = 1
 ) -> KvCache:
-    """An empty cache. Buffers of their own, because the cache is donated and one buffer cannot be given away twice."""
+    """An empty cache, on a device or over several.
+
+    Each array has its own buffer, because the cache is donated and a buffer can be donated once.
+    """
     kind = kv_scheme(scheme)
     shape = (config.layers, sequences * config.kv_heads, positions(capacity))
 
@@ -92,9 +96,9 @@ def append(
     v: jax.Array,
     sequence: jax.Array | int = 0,
 ) -> KvCache:
-    """The cache with k and v, float32 [tokens, kv_heads, head_dim], from position ``start`` on of one layer.
+    """The cache with k and v, float32 [tokens, kv_heads, head_dim], written to one layer from position ``start`` on.
 
-    Padding of the chunk is written too, after what will be the length; the next chunk writes over it.
+    The chunk's padding is written too, after the last valid position; the next chunk overwrites it.
     """
     kind, at = kv_scheme(scheme), (layer, sequence * k.shape[1], start, 0)
 
@@ -120,7 +124,7 @@ def read(
 ) -> tuple[jax.Array, jax.Array]:
     """Keys and values of one layer, positions first to first + size - 1, float32 [kv_heads, size, head_dim].
 
-    Zero from ``length`` on, because a weight of exactly 0 does not hide the NaN that a refused prompt left behind.
+    Zero from ``length`` on: a refused prompt may have left NaN there, and a weight of 0 times NaN is NaN.
     """
     kind = kv_scheme(scheme)
     filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
@@ -138,7 +142,7 @@ def read(
 def append_each(
     cache: KvCache, scheme: str, layer: jax.Array, positions: jax.Array, k: jax.Array, v: jax.Array
 ) -> KvCache:
-    """The cache with k and v, float32 [sequences, kv_heads, head_dim], one row a sequence at its own position."""
+    """The cache with k and v, float32 [sequences, kv_heads, head_dim]: one row per sequence, at its own position."""
 
     def one(sequence: jax.Array, cache: KvCache) -> KvCache:
         own_k, own_v = (lax.dynamic_slice_in_dim(of_all, sequence, 1) for of_all in (k, v))

@@ -1,6 +1,6 @@
-"""How the KV cache holds a number: float32, bfloat16, float16, two 8-bit floats, or int8 with a scale a head.
+"""How the KV cache stores numbers: float32, bfloat16, float16, two 8-bit floats, or int8 with a scale per head.
 
-The definitions are those of the golden ``tritgold.kv_cache``, written a second time: the same bytes from the same rows.
+The definitions are those of the golden ``tritgold.kv_cache``, implemented again: the same rows give the same bytes.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from jax import lax
 from jaxtyping import Float32, Shaped
 
 from tritgold.errors import ConfigError
-from tritgold_xla.runtime.ieee import divide, multiply
+from tritgold_xla.runtime.ieee import divide, multiply, tree_max
 
 _Rows = Float32[jax.Array, "*rows head_dim"]
 _Stored = tuple[Shaped[jax.Array, "*rows head_dim"], Float32[jax.Array, "*rows scales"]]
 
 
 class KvScheme(NamedTuple):
-    """dtype: of what is stored; scales: float32 numbers beside a row, 0 or 1; store, load: rows to that and back."""
+    """dtype: of the stored numbers; scales: float32 scales per row, 0 or 1; store, load: rows to these and back."""
 
     name: str
     dtype: jnp.dtype
@@ -38,7 +38,7 @@ def _no_scale(rows: jax.Array) -> jax.Array:
 
 
 def _float(name: str, dtype: jnp.dtype, largest: float | None = None) -> KvScheme:
-    """A narrower float: to nearest, ties to even. largest: what everything beyond it becomes, infinity included."""
+    """A narrower float, rounded half to even. largest: larger magnitudes, infinity included, are clipped to it."""
 
     def store(rows: _Rows) -> _Stored:
         bounded = rows if largest is None else jnp.clip(rows, -largest, largest)
@@ -48,10 +48,11 @@ def _float(name: str, dtype: jnp.dtype, largest: float | None = None) -> KvSchem
 
 
 def _bits(name: str, dtype: jnp.dtype, largest: float, left: int, factor: float) -> KvScheme:
-    """An 8-bit float, stored as its bits: a cache of the type itself XLA-CPU converts whole, to write a row of it.
+    """An 8-bit float, stored as uint8 bits: with the float type itself XLA-CPU would convert the whole cache to write
+    one row.
 
-    Its exponent and mantissa, ``left`` bits to the left, are those of a float16 that is ``factor`` times smaller:
-    subnormals too, which the processor converts exactly. What is beyond the largest is NaN, for infinities are bounded.
+    Its exponent and mantissa, shifted left by ``left`` bits, are those of a float16 that is ``factor`` times smaller,
+    also for subnormals, which the processor converts exactly. Codes above ``largest`` are NaN; infinities are clipped.
     """
     narrow, top = _float(name, dtype, largest), int(np.array(largest, dtype).view(np.uint8))
 
@@ -70,7 +71,7 @@ def _bits(name: str, dtype: jnp.dtype, largest: float, left: int, factor: float)
 
 def _store_int8(rows: _Rows) -> _Stored:
     """s = max|x| / 127, code = half_even(x / s); a head of zeros has scale 0 and codes 0."""
-    scale = divide(jnp.abs(rows).max(axis=-1, keepdims=True), jnp.float32(127))
+    scale = divide(tree_max(jnp.abs(rows))[..., None], jnp.float32(127))
     codes = lax.round(divide(rows, jnp.where(scale == 0, jnp.inf, scale)), lax.RoundingMethod.TO_NEAREST_EVEN)
     return jnp.clip(codes, -127, 127).astype(jnp.int8), scale
 
@@ -93,7 +94,7 @@ SCHEMES = {
 
 
 def kv_scheme(name: str) -> KvScheme:
-    """The scheme of this name, or a ConfigError ``unknown-kv-scheme``."""
+    """The scheme of this name; ConfigError ``unknown-kv-scheme`` if there is none."""
     if name not in SCHEMES:
         raise ConfigError(
             "the XLA engine has no such KV-cache scheme",

@@ -1,33 +1,41 @@
-"""Grouped-query attention on a preallocated cache, twice: step by step for traces, and in parts of the cache for speed.
+"""Grouped-query attention on a preallocated cache, twice: in traced steps, and faster over parts of the cache.
 
-``ends`` says for every token how many positions it sees, 0 to ends - 1: causal attention, or blocks that see
-themselves whole. Query head h reads key head h // (heads / kv_heads).
+``ends`` is for every token the number of positions it sees, 0 to ends - 1: for causal attention, or for blocks that
+see all of themselves. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Float32, Int32
 
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.kv_cache.base import PART, PART_OF_ONE, KvCache
 from tritgold_xla.runtime.flags import PRECISION
-from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_sum
+from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max, tree_sum
 
 
 def softmax_weights(
     q: Float32[jax.Array, "tokens heads head_dim"],
     keys: Float32[jax.Array, "kv_heads positions head_dim"],
     ends: Int32[jax.Array, " tokens"],
+    begins: Int32[jax.Array, " tokens"] | None = None,
 ) -> Float32[jax.Array, "heads tokens positions"]:
-    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 after them."""
+    """softmax(q k / sqrt(head_dim)) over the positions that each token sees; exactly 0 for all others.
+
+    begins: the first position that each token sees, where it is not 0 for all.
+    """
     tokens, heads, _ = q.shape
     scores = _scores(_grouped(q, keys.shape[0]), keys)
-    seen = lax.iota(jnp.int32, keys.shape[1]) < _repeated(ends, scores.shape[1] // tokens)
+    positions, groups = lax.iota(jnp.int32, keys.shape[1]), scores.shape[1] // tokens
+    seen = positions < _repeated(ends, groups)
+    if begins is not None:
+        seen &= positions >= _repeated(begins, groups)
     scores = jnp.where(seen, scores, -jnp.inf)
-    powers = rounded(jnp.exp(scores - scores.max(axis=2, keepdims=True)))
+    powers = rounded(jnp.exp(scores - tree_max(scores)[:, :, None]))
     return divide(powers, tree_sum(powers)[:, :, None]).reshape(heads, tokens, -1)
 
 
@@ -35,7 +43,7 @@ def mix_values(
     weights: Float32[jax.Array, "heads tokens positions"],
     values: Float32[jax.Array, "kv_heads positions head_dim"],
 ) -> Float32[jax.Array, "tokens width"]:
-    """Weighted sum of the values, heads side by side: width = heads * head_dim. Unseen values must be finite."""
+    """Weighted sum of the values, heads concatenated: width = heads * head_dim. Unseen values must be finite."""
     heads, tokens, positions = weights.shape
     mixed = _mix(weights.reshape(values.shape[0], -1, positions), values)
     return _ungrouped(mixed, heads, tokens)
@@ -50,31 +58,38 @@ def attend(
     ends: Int32[jax.Array, " tokens"],
     kv_heads: int,
     sequence: Int32[jax.Array, ""] | int = 0,
+    begins: Int32[jax.Array, " tokens"] | None = None,
 ) -> Float32[jax.Array, "tokens width"]:
-    """Both steps above over the first ``length`` positions of one layer, a part of them at a time.
+    """Both steps above over the first ``length`` positions of one layer, one part at a time.
 
-    The loop's length is known at run time only, so the cost follows the positions in use, in one program. Each part
-    has its own maximum; what was summed before is scaled to the larger one (arXiv 2205.14135).
+    The number of iterations is known only at run time, so one program's cost is proportional to the positions in use.
+    Each part has its own maximum; earlier sums are rescaled to the larger one (arXiv 2205.14135).
     """
     tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
-    seen = _repeated(ends, grouped.shape[1] // tokens)
+    groups = grouped.shape[1] // tokens
+    seen, since = _repeated(ends, groups), None if begins is None else _repeated(begins, groups)
     size = PART_OF_ONE if tokens == 1 else PART
 
     def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         largest, total, mixed = so_far
         keys, values = kv_cache.read(cache, scheme, layer, index * size, size, length, kv_heads, sequence)
-        visible = index * size + lax.iota(jnp.int32, size) < seen
+        positions = index * size + lax.iota(jnp.int32, size)
+        visible = positions < seen if since is None else (positions < seen) & (positions >= since)
         scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
-        larger = jnp.maximum(largest, scores.max(axis=2, keepdims=True))
+        larger = jnp.maximum(largest, tree_max(scores)[:, :, None])
         powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
-        total = multiply(total, kept) + powers.sum(axis=2, keepdims=True)
+        total = multiply(total, kept) + tree_sum(powers)[:, :, None]
         return larger, total, multiply(mixed, kept) + _mix(powers, values)
 
-    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with.
-    shape = *grouped.shape[:2], 1
-    empty = jnp.full(shape, -jnp.inf), jnp.zeros(shape), jnp.zeros(grouped.shape)
-    _, total, mixed = lax.fori_loop(0, (length + size - 1) // size, part, empty)
+    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with; with a
+    # window it may see none of a part, and -inf less -inf is NaN.
+    shape, first = (*grouped.shape[:2], 1), jnp.int32(0)
+    lowest = -jnp.inf if begins is None else float(np.finfo(np.float32).min)
+    if begins is not None:
+        first = jnp.maximum(begins.min(), 0) // size
+    empty = jnp.full(shape, lowest), jnp.zeros(shape), jnp.zeros(grouped.shape)
+    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, empty)
     return _ungrouped(divide(mixed, total), heads, tokens)
 
 
@@ -85,17 +100,19 @@ def attend_each(
     layer: Int32[jax.Array, ""],
     ends: Int32[jax.Array, " sequences"],
     kv_heads: int,
+    begins: Int32[jax.Array, " sequences"] | None = None,
 ) -> Float32[jax.Array, "sequences width"]:
-    """One token of each sequence, which sees the first ``ends`` positions of its own.
+    """Attention of one token of each sequence, which sees the first ``ends`` positions of its own sequence.
 
-    One sequence after another: the cost follows the length of each, and what becomes float32 stays in a core's cache.
-    All at once is slower from a few sequences on, three times with 64.
+    A loop over the sequences: the cost is proportional to each length, and the float32 data stays in a core's cache.
+    All at once is slower for more than a few sequences, three times with 64.
     """
     sequences, heads, head_dim = q.shape
 
     def one(sequence: jax.Array, mixed: jax.Array) -> jax.Array:
         own, end = lax.dynamic_slice_in_dim(q, sequence, 1), ends[sequence]
-        row = attend(own, cache, scheme, layer, end, end[None], kv_heads, sequence)
+        begin = None if begins is None else begins[sequence][None]
+        row = attend(own, cache, scheme, layer, end, end[None], kv_heads, sequence, begin)
         return lax.dynamic_update_slice_in_dim(mixed, row, sequence, axis=0)
 
     return lax.fori_loop(0, sequences, one, jnp.zeros((sequences, heads * head_dim), jnp.float32))

@@ -1,8 +1,8 @@
-"""The language-model head: logits at the speed of memory, and the greedy token for fewer bytes, exactly.
+"""The language-model head: logits at memory speed, and the exact greedy token with fewer bytes read.
 
-A head whose weights are all bfloat16 numbers is kept so, two bytes a weight. XLA's fast product of bfloat16 numbers
-takes bfloat16 on both sides; so a float32 activation is cut into three of them, which together are the same number,
-and the three products are added. Nothing is rounded but sums.
+A head whose weights are all bfloat16 numbers is stored as bfloat16, two bytes per weight. XLA's fast product takes
+bfloat16 on both sides, so a float32 activation is split into three bfloat16 numbers, whose sum is exactly the
+activation, and the three products are added. Only sums are rounded.
 """
 
 import math
@@ -15,24 +15,29 @@ from jax import lax
 from jaxtyping import Float32, Int32, UInt16
 
 from tritgold_xla.runtime.flags import PRECISION
-from tritgold_xla.runtime.ieee import barrier
+from tritgold_xla.runtime.ieee import barrier, divide
 from tritgold_xla.ternary_matmul.choose import library_dots
 
 _PIECES = 3
-# Rows that are converted to float32 at a time where XLA has no fast product of bfloat16.
+# Rows that are converted to float32 at a time if XLA has no fast product of bfloat16.
 _BLOCK = 4096
-# Columns of the screen that are added at once.
+# Columns of the screen that are added in one step.
 _FOLD = 8
-# Candidates that are scored exactly.
+# Number of candidates that are scored exactly.
 _CANDIDATES = 256
-# What a product loses at most where XLA makes zero of a subnormal number.
+# The largest error of a product, because XLA replaces subnormal numbers by zero.
 _FLUSHED = 2.0**-126
 
 
 def bfloat16_bits(rows: Float32[np.ndarray, "*shape"]) -> UInt16[np.ndarray, "*shape"] | None:
-    """The numbers as bfloat16, their upper halves, if each is one: the lower half is zero. Else None."""
+    """The bits of the numbers as bfloat16, if all are exactly bfloat16 (their lower halves are zero); else None."""
     bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
     return None if (bits & np.uint32(0xFFFF)).any() else (bits >> np.uint32(16)).astype(np.uint16)
+
+
+def divided(x: Float32[jax.Array, "tokens hidden"], divisor: float) -> Float32[jax.Array, "tokens hidden"]:
+    """x / divisor, what the head of some models reads; x itself where the divisor is 1."""
+    return x if divisor == 1 else divide(x, jnp.float32(divisor))
 
 
 def logits(x: Float32[jax.Array, "tokens hidden"], head: jax.Array) -> Float32[jax.Array, "tokens vocab"]:
@@ -49,7 +54,7 @@ def _dot(x: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _in_pieces(x: jax.Array, head: jax.Array) -> jax.Array:
-    """The weights stand on the left: the right operand is repacked at each call."""
+    """The weights are the left operand, because XLA repacks the right operand at each call."""
     pieces, rest = [], x
     for _ in range(_PIECES):
         piece = rest.astype(jnp.bfloat16)
@@ -78,10 +83,10 @@ def _in_blocks(x: jax.Array, head: jax.Array) -> jax.Array:
 
 
 class CoarseHead(NamedTuple):
-    """A coarse copy of the head, a byte a weight, and how far it may be off.
+    """The screen: a coarse copy of the head, one byte per weight, and bounds of its error.
 
-    codes: int8 [columns, vocab], value = code * step; columns: hidden, up to a multiple of 8, zero after it. step:
-    float32 [vocab]. slack: the norm of what a row lost, norm: that of the coarse row; float32 [vocab], rounded up.
+    codes: int8 [columns, vocab], value = code * step; columns: hidden, padded with zeros to a multiple of 8. step:
+    float32 [vocab]. slack: norm of each row's error; norm: norm of the coarse row; float32 [vocab], rounded up.
     """
 
     codes: jax.Array
@@ -91,7 +96,7 @@ class CoarseHead(NamedTuple):
 
 
 def screen_columns(hidden: int) -> int:
-    """Rows of ``CoarseHead.codes``."""
+    """The number of rows of ``CoarseHead.codes``: hidden, rounded up to a multiple of 8."""
     return -(-hidden // _FOLD) * _FOLD
 
 
@@ -100,16 +105,16 @@ def make_screen(rows: Float32[jax.Array, "some hidden"]) -> CoarseHead:
     step = jnp.maximum(jnp.abs(rows).max(axis=1) / 127, jnp.float32(1e-30))
     steps = rows / step[:, None]
     codes = jnp.clip(jnp.round(steps), -127, 127)
-    up = jnp.float32(1 + 1e-4)  # beyond any rounding of these sums
-    # In steps, whose squares are never too small to be told from zero.
+    up = jnp.float32(1 + 1e-4)  # larger than any rounding error of these sums
+    # In units of step, so that no square underflows to zero.
     slack, norm = (step * jnp.sqrt(jnp.square(r).sum(axis=1)) * up + jnp.float32(1e-30) for r in (steps - codes, codes))
     missing = screen_columns(rows.shape[1]) - rows.shape[1]
     return CoarseHead(jnp.pad(codes.astype(jnp.int8).T, ((0, missing), (0, 0))), step, slack, norm)
 
 
 def _coarse_scores(x: Float32[jax.Array, " hidden"], screen: CoarseHead) -> Float32[jax.Array, " vocab"]:
-    """x . (codes * step). Eight columns at a time are added to the sums of all rows: a form that reads at the speed of
-    memory, which the int8 kernels do not; sixteen fall out of the vectoriser.
+    """x . (codes * step). Eight columns at a time are added to the sums of all rows: this form runs at memory speed,
+    unlike the int8 kernels; with sixteen columns it is no longer vectorised.
     """
     columns, vocab = screen.codes.shape
     weights = screen.codes.reshape(-1, _FOLD, vocab)
@@ -128,14 +133,14 @@ def _coarse_scores(x: Float32[jax.Array, " hidden"], screen: CoarseHead) -> Floa
 def greedy(
     x: Float32[jax.Array, " hidden"], head: jax.Array, screen: CoarseHead
 ) -> tuple[Int32[jax.Array, ""], jax.Array]:
-    """(token, screened): that of the largest of ``logits``, the lowest of equal ones; and whether the screen said it.
-    Where a logit is infinite or NaN the token is -1.
+    """(token, screened): the token with the largest of ``logits``, at a tie the lowest; and whether the screen was
+    enough. If a logit is infinite or NaN, the token is -1.
 
-    Every row is scored by its coarse copy. By Cauchy and Schwarz its logit is within |x| slack of that score; a float32
-    sum of n products is within 8 sqrt(n) 2^-24 |x| norm but for a chance below 1e-10 (Higham and Mary, "A new approach
-    to probabilistic rounding error analysis", 2019; the bound without chance is n 2^-24). Rows that could still be the
-    largest are scored exactly; where they are too many, or two are closer than those sums can tell apart, the whole
-    head is used.
+    Every row is scored with its coarse copy. By Cauchy and Schwarz its logit is within |x| slack of that score; a
+    float32 sum of n products has an error below 8 sqrt(n) 2^-24 |x| norm, except with a probability below 1e-10 (Higham
+    and Mary, "A new approach to probabilistic rounding error analysis", 2019; the certain bound has n instead of
+    8 sqrt(n)). Rows that could still be the largest are scored exactly; if they are too many, or if two are closer than
+    these errors, the whole head is used.
     """
     vocab, hidden = head.shape
     score = _coarse_scores(x, screen)
@@ -144,14 +149,14 @@ def greedy(
     sums = jnp.float32(8 * math.sqrt(hidden) * 2.0**-24) * length
     reach = length * screen.slack + 2 * sums * (screen.norm + screen.slack) + 2 * flushed
     upper, floor = score + reach, (score - reach).max()
-    # Behind a barrier, for a slice of its results turns the kernel of top_k into a sort of the whole vocabulary.
+    # With a barrier: without it, a slice of the results turns top_k's kernel into a sort of the whole vocabulary.
     bounds, rows = barrier(lax.top_k(upper, min(_CANDIDATES, vocab)))
     few = jnp.asarray(vocab <= _CANDIDATES) | (bounds[-1] < floor)
     exact = jnp.where(bounds >= floor, logits(x[None], head[rows])[0], -jnp.inf)
     top = exact.max()
     best = jnp.where(exact == top, rows, vocab).min()  # the lowest of equal ones
     second = jnp.where(rows == best, -jnp.inf, exact).max()
-    # Two sums of each of two rows, one here and one in the whole head, may be off in opposite directions.
+    # 4: two rows with two sums each, one here and one in the whole head, whose errors may have opposite signs.
     alone = top - second > 4 * (sums * (screen.norm + screen.slack)[rows].max() + flushed)
     sure = few & alone & jnp.isfinite(length)
 

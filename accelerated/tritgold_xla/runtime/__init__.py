@@ -1,1 +1,1 @@
-"""What everything else runs on: compiler settings, exact float32 operations, chunk sizes, refusals."""
+"""What all other modules use: compiler settings, exact float32 operations, chunk sizes, checks."""

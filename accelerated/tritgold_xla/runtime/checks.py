@@ -1,4 +1,4 @@
-"""What the engine refuses, before it computes or before it shows a result."""
+"""The checks of the engine, before it computes and before it returns a result."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from tritgold.option_values import is_count
 
 
 def check_capacity(capacity: int, most: int, whose: str = "the model") -> int:
-    """The capacity of a cache, or a ContextError: at least one position, at most the ``most`` that somebody has."""
+    """The capacity of a cache; ContextError if it is not 1 to ``most``. whose: the owner of the limit, for messages."""
     if not is_count(capacity, 1, most):
         raise ContextError(
             "the cache cannot have this capacity",
@@ -20,7 +20,7 @@ def check_capacity(capacity: int, most: int, whose: str = "the model") -> int:
 
 
 def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
-    """The checked tokens as int32, or a ContextError ``cache-full`` where the cache has no room after ``past``."""
+    """The checked tokens as int32; ContextError ``cache-full`` if they do not fit after ``past`` positions."""
     end = past + ids.size
     if end > capacity:
         raise ContextError(
@@ -30,20 +30,20 @@ def check_room(ids: np.ndarray, past: int, capacity: int) -> np.ndarray:
 
 
 def check_sequences(sequences: int) -> int:
-    """The number of sequences of a cache, or a ContextError."""
+    """The number of sequences of a cache; ContextError ``batch`` if it is not an integer from 1."""
     if type(sequences) is not int or sequences < 1:
         raise ContextError("cannot be", kind="batch", thing="sequences", got=sequences, expected="1 or more")
     return sequences
 
 
 def check_block(block: int | None) -> None:
-    """A ContextError for a block of no positions; None is none at all."""
+    """ContextError ``block`` if block is not an integer from 1 or None (no blocks)."""
     if block is not None and (type(block) is not int or block < 1):
         raise ContextError("cannot be", kind="block", thing="block", got=block, expected="1 or more positions")
 
 
 def check_memory(needed: int) -> None:
-    """An EngineError ``memory`` where less than ``needed`` bytes are free; nothing where that is not known."""
+    """EngineError ``memory`` if less than ``needed`` bytes are free; no check if that is unknown."""
     free = available_memory()
     if free is not None and free < needed:
         raise EngineError(
@@ -56,7 +56,7 @@ def check_memory(needed: int) -> None:
 
 
 def non_finite(thing: str) -> NonFiniteError:
-    """The error for activations that have no int8 codes; thing: where they were to be quantised."""
+    """The error for activations that cannot be quantised to int8; thing: where."""
     return NonFiniteError(
         "activations are not finite",
         kind="activation-non-finite",

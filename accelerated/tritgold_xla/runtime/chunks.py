@@ -1,4 +1,4 @@
-"""Chunk sizes: a program is compiled for a few numbers of tokens, and every chunk is padded up to one of them."""
+"""Chunk sizes: programs are compiled for a few numbers of tokens, and every chunk is padded to one of them."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ CHUNKS = (1, 8, 32, 128)
 
 
 def bucket(tokens: int) -> int:
-    """The number of tokens that a program for ``tokens`` of them is compiled for.
+    """The number of tokens, padding included, of the program that reads ``tokens`` tokens.
 
     >>> [bucket(n) for n in (1, 2, 33, 128, 129)]
     [1, 8, 128, 128, 256]
@@ -31,7 +31,7 @@ def chunks(tokens: int, largest: int = CHUNKS[-1]) -> Iterator[slice]:
 
 
 def whole_blocks(block: int) -> int:
-    """The size of a chunk that ends where blocks end: as many as the largest chunk holds, or one that is longer.
+    """The size of a chunk of whole blocks: as many as fit into the largest chunk, or one block if it is longer.
 
     >>> [whole_blocks(n) for n in (32, 50, 150)]
     [128, 100, 150]
@@ -40,13 +40,13 @@ def whole_blocks(block: int) -> int:
 
 
 def pad(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
-    """``array`` with zeros after it along ``axis``, up to ``size``."""
+    """``array`` padded with zeros at the end of ``axis`` to ``size``."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, size - array.shape[axis])
     return np.pad(array, widths)
 
 
 def crop(traced: Traced, array: np.ndarray, tokens: int, keys: int) -> np.ndarray:
-    """A copy of an array without what pads it beyond ``tokens``, and softmax weights beyond ``keys``."""
+    """A copy of an array without its padding: ``tokens`` tokens and, for softmax weights, ``keys`` keys."""
     ends = {"tokens": tokens, "keys": keys}
     return np.array(array[tuple(slice(ends.get(axis)) for axis in traced.axes)])

@@ -1,13 +1,14 @@
-"""Every XLA and JAX setting that results or speed depend on, set and asserted in this one file.
+"""Every XLA and JAX setting that results or speed depend on is set and checked in this file.
 
-Nothing happens at import. ``jit`` fixes the compiler's options for our programs alone, over whatever XLA_FLAGS says
-and without touching anybody else's; ``cpu_device`` chooses the platform, or refuses the one that is there.
-``keep_programs`` and ``start_with`` set what the whole process shares, and are called by programs, not by the engine.
+Nothing happens at import. ``jit`` sets the compiler's options for our programs only; they override XLA_FLAGS and do not
+affect other programs. ``cpu_device`` chooses the platform, or refuses another one that is already chosen.
+``keep_programs`` and ``start_with`` change settings of the whole process; programs call them, not the engine.
 """
 
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from tritgold.errors import EngineError, OutputError
 from tritgold.modes import ArithmeticMode
 from tritgold_xla.runtime.ieee import divide, multiply
 
-# Every float32 dot product asks for this: the default may be bfloat16 passes, by platform or by a user's setting.
+# For every float32 dot product: the default may use bfloat16, depending on the platform or a user's setting.
 PRECISION = lax.Precision.HIGHEST
 
 MODE = ArithmeticMode(
@@ -37,15 +38,18 @@ MODE = ArithmeticMode(
 )
 
 _COMPILER_OPTIONS: dict[str, Any] = {
-    # Registers of 512 bits where there are any: by default the compiler stops at 256. Integers alone come out faster.
+    # Use 512-bit registers if the processor has them: the compiler's default is 256. It speeds up integers only.
     "xla_cpu_prefer_vector_width": 512,
     # Off by default since 2020. It drops NaN and infinity and reassociates sums.
     "xla_cpu_enable_fast_math": False,
-    # On by default until 2025: the larger of NaN and x could be x. (In wide reductions it still can: ieee.tree_max.)
+    # On by default until 2025: max(NaN, x) could be x. (In wide reductions it still can: see ieee.tree_max.)
     "xla_cpu_enable_fast_min_max": False,
     # On by default: a conversion to a narrower type and back may be skipped.
     "xla_allow_excess_precision": False,
 }
+
+# Devices that the CPU is taken for.
+FORCED = "--xla_force_host_platform_device_count="
 
 _Result = TypeVar("_Result")
 
@@ -53,22 +57,22 @@ _Result = TypeVar("_Result")
 def jit(
     function: Callable[..., _Result], *, static: tuple[str, ...] = (), donate: tuple[str, ...] = (), level: int = 3
 ) -> Callable[..., _Result]:
-    """``function`` compiled under the options above; its arrays may come from NumPy.
+    """``function`` compiled with the options above; its arguments may be NumPy arrays.
 
-    static: arguments, given by keyword, whose every value makes a program of its own. donate: arguments whose memory
-    the result takes over. level: of LLVM's optimisations, 3 as XLA has it. At 3 short loops are unrolled whole, and
-    where many stand side by side compiling takes seconds.
+    static: keyword arguments; each of their values is compiled separately. donate: arguments whose memory the result
+    reuses. level: of LLVM's optimisations; 3 is XLA's default. At 3 short loops are fully unrolled, and compiling many
+    of them takes seconds.
     """
     options = {**_COMPILER_OPTIONS, "xla_backend_optimization_level": level}
     return jax.jit(function, static_argnames=static, donate_argnames=donate, compiler_options=options)
 
 
 def cpu_device() -> jax.Device:
-    """The CPU, after asserting everything that this file promises.
+    """The CPU device, after checking all settings of this file.
 
-    Chooses the CPU platform where none is chosen yet. Raises EngineError: ``platform`` where JAX already runs
-    on another one, ``x64`` where 64-bit types are on, ``arithmetic`` where compiled float32 is not IEEE 754,
-    ``flags-late`` where XLA_FLAGS or NPROC have changed since the first call, which JAX would not notice.
+    Chooses the CPU platform if none is chosen yet. Raises EngineError: ``platform`` if JAX already runs
+    on another one, ``x64`` if 64-bit types are on, ``arithmetic`` if compiled float32 is not IEEE 754,
+    ``flags-late`` if XLA_FLAGS or NPROC have changed since the first call, which JAX would ignore.
     """
     _choose_cpu()
     for name, first in _environment_at_start().items():
@@ -82,14 +86,33 @@ def cpu_device() -> jax.Device:
             hint="unset JAX_ENABLE_X64, or run the engine in a process of its own",
         )
     _assert_arithmetic()
-    return jax.devices("cpu")[0]
+    return jax.local_devices(backend="cpu")[0]
+
+
+def cpu_devices(count: int) -> list[jax.Device]:
+    """The first ``count`` devices of the CPU, those of other processes included, after all of ``cpu_device``.
+
+    Raises EngineError ``devices`` where there are fewer.
+    """
+    if type(count) is not int or count < 1:
+        raise EngineError("cannot be", kind="devices", thing="devices", got=count, expected="1 or more")
+    first, there = cpu_device(), jax.devices("cpu")
+    if count > len(there):
+        raise EngineError(
+            "JAX has started with fewer devices",
+            kind="devices",
+            got=len(there),
+            expected=count,
+            hint=f"start the process with XLA_FLAGS={FORCED}{count}; the commands' --devices does so",
+        )
+    return [first] if count == 1 else there[:count]
 
 
 def _choose_cpu() -> None:
     set_option: Callable[[str, str], None] = jax.config.update  # untyped in some versions of JAX
     chosen = jax.config.jax_platforms or ""
     if not chosen:
-        set_option("jax_platforms", "cpu")  # no effect where JAX has started: then default_backend tells
+        set_option("jax_platforms", "cpu")  # no effect if JAX has started; default_backend shows it
     platform = jax.default_backend() if chosen.partition(",")[0] in ("", "cpu") else chosen
     if platform != "cpu":
         set_option("jax_platforms", chosen)
@@ -104,8 +127,8 @@ def _choose_cpu() -> None:
 
 @cache
 def _assert_arithmetic() -> None:
-    """Compile one small program that a wrong setting would change, and compare its bits with NumPy's."""
-    # The multiplier comes broadcast and the sum follows at once: what tempts the compiler in the engine itself.
+    """Compile a small program whose result a wrong setting would change, and compare its bits with NumPy's."""
+    # A broadcast multiplier, directly followed by a sum: as in the engine, where the compiler would rewrite it.
     rng = np.random.default_rng(0)
     a, b, c = (rng.uniform(0.1, 9, shape).astype(np.float32) for shape in ((8, 77), (8, 1), (8, 77)))
     got = jit(lambda a, b, c: c + multiply(divide(divide(a, b), b[:1]), b))(a, b, c)
@@ -122,12 +145,12 @@ def _assert_arithmetic() -> None:
 
 
 def keep_programs(folder: Path) -> bool:
-    """Keep compiled programs in a folder, made where it is not there, so that the next process need not compile them.
+    """Cache compiled programs in a folder (created if missing), so that the next process need not compile them.
 
-    For the whole process: JAX has one such folder, for everybody's programs. So nothing is changed, and the result is
-    False, where the user has named one (JAX_COMPILATION_CACHE_DIR or jax.config). Programs are kept by the number of
-    threads, which JAX does not tell them apart by: one compiled for a single thread would use no other. Nothing is
-    ever deleted. Raises OutputError where the folder cannot be written; then nothing has been changed.
+    This is a setting of the whole process: JAX has one such folder for all programs. If the user has already set one
+    (JAX_COMPILATION_CACHE_DIR or jax.config), nothing is changed and the result is False. There is a subfolder for each
+    number of threads, which JAX does not distinguish: a program compiled for one thread would use only one. Nothing is
+    ever deleted. Raises OutputError if the folder cannot be written; then nothing is changed.
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return False
@@ -138,11 +161,11 @@ def keep_programs(folder: Path) -> bool:
     for name, value in _KEPT.items():
         if name.upper() not in os.environ:
             set_option(name, value)
-    compilation_cache.reset_cache()  # it looks once, at the first program
+    compilation_cache.reset_cache()  # JAX reads the setting only once, at the first program
     return True
 
 
-# Programs from a tenth of a second on, whatever their size: JAX's own limit of a second leaves most of ours out.
+# Cache programs that take 0.1 s or more to compile, of any size: JAX's limit of 1 s would exclude most of ours.
 _KEPT: dict[str, float] = {
     "jax_persistent_cache_min_compile_time_secs": 0.1,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -150,7 +173,7 @@ _KEPT: dict[str, float] = {
 
 
 def cache_folder() -> Path:
-    """XDG_CACHE_HOME/tritgold, or that in ~/.cache. Raises OutputError ``no-folder`` where the user has no home."""
+    """XDG_CACHE_HOME/tritgold, else ~/.cache/tritgold. Raises OutputError ``no-folder`` if the user has no home."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
     except RuntimeError as error:
@@ -159,7 +182,7 @@ def cache_folder() -> Path:
 
 
 def require_folder(folder: Path) -> None:
-    """Make a folder, and a file in it for a moment. Raises OutputError ``unwritable``."""
+    """Create a folder if missing, and test it with a temporary file. Raises OutputError ``unwritable``."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -169,7 +192,7 @@ def require_folder(folder: Path) -> None:
 
 
 def threads() -> int:
-    """Threads that XLA-CPU computes with if it starts now: NPROC, else the processors this process may use."""
+    """The number of threads that XLA-CPU uses if it starts now: NPROC, else the processors this process may use."""
     said = os.environ.get("NPROC", "")
     if said.isdecimal() and int(said) > 0:
         return int(said)
@@ -177,14 +200,14 @@ def threads() -> int:
 
 
 def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
-    """Ask for threads and XLA_FLAGS that JAX shall start with; it reads them once, when it starts.
+    """Set the number of threads and the XLA_FLAGS with which JAX starts; JAX reads them only when it starts.
 
-    Sets NPROC and XLA_FLAGS where JAX has not started yet. Raises EngineError ``flags-late`` where it has, with others.
-    None: whatever it is.
+    Sets NPROC and XLA_FLAGS if JAX has not started yet. Raises EngineError ``flags-late`` if it has started with other
+    values. None: do not change this one.
     """
     wanted = {"NPROC": None if count is None else str(count), "XLA_FLAGS": xla_flags}
     started = _threads_started()
-    if started is None:  # the system does not tell: then at least what our own start has seen
+    if started is None:  # unknown on this system: use what was recorded at our own start
         started = 0 if _environment_at_start.cache_info().currsize == 0 else threads()
     if not started:
         os.environ.update({name: value for name, value in wanted.items() if value is not None})
@@ -196,14 +219,33 @@ def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
         _require_started_with("XLA_FLAGS", known.get("XLA_FLAGS") or "", xla_flags)
 
 
+def start_with_devices(count: int) -> None:
+    """Start JAX with so many devices of the CPU, or more where XLA_FLAGS says so already.
+
+    Raises EngineError ``devices`` where it has started with fewer.
+    """
+    ask_for_devices(count)
+    cpu_devices(count)
+
+
+def ask_for_devices(count: int) -> None:
+    """The same without starting it; nothing where it has started."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag]
+    said = [int(flag.removeprefix(FORCED)) for flag in flags if flag.startswith(FORCED)]
+    if max(said, default=1) < count:
+        wanted = " ".join([*(flag for flag in flags if not flag.startswith(FORCED)), f"{FORCED}{count}"])
+        with suppress(EngineError):  # it may have them from elsewhere
+            start_with(xla_flags=wanted)
+
+
 @cache
 def _environment_at_start() -> dict[str, str | None]:
-    """What JAX has read when it started; called right after."""
+    """The values that JAX read when it started; first called directly after that."""
     return {name: os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")}
 
 
 def _threads_started() -> int | None:
-    """Threads that XLA-CPU has started in this process, 0 before it starts; None where the system does not tell."""
+    """The number of threads that XLA-CPU has started in this process, 0 before it starts; None if unknown."""
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
         return None
@@ -211,7 +253,7 @@ def _threads_started() -> int | None:
     for task in tasks.iterdir():
         try:
             names.append((task / "comm").read_text())
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the thread has ended
             continue
     return sum(name.startswith("tf_XLAEigen") for name in names)
 

@@ -1,4 +1,4 @@
-"""Forms of the same computation that XLA-CPU makes slow or fast code of, timed side by side: docs/xla-cpu.md.
+"""Two forms of the same computation, one slow and one fast on XLA-CPU, timed in turn: docs/xla-cpu.md.
 
-``python -m tritgold_xla.studies > docs/data/xla-forms.json`` measures all of them. Nothing at run time needs this.
+``python -m tritgold_xla.studies > docs/data/xla-forms.json`` measures all of them. Nothing else imports this package.
 """

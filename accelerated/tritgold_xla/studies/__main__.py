@@ -16,7 +16,7 @@ from tritgold_xla.studies.study import measured
 
 
 def main() -> None:
-    """One JSON object, a line for every form; progress on stderr."""
+    """Print one JSON object with one line per form; progress goes to stderr."""
     cpu_device()
     rows = []
     for form in itertools.chain(ternary.forms(), floats.forms()):

@@ -1,4 +1,4 @@
-"""Forms in float32 and bfloat16: the head, reductions, attention; and of the program as a whole."""
+"""Forms in float32 and bfloat16: head, reductions, attention; and the compile time of a whole program."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,13 @@ from tritgold_xla.runtime.ieee import barrier, multiply, tree_max, tree_sum
 from tritgold_xla.studies.study import Form
 
 SEED = 159
-SUMS = 1e-5  # float32 sums in another order, by the largest result
+SUMS = 1e-5  # tolerance of float32 sums in another order, relative to the largest result
 
 
 def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers: int = 12) -> Iterator[Form]:
-    """vocab: of a head that fits into no cache of a core; positions: of a KV cache, an eighth of which is in use."""
+    """All forms of this file. vocab: large enough that the head does not fit into a core's cache; positions: of a KV
+    cache, an eighth of which is in use.
+    """
     rng = np.random.default_rng(SEED)
     rows = jnp.asarray(rng.standard_normal((vocab, hidden), np.float32), jnp.bfloat16)
     x = rng.standard_normal((1, hidden), np.float32)
@@ -60,13 +62,13 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
 
 
 def _candidates(best: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Those beyond the least of them, a slice of the values."""
+    """The rows above the least value (else -1), which reads a slice of the values."""
     values, rows = best
     return jnp.where(values > values[-1], rows, -1)
 
 
 def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
-    """``lm_head._in_pieces`` with so many columns."""
+    """``lm_head._in_pieces`` with ``count`` columns."""
     pieces, rest = [], x
     for _ in range(3):
         pieces.append(rest.astype(jnp.bfloat16))
@@ -78,7 +80,7 @@ def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
 
 
 def _attention(rng: np.random.Generator, positions: int) -> Form:
-    """One token of 20 heads on 5, an eighth of the cache in use."""
+    """One token, 20 query heads on 5 key heads, an eighth of the cache in use."""
     kv_heads, heads, head_dim = 5, 20, 128
     stored = [jnp.asarray(rng.standard_normal((1, kv_heads, positions, head_dim), np.float32)) for _ in range(2)]
     empty = jnp.zeros((1, kv_heads, positions, 0), jnp.float32)

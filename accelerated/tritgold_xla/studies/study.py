@@ -1,4 +1,4 @@
-"""A pair of forms, and what it is to measure one: both are compiled alike, must give the same, and run in turn."""
+"""A pair of forms and its measurement: both are compiled the same way, must give equal results, and run in turn."""
 
 import statistics
 import time
@@ -11,18 +11,18 @@ import numpy as np
 
 from tritgold_xla.runtime.flags import jit
 
-ROUNDS = 9  # at least; short ones have more, up to SECONDS together
+ROUNDS = 9  # the minimum; short forms run more rounds, for SECONDS in total
 SECONDS = 1.0
-COMPILED = 5  # times, each form
+COMPILED = 5  # compilations of each form
 
 
 @dataclass(frozen=True)
 class Form:
     """Two functions of the same arrays, jit-compiled; their results are equal, or within ``tolerance`` of the largest.
 
-    name: of the finding, unique. slow, fast: what the two forms are, in words. arrays: what both are called with.
-    weights: multiplied or unpacked in one call, for a speed; 0 where that says nothing. compiles: the finding is about
-    the processor time to compile, which is then compared. slow_options: compiler options of the slow form alone.
+    name: of the finding, unique. slow, fast: the two forms in words. arrays: the arguments of both.
+    weights: number multiplied or unpacked in one call, to compute a speed; 0 if that is meaningless. compiles: compare
+    the processor time of compiling instead of the run time. slow_options: compiler options of the slow form only.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Form:
 
 
 def programs(form: Form) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-    """The slow form and the fast one under the engine's compiler options."""
+    """The slow and the fast form, jit-compiled with the engine's compiler options (or ``slow_options``)."""
     slow = jax.jit(form.slow_form, compiler_options=form.slow_options) if form.slow_options else jit(form.slow_form)
     return slow, jit(form.fast_form)
 
 
 def difference(form: Form) -> float:
-    """How far the two results are apart, by the largest of them; 0 where both are equal, infinity where one is NaN."""
+    """Largest difference of the two results / largest result; 0 if equal, infinity if one has NaN or infinity."""
     slow, fast = (np.asarray(program(*form.arrays)).astype(np.float64) for program in programs(form))
     if slow.shape != fast.shape or not (np.isfinite(slow).all() and np.isfinite(fast).all()):
         return float("inf")
@@ -52,10 +52,10 @@ def difference(form: Form) -> float:
 
 
 def measured(form: Form, rounds: int = ROUNDS, seconds: float = SECONDS) -> dict[str, Any]:
-    """A row: medians in milliseconds, and ratio, the median over rounds of the slow form's time by the fast one's.
+    """A row of the report: median times in milliseconds, and ratio, the median over rounds of slow time / fast time.
 
-    A machine that slows down for a while slows both sides of a round. Raises ValueError where the results differ: a
-    fast wrong answer has no speed.
+    If the machine slows down for a while, both times of a round are affected. Raises ValueError if the results differ,
+    because the speed of a wrong result is meaningless.
     """
     off = difference(form)
     if off > form.tolerance:
@@ -68,7 +68,7 @@ def measured(form: Form, rounds: int = ROUNDS, seconds: float = SECONDS) -> dict
     begin = time.perf_counter()
     while not form.compiles and (len(pairs) <= rounds or time.perf_counter() - begin < seconds):
         pairs.append(tuple(_running(program, arrays) for program in both))
-    pairs = pairs[1:]  # the first of all is slower, whatever it is
+    pairs = pairs[1:]  # the first round is always slower
     slow, fast = (statistics.median(side) for side in zip(*pairs, strict=True))
     row: dict[str, Any] = {"name": form.name, "slow": form.slow, "fast": form.fast}
     row |= {"what": "compile" if form.compiles else "run", "slow_ms": _short(1e3 * slow), "fast_ms": _short(1e3 * fast)}
@@ -85,7 +85,7 @@ def _running(program: Callable[..., jax.Array], arrays: list[jax.Array]) -> floa
 
 
 def _compiling(program: Any, arrays: list[jax.Array]) -> float:
-    """Processor time, because others' work would count as ours. Each time again: what is remembered takes no time."""
+    """Processor time of compiling: elapsed time would include other processes. Caches are cleared first."""
     jax.clear_caches()  # type: ignore[no-untyped-call]
     lowered = program.lower(*arrays)
     begin = time.process_time()
@@ -94,5 +94,5 @@ def _compiling(program: Any, arrays: list[jax.Array]) -> float:
 
 
 def _short(value: float) -> float:
-    """Three digits: no measurement here is good for more."""
+    """Rounded to three significant digits, the precision of these measurements."""
     return float(f"{value:.3g}")

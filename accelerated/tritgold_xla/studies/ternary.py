@@ -1,4 +1,4 @@
-"""Forms of ternary products: one token, a few, unpacking, and what skipping zeros would save."""
+"""Forms of ternary products: one token, several tokens, unpacking, and skipping zeros."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,11 +14,11 @@ from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 from tritgold_xla.ternary_matmul.planes import bit_planes, pack, unpack
 
 SEED = 158
-SHARES = (0.5, 0.22, 0.1)  # of columns whose activation is not zero; 0.22 is kjv-ar's after the squared ReLU
+SHARES = (0.5, 0.22, 0.1)  # of columns with a non-zero activation; 0.22 is that of kjv-ar after the squared ReLU
 
 
 def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
-    """out, in_: of the matrix; that of a 2B model's gate and up projections. Multiples of 128."""
+    """All forms of this file. out, in_: size of the matrix, multiples of 128; default: a 2B model's gate and up."""
     rng = np.random.default_rng(SEED)
     trits = rng.integers(-1, 2, (out, in_)).astype(np.int8)
     planes = Planes(*jit(pack)(trits))
@@ -66,7 +66,7 @@ def _one_token(trits: np.ndarray, planes: Planes, one: np.ndarray) -> Iterator[F
 
 
 def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
-    """A product with several."""
+    """Products with several tokens, int8 codes [tokens, in]."""
     out, in_ = trits.shape
     for tokens in (8, 32):
         yield Form(
@@ -90,7 +90,7 @@ def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
 
 
 def _unpacking(planes: Planes, one: np.ndarray) -> Iterator[Form]:
-    """Weights to int8, and codes to bit planes."""
+    """Unpacking of weights to int8, and of codes to bit planes."""
     yield Form(
         "unpacking two bits to int8", "shifts broadcast over a new axis", "eight shifted copies, stacked",
         _unpack_broadcast, unpack, (planes.bits,), 32 * planes.bits[0].size,
@@ -129,7 +129,7 @@ def _folded(
     held: bool = True,
     planes: Callable[[jax.Array], jax.Array] = bit_planes,
 ) -> jax.Array:
-    """``kernels`` 'select' with any fold, with or without the barrier after the activation planes."""
+    """The kernel ``select`` with any fold; held: with the barrier after the activation planes."""
     bits = planes(codes[0])
     bits = barrier(bits) if held else bits
     _, count, out = weight.bits.shape
@@ -175,7 +175,7 @@ def _picked(codes: jax.Array) -> jax.Array:
 
 
 def _gathered(out: int, in_: int, rng: np.random.Generator) -> Iterator[Form]:
-    """The down projection, where a squared ReLU has left zeros: its columns gathered, against all of them as bits."""
+    """The down projection after a squared ReLU: only non-zero columns gathered, compared with all columns as bits."""
     trits = rng.integers(-1, 2, (out, in_)).astype(np.int8)
     planes = Planes(*jit(pack)(trits))
     columns = np.ascontiguousarray(trits.T)

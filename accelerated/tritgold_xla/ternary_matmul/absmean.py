@@ -2,8 +2,8 @@
 
     a = max(mean|W|, 1e-5);  s = 1 / a;  trit = clamp(half_even(W * s), -1, 1);  scale = 1 / s
 
-Source: arXiv 2402.17764, equations 1-3. Written here and not borrowed, so that agreement with the golden model means
-something.
+Source: arXiv 2402.17764, equations 1-3. Implemented independently of the golden model, so that their agreement is a
+test.
 """
 
 import math
@@ -14,14 +14,14 @@ from tritgold.errors import NonFiniteError
 from tritgold.ternary import DenseMatrix
 
 _FLOOR = np.float32(1e-5)
-_ELEMENTS = 1 << 20  # of a slice of rows: 8 MB of float64, however large the matrix
+_ELEMENTS = 1 << 20  # of a slice of rows: 8 MB of float64 for a matrix of any size
 
 
 def absmean(master: DenseMatrix) -> tuple[np.ndarray, np.float32]:
-    """(trits int8 [out, in], scale float32). Every operation but the mean is one in float32.
+    """(trits int8 [out, in], scale float32). Every operation except the mean is a single float32 operation.
 
-    The mean: each row summed in float64, the rows' sums added exactly, one rounding to float32. A matrix of zeros
-    gives zeros and the scale 1e-5. Raises NonFiniteError on infinity or NaN.
+    The mean: each row is summed in float64, the sums of the rows are added exactly, the mean is rounded once to
+    float32. A zero matrix gives zeros and the scale 1e-5. Raises NonFiniteError for infinity or NaN.
     """
     rows, columns = master.shape
     step = max(1, _ELEMENTS // columns)

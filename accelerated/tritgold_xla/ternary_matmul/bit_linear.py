@@ -1,9 +1,10 @@
 """The ternary linear layer: float32 activations -> int8 codes -> exact int32 accumulators -> float32.
 
-Nothing here depends on the order of a sum or on what the compiler fuses: equal inputs give the golden model's bits.
-How codes and trits are multiplied is ``kernels``' matter.
+Nothing here depends on the order of a sum or on the compiler's fusions: equal inputs give the golden model's bits.
+``kernels`` multiplies codes and trits.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,15 +13,15 @@ from jax import lax
 from jaxtyping import Float32, Int8, Int32
 
 from tritgold.config import ScaleRule
-from tritgold_xla.runtime.ieee import divide, multiply, tree_max
+from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max
 from tritgold_xla.ternary_matmul.choose import Choices
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 
 
 class PackedLinear(NamedTuple):
-    """A ternary weight on the device: bit planes and a scale float32 [], or [out] where rows have their own.
+    """A ternary weight on the device: bit planes and a scale float32 [], or [out] if rows have their own.
 
-    Stacked over layers each array has a leading axis of that length.
+    Stacked over layers, each array has a leading axis of layers.
     """
 
     planes: Planes
@@ -28,7 +29,7 @@ class PackedLinear(NamedTuple):
 
 
 class Quantized(NamedTuple):
-    """int8 codes [tokens, in], float32 scales [tokens], and bool [tokens]: whether the token was finite."""
+    """codes: int8 [tokens, in]; scale: float32 [tokens]; finite: bool [tokens], whether the token was finite."""
 
     codes: jax.Array
     scale: jax.Array
@@ -36,15 +37,24 @@ class Quantized(NamedTuple):
 
 
 def quantize(x: Float32[jax.Array, "tokens in"]) -> Quantized:
-    """s = 127 / max(max|x|, 1e-5), code = clamp(half_even(x * s), -128, 127), each token by itself.
+    """s = 127 / max(max|x|, 1e-5), code = clamp(half_even(x * s), -128, 127), separately for each token.
 
-    A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes, and a token that is not finite.
+    A zero token gives codes 0 and s = 1.27e7. Infinity and NaN give meaningless codes and ``finite`` False.
     Source: arXiv 2402.17764; transformers 5.24 ``ActQuant``.
     """
-    absmax = tree_max(jnp.abs(x))
-    scale = jnp.float32(127) / jnp.maximum(absmax, jnp.float32(1e-5))
+    return quantize_to(x, absmax(x))
+
+
+def absmax(x: Float32[jax.Array, "tokens in"]) -> Float32[jax.Array, " tokens"]:
+    """max|x| of each token; NaN where it has one."""
+    return tree_max(jnp.abs(x))
+
+
+def quantize_to(x: Float32[jax.Array, "tokens some"], largest: Float32[jax.Array, " tokens"]) -> Quantized:
+    """``quantize`` of some channels, where the largest of all is known."""
+    scale = jnp.float32(127) / jnp.maximum(largest, jnp.float32(1e-5))
     codes = lax.round(multiply(x, scale[:, None]), lax.RoundingMethod.TO_NEAREST_EVEN)
-    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(absmax))
+    return Quantized(jnp.clip(codes, -128, 127).astype(jnp.int8), scale, jnp.isfinite(largest))
 
 
 def apply_scales(
@@ -53,9 +63,14 @@ def apply_scales(
     weight_scale: Float32[jax.Array, "..."],
     rule: ScaleRule,
 ) -> Float32[jax.Array, "tokens out"]:
-    """acc / s * w, or acc / s / w: two float32 operations in this order, each rounded."""
+    """acc / s * w, or acc / s / w by ``rule``: two float32 operations in this order, each rounded."""
     rescaled = divide(acc.astype(jnp.float32), activation_scale[:, None])
     return multiply(rescaled, weight_scale) if rule == "multiply" else divide(rescaled, weight_scale)
+
+
+def biased(out: Float32[jax.Array, "tokens out"], bias: jax.Array | None) -> Float32[jax.Array, "tokens out"]:
+    """out + bias, float32 [out]; out itself where there is none."""
+    return out if bias is None else rounded(out + bias)
 
 
 def bit_linears(
@@ -64,10 +79,12 @@ def bit_linears(
     weights: dict[str, PackedLinear],
     rule: ScaleRule,
     choices: Choices,
+    total: Callable[[str, jax.Array], jax.Array] = lambda _, acc: acc,
 ) -> dict[str, tuple[Int32[jax.Array, "tokens out"], Float32[jax.Array, "tokens out"]]]:
     """(accumulators, output) of each linear on the same quantised activations.
 
-    choices: which formulation multiplies which matrix. What one makes of the codes is made once.
+    choices: which formulation multiplies which matrix. Each formulation prepares the codes only once. total: what
+    becomes of a linear's accumulators before they are scaled, where this is a part of its columns.
     """
     prepared: dict[str, jax.Array] = {}
     results = {}
@@ -76,6 +93,6 @@ def bit_linears(
         way = FORMULATIONS[choices.of((weight.planes.bits.shape[-1], in_), tokens)]
         if way.name not in prepared:
             prepared[way.name] = way.prepare(codes)
-        acc = way.multiply(prepared[way.name], weight.planes)
+        acc = total(name, way.multiply(prepared[way.name], weight.planes))
         results[name] = acc, apply_scales(acc, scale, weight.scale, rule)
     return results

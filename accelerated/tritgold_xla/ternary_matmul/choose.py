@@ -1,4 +1,4 @@
-"""Which formulation multiplies which matrix: a rule by tokens and by what XLA can do, or what was measured here."""
+"""Which formulation multiplies which matrix: by measurement on this machine, or by a rule on tokens and XLA."""
 
 from functools import cache
 from typing import NamedTuple
@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# Above this many tokens unpacking once costs less than counting bits for each (measured: 8 to 16).
+# Above this many tokens unpacking the matrix once is faster than counting bits for each token (measured: 8 to 16).
 _FEW = 8
 
 
 class Measured(NamedTuple):
-    """The fastest formulation of a matrix [out, in_] for so many tokens, as ``tune`` found it."""
+    """The fastest formulation for a matrix [out, in_] and a number of tokens, measured by ``tune``."""
 
     out: int
     in_: int
@@ -22,15 +22,15 @@ class Measured(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What stands in for the rule, static in a program. everywhere: one formulation for all, over what was measured."""
+    """What replaces the rule; static in a program. everywhere: one formulation for all, instead of measured ones."""
 
     everywhere: str | None = None
     measured: tuple[Measured, ...] = ()
 
     def of(self, shape: tuple[int, int], tokens: int) -> str:
-        """The name of the formulation for a matrix (out, in) and so many tokens.
+        """The name of the formulation for a matrix (out, in) and ``tokens`` tokens.
 
-        A number of tokens that was not measured is taken for the next larger one, or for the largest.
+        For a number of tokens that was not measured, that of the next larger measured number, or of the largest.
 
         >>> Choices(measured=(Measured(64, 128, 8, "plain"), Measured(64, 128, 1, "select"))).of((64, 128), 2)
         'plain'
@@ -42,9 +42,22 @@ class Choices(NamedTuple):
             return choose(tokens)
         return found[min((count for count in found if count >= tokens), default=max(found))]
 
+    def told(self) -> str:
+        """Where it is not the rule, in one line; empty where nothing was measured.
+
+        >>> Choices(measured=(Measured(64, 128, 1, "select"), Measured(64, 128, 8, "plain"))).told()
+        '64x128 8 plain'
+        """
+        if self.everywhere is not None:
+            return f"{self.everywhere} everywhere"
+        others = [
+            f"{m.out}x{m.in_} {m.tokens} {m.formulation}" for m in self.measured if m.formulation != choose(m.tokens)
+        ]
+        return ", ".join(others) or ("as the rule" if self.measured else "")
+
 
 def choose(tokens: int) -> str:
-    """The rule: the name of a formulation for so many tokens."""
+    """The rule: the name of the formulation for ``tokens`` tokens."""
     if tokens <= _FEW:
         return "select"
     return "int8-dot" if library_dots() else "float-dot"
@@ -52,9 +65,9 @@ def choose(tokens: int) -> str:
 
 @cache
 def library_dots() -> bool:
-    """Whether XLA hands products of int8, and of bfloat16, to its kernel library (YNNPACK: JAX 0.12 and later).
+    """Whether XLA uses its kernel library (YNNPACK: JAX 0.12 and later) for products of int8 and of bfloat16.
 
-    Asked of a compiled program, because no version number says it: the kernels are left out of some builds.
+    A compiled program is inspected, because the version is not enough: some builds do not have the kernels.
     """
 
     def products(a: jax.Array, b: jax.Array) -> jax.Array:

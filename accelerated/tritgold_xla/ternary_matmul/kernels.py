@@ -1,8 +1,8 @@
-"""Ways to multiply int8 codes with trits, side by side. All give the same integers; they differ in speed alone.
+"""Formulations of the product of int8 codes and trits. All give the same integers; they differ only in speed.
 
-Each takes codes int8 [tokens, in] and a matrix in bit planes, and gives the exact int32 [tokens, out]. What it makes of
-the codes first is shared by all matrices that multiply the same ones. Which is fastest depends on the number of tokens,
-the processor and the version of JAX: see ``choose``, and measure with ``tritgold bench --rows gemv,gemm``.
+Each takes codes int8 [tokens, in] and a matrix in bit planes, and gives the exact int32 [tokens, out]. First it
+prepares the codes, once for all matrices that multiply the same codes. Which one is fastest depends on the number of
+tokens, the processor and the version of JAX: see ``choose``, and measure with ``tritgold bench --rows gemv,gemm``.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Ordered = Shaped[jax.Array, "tokens columns"]
 
 
 class Formulation(NamedTuple):
-    """One way. why: what makes it fast, and where. prepare: of the codes; multiply: what was prepared, and a matrix."""
+    """One formulation. why: why and where it is fast. prepare: of the codes. multiply: prepared codes and a matrix."""
 
     name: str
     why: str
@@ -40,23 +40,23 @@ class Formulation(NamedTuple):
     multiply: Callable[[jax.Array, Planes], jax.Array]
 
     def accumulate(self, codes: Codes, weight: Planes) -> Sums:
-        """Both steps."""
+        """prepare and multiply."""
         return self.multiply(self.prepare(codes), weight)
 
 
 def _bits(codes: Codes) -> Bits:
-    """The barrier keeps them from being made again for every row of the matrix."""
+    """Bit planes of the codes. Without the barrier they would be computed again for every row of the matrix."""
     planes = bit_planes(codes[0])[None] if codes.shape[0] == 1 else jax.vmap(bit_planes)(codes)
     return barrier(planes)
 
 
 def _select(bits: Bits, weight: Planes) -> Sums:
-    """One population count a word and bit, where the difference of two planes takes two.
+    """One population count per word and bit, where the difference of two planes needs two.
 
-    For the bits x of one plane of the codes, let a word take the bit of P (trit is +1) where x is set and that of N
-    (trit is -1) where it is not. Its population count is |P & x| + |N & ~x| = |P & x| - |N & x| + |N|: the wanted
+    For the bits x of one plane of the codes, form a word with the bit of P (trit is +1) where x is set and the bit of N
+    (trit is -1) where it is not. Its population count is |P & x| + |N & ~x| = |P & x| - |N & x| + |N|: the needed
     difference and a constant of the row. With P = M ^ N (M: not zero) that word is N ^ (M & x), one ternary logic
-    instruction. Over the eight bits the constants add up to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
+    instruction. Over the eight bits the constants sum to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
     """
 
     def word(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
@@ -84,10 +84,10 @@ def _token_by_token(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words 
 def _bit_serial_sum(
     word: _Word, bits: UInt32[jax.Array, "8 words"], weight: UInt32[jax.Array, "2 words out"]
 ) -> Int32[jax.Array, " out"]:
-    """sum over the bits b of +-2^b and over the words, of ``word``.
+    """Sum of +-2^b * ``word`` over the bits b and over the words.
 
-    Four words are folded in one fusion and the partial sums added in the next: a longer fold falls out of the
-    vectoriser, and a reduction over the words would be rewritten into a window that materialises them all.
+    Four words are folded in one fusion and the partial sums added in the next: a longer fold is not vectorised, and a
+    reduction over the words would be rewritten into a window that materialises all of them.
     """
     _, count, out = weight.shape
     x = bits.reshape(8, count // FOLD, FOLD)
@@ -105,7 +105,7 @@ def _bit_serial_sum(
 
 
 def _added(rows: list[jax.Array]) -> jax.Array:
-    """The sum of the rows, one explicit addition after the other: one fusion, vectorised along them."""
+    """The sum of the rows as explicit additions: they become one fusion, vectorised along the rows."""
     total = rows[0]
     for row in rows[1:]:
         total = total + row
@@ -119,11 +119,18 @@ def _ordered(codes: Codes) -> Ordered:
 def _int8_dot(x: Ordered, weight: Planes) -> Sums:
     trits = barrier(unpack(weight.bits))
     tokens = x.shape[0]
-    if tokens == 1:  # a product with a vector is taken for a loop: give it a second, empty token
+    if tokens == 1:  # XLA makes a slow loop of a product with a vector: add a second, empty token
         x = barrier(jnp.concatenate([x, jnp.zeros_like(x)]))
     if tokens > 32:
         return _dot(x, trits)
     return barrier(_dot(trits, x)).T[:tokens]  # without the barrier the compiler swaps the operands back
+
+
+def _int8_right(x: Ordered, weight: Planes) -> Sums:
+    trits, tokens = barrier(unpack(weight.bits)), x.shape[0]
+    if tokens == 1:
+        x = barrier(jnp.concatenate([x, jnp.zeros_like(x)]))
+    return _dot(x, trits)[:tokens]
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -165,6 +172,13 @@ FORMULATIONS = {
             "AMX). The weights stand on the left for up to 32 tokens, because the right operand is repacked",
             _ordered,
             _int8_dot,
+        ),
+        Formulation(
+            "int8-right",
+            "the same with the weights on the right for any number of tokens: the product is not turned over, which "
+            "some processors (Zen 4) do slowly. From 33 tokens on it is int8-dot",
+            _ordered,
+            _int8_right,
         ),
         Formulation(
             "float-dot",

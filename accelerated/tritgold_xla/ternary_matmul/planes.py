@@ -1,12 +1,12 @@
-"""Trits as two bit planes, two bits a weight: the only copy of a ternary matrix that the engine keeps.
+"""Trits as two bit planes, two bits per weight: the only copy of a ternary matrix that the engine keeps.
 
-One plane says which trits are not zero, the other which are -1. Words of 32 bits run along ``in`` and stand side by
-side along ``out``, so that a vector register holds the same word of 16 rows and no sum has to cross its lanes. Bit b
-of word j belongs to column b * words + j: the bits of all words are made, and taken apart, by shifts alone.
+One plane marks the trits that are not zero, the other those that are -1. The bits of a 32-bit word run along ``in``;
+the words of neighbouring rows are adjacent along ``out``, so that a vector register holds the same word of 16 rows and
+no sum crosses its lanes. Bit b of word j belongs to column b * words + j: packing and unpacking need only shifts.
 
     word j:  bit 0  column j     bit 1  column words + j     ...     bit 31  column 31 * words + j
 
-``in`` is filled up with the trit 0 to a multiple of 128, four words, because the fastest product takes four at once.
+``in`` is padded with zero trits to a multiple of 128, four words, because the fastest product folds four at once.
 """
 
 import jax
@@ -22,7 +22,7 @@ FOLD = 4
 
 
 def words(in_: int) -> int:
-    """Words of a plane along ``in``.
+    """The number of words of a plane along ``in``.
 
     >>> [words(n) for n in (1, 128, 129, 2560)]
     [4, 4, 8, 80]
@@ -31,7 +31,7 @@ def words(in_: int) -> int:
 
 
 def pack(trits: Int8[jax.Array, "out in"]) -> tuple[UInt32[jax.Array, "2 words out"], Int32[jax.Array, " out"]]:
-    """(planes, negatives): not zero, then -1; and how many -1 a row has. Other values than trits are not looked for.
+    """(planes, negatives): the planes "not zero" and "-1"; the number of -1 in each row. Values are not checked.
 
     >>> planes, negatives = pack(jnp.array([[1, 0, -1, 0, -1]], jnp.int8))  # four words, so column 4 is bit 1 of word 0
     >>> planes[:, :, 0].tolist(), negatives.tolist()
@@ -43,7 +43,7 @@ def pack(trits: Int8[jax.Array, "out in"]) -> tuple[UInt32[jax.Array, "2 words o
     columns = filled.reshape(out, _BITS, words(in_))
 
     def plane(bits: jax.Array) -> jax.Array:
-        """Byte by byte: what is one byte wide fills four times as many lanes as a word does."""
+        """Byte by byte: four times as many bytes as words fit into a vector register."""
         word = jnp.zeros((out, words(in_)), jnp.uint32)
         for first in range(0, _BITS, 8):
             byte = bits[:, first]
@@ -52,21 +52,21 @@ def pack(trits: Int8[jax.Array, "out in"]) -> tuple[UInt32[jax.Array, "2 words o
             word |= barrier(byte).astype(jnp.uint32) << jnp.uint32(first)
         return word.T
 
-    # -1 is 0xFF: its lowest bit says that it is not zero, as that of 1 does, and its highest that it is negative.
+    # The lowest bit is set in 1 and in -1 (0xFF), the highest bit only in -1.
     nonzero, negative = columns & jnp.uint8(1), columns >> jnp.uint8(7)
     planes = barrier(jnp.stack([plane(nonzero), plane(negative)]))
     return planes, lax.population_count(planes[1]).astype(jnp.int32).sum(axis=0)
 
 
-packed = jit(pack, level=2)  # compiled: as fast as at 3, and one of 256 columns is there in 0.3 s instead of 6
+packed = jit(pack, level=2)  # as fast as level 3, and 256 columns compile in 0.3 s instead of 6
 
 
 def unpack(planes: UInt32[jax.Array, "2 words out"]) -> Int8[jax.Array, "out columns"]:
-    """The trits row by row, in the order of ``shuffle``; columns = 32 * words.
+    """The trits row by row, columns in the order of ``shuffle``; columns = 32 * words.
 
     Byte k of word j holds the bits of eight columns; read as bytes, a row of words is unpacked by eight shifts whose
-    results stand side by side. Putting the columns in their own order would cost more than unpacking does, and a dot
-    product does not ask for it.
+    results are concatenated. Restoring the order of the columns would cost more than the unpacking, and a dot product
+    does not need it.
     """
     _, count, out = planes.shape
     rows = barrier(planes.swapaxes(1, 2))
@@ -80,7 +80,7 @@ def unpack(planes: UInt32[jax.Array, "2 words out"]) -> Int8[jax.Array, "out col
 
 
 def shuffle(codes: Int8[jax.Array, "tokens in"]) -> Int8[jax.Array, "tokens columns"]:
-    """Activations in the order in which ``unpack`` gives the weights; zeros where the matrix was filled up."""
+    """Activations in the column order of ``unpack``, with zeros where the matrix is padded."""
     tokens, in_ = codes.shape
     count = words(in_)
     filled = jnp.pad(codes, ((0, 0), (0, _BITS * count - in_)))
@@ -88,10 +88,10 @@ def shuffle(codes: Int8[jax.Array, "tokens in"]) -> Int8[jax.Array, "tokens colu
 
 
 def bit_planes(codes: Int8[jax.Array, " in"]) -> UInt32[jax.Array, "8 words"]:
-    """The eight bits of each code as words beside those of the weights; bit 7 counts negative.
+    """The eight bits of each code, as words in the order of the weights' words; bit 7 counts negative.
 
-    Eight codes are an 8 x 8 matrix of bits, turned over in three steps of swaps (Warren, "Hacker's Delight", 7-3):
-    a third of the operations of picking each bit.
+    Eight codes are an 8 x 8 matrix of bits, transposed in three steps of swaps (Warren, "Hacker's Delight", 7-3),
+    with a third of the operations of extracting each bit.
     """
     in_ = codes.shape[0]
     count = words(in_)
@@ -109,7 +109,7 @@ def bit_planes(codes: Int8[jax.Array, " in"]) -> UInt32[jax.Array, "8 words"]:
 
 
 def _turned(codes: UInt32[jax.Array, "8 words"]) -> tuple[UInt32[jax.Array, " words"], UInt32[jax.Array, " words"]]:
-    """(low, high): byte b of both together holds bit b of the eight codes, the first in its lowest bit."""
+    """(low, high): byte b of the eight bytes holds bit b of the eight codes, the first code in its lowest bit."""
 
     def bytes_of(four: jax.Array) -> jax.Array:
         word = four[0]

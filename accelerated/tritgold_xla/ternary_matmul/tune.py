@@ -1,7 +1,7 @@
-"""The autotuner: which formulation is the fastest on this machine, measured once and kept in a file.
+"""The autotuner: which formulation is the fastest on this machine, measured once and stored in a file.
 
-The file holds the choices of any number of machines and versions. What was made for something else is ignored by who
-reads it, and kept by who writes it.
+The file holds the choices of any number of machines and versions. Those of other machines and versions are ignored when
+the file is read, and kept when it is written.
 """
 
 import os
@@ -24,16 +24,16 @@ from tritgold.machine import instructions, processor
 from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cache_folder, cpu_device, jit, require_folder, threads
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.choose import Choices, Measured
+from tritgold_xla.ternary_matmul.choose import Measured
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes
 
 SCHEMA: Final = "tritgold.xla-tuning/1"
 
-# A program runs over so many matrices, one after the other: its temporaries are reused, as over the layers of a model.
-_MATRICES = 4
-# Multiply-accumulates up to which the plain formulation takes part: it does about 1e9 a second.
+# Matrices that a program multiplies in order: its temporaries are reused, as over the layers of a model.
+MATRICES = 4
+# The most multiply-accumulates for which the plain formulation is measured: it does about 1e9 per second.
 _PLAIN = 1 << 24
-# What takes so many times the fastest in the first round is not measured again.
+# A formulation that takes this many times the fastest's time in the first round is not measured again.
 _HOPELESS = 4
 _ROUNDS = 5
 
@@ -41,10 +41,10 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What decides which formulation is the fastest: versions, processor, threads of XLA, XLA_FLAGS.
+    """What determines the fastest formulation: versions, processor, threads of XLA, XLA_FLAGS, instruction sets.
 
-    XLA_FLAGS stand as they are: some forbid instruction sets that the processor has (--xla_cpu_max_isa). instructions:
-    those sets; files that were made before they counted say none, and are of another machine.
+    flags: XLA_FLAGS unchanged: some disable instruction sets of the processor (--xla_cpu_max_isa). instructions:
+    the processor's sets; older files have none, and so count as files of another machine.
     """
 
     jax: str
@@ -56,13 +56,13 @@ class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def here(cls) -> "MadeFor":
-        """This process."""
+        """The values of this process."""
         flags = os.environ.get("XLA_FLAGS", "")
         return cls(jax.__version__, version("jaxlib"), processor(), threads(), flags, instructions())
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"in_": "in"}):
-    """The fastest formulation for a matrix [out, in_] and so many tokens. seconds: of one product, medians by name."""
+    """The fastest formulation for a matrix [out, in_] and ``tokens`` tokens. seconds: medians of a product, by name."""
 
     out: _Count
     in_: _Count
@@ -82,29 +82,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def default_file() -> Path:
-    """XDG_CACHE_HOME/tritgold/xla-tuning.json, where commands keep their choices. Raises OutputError as its folder."""
+    """XDG_CACHE_HOME/tritgold/xla-tuning.json, which the commands use. Raises OutputError as ``cache_folder``."""
     return cache_folder() / "xla-tuning.json"
 
 
-def choices_of(formulation: str | None, tuning: Path | None) -> Choices:
-    """One formulation everywhere, or what was measured on this machine. A file that is given is read in any case.
-
-    Raises EngineError for an unknown formulation (``formulation``), and where the file is none (``tuning-file``).
-    """
-    if formulation is not None and formulation not in FORMULATIONS:
-        raise EngineError(
-            "no such formulation of the ternary product",
-            kind="formulation",
-            got=repr(formulation),
-            expected=", ".join(FORMULATIONS),
-        )
-    return Choices(formulation, () if tuning is None else measured_here(tuning))
-
-
 def measured_here(path: Path) -> tuple[Measured, ...]:
-    """The choices in a file that were made for what runs here; none where it has only others.
+    """The choices in a file that were measured with this machine and these versions; may be empty.
 
-    Raises EngineError ``tuning-file`` where there is no such file, or where it is not what ``tune`` writes.
+    Raises EngineError ``tuning-file`` if the file does not exist or was not written by ``tune``.
     """
     here = MadeFor.here()
     choices = [choice for tuning in _read(path) if tuning.made_for == here for choice in tuning.choices]
@@ -120,15 +105,15 @@ def tune(
     path: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Choice]:
-    """Measure every formulation for each matrix (out, in) and number of tokens; keep the fastest of each in the file.
+    """Measure every formulation for each matrix (out, in) and number of tokens; store the fastest of each in the file.
 
-    path: ``default_file`` where None is given; its folder is made, and it is written whole after each matrix. say:
-    told what is measured next. What a formulation makes of the codes counts for each matrix, though the engine shares
-    it between matrices that read the same codes.
+    path: None for ``default_file``; its folder is created, and the file is written after each matrix. say: called with
+    the description of each measurement. The time includes preparing the codes for each matrix, although the engine
+    does it once for all matrices that read the same codes.
 
     Raises, before anything is measured, EngineError ``tuning-size`` for sizes below 1, ``tuning-file`` for a file that
     ``tune`` has not written, and OutputError for a folder that cannot be written. EngineError ``tuning-differs``
-    where two formulations do not give the same integers: then nothing of this matrix is kept.
+    if two formulations do not give the same integers: then nothing is stored for this matrix.
     """
     cpu_device()
     wanted, counts = list(dict.fromkeys(shapes)), list(dict.fromkeys(tokens))
@@ -142,7 +127,7 @@ def tune(
     found = []
     for out, in_ in wanted:
         choices = [_fastest(out, in_, count, say) for count in counts]
-        _keep(file, choices)
+        keep(file, choices)
         found += choices
     return found
 
@@ -150,26 +135,26 @@ def tune(
 def _fastest(out: int, in_: int, tokens: int, say: Callable[[str], None]) -> Choice:
     say(f"tuning {out} x {in_}, {tokens} tokens")
     rng = np.random.default_rng(158)
-    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(_MATRICES)]
+    packed = [planes.packed(rng.integers(-1, 2, (out, in_), dtype=np.int8)) for _ in range(MATRICES)]
     weights = Planes(*(jax.numpy.stack(arrays) for arrays in zip(*packed, strict=True)))
-    codes = jax.numpy.asarray(rng.integers(-127, 128, (_MATRICES, tokens, in_), dtype=np.int8))
+    codes = jax.numpy.asarray(rng.integers(-127, 128, (MATRICES, tokens, in_), dtype=np.int8))
     ways = [way for way in FORMULATIONS.values() if way.name != "plain" or out * in_ * tokens <= _PLAIN]
-    runs = dict(_compiled(ways, codes, weights))
+    runs = dict(compiled(ways, codes, weights))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(_ROUNDS):
         for name, run in runs.items():
-            seconds[name].append(_seconds(name, run))
+            seconds[name].append(seconds_of(name, run))
         if number == 0:
             least = min(times[0] for times in seconds.values())
             runs = {name: run for name, run in runs.items() if seconds[name][0] <= _HOPELESS * least}
-    medians = {name: statistics.median(times) / _MATRICES for name, times in seconds.items()}
+    medians = {name: statistics.median(times) / MATRICES for name, times in seconds.items()}
     return Choice(out, in_, tokens, min(runs, key=medians.__getitem__), medians)
 
 
-def _compiled(
+def compiled(
     ways: list[Formulation], codes: jax.Array, weights: Planes
 ) -> Iterator[tuple[str, Callable[[], jax.Array]]]:
-    """Each way as a program over all matrices that has run once, with the same result as the first."""
+    """Each formulation as a program over all matrices, after one run whose result equals the first one's."""
     first: np.ndarray | None = None
     for way in ways:
 
@@ -195,16 +180,16 @@ def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Plan
     return program(codes, weights).block_until_ready()
 
 
-def _seconds(name: str, run: Callable[[], object]) -> float:
-    """Of one call. name: of the formulation, for a test that replaces this clock."""
+def seconds_of(name: str, run: Callable[[], object]) -> float:
+    """Seconds of one call. name: of the formulation, for tests that replace this clock."""
     del name
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
 
 
-def _keep(path: Path, choices: list[Choice]) -> None:
-    """Put the choices in the file, in place of older ones for the same."""
+def keep(path: Path, choices: list[Choice]) -> None:
+    """Store the choices in the file; they replace older ones for the same sizes."""
     here, tunings = MadeFor.here(), _read(path) if path.exists() else []
     new = {(choice.out, choice.in_, choice.tokens) for choice in choices}
     mine = [choice for tuning in tunings if tuning.made_for == here for choice in tuning.choices]
@@ -225,5 +210,5 @@ def _read(path: Path) -> list[_Tuning]:
 
 
 def _wrong(path: Path, message: str, got: object, expected: str) -> EngineError:
-    hint = "delete it, and tune anew where its choices are wanted: tritgold bench --tune"
+    hint = "delete it, and tune again where its choices are wanted: tritgold bench --tune"
     return EngineError(message, kind="tuning-file", file=path, got=got, expected=expected, hint=hint)

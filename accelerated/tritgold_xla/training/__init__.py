@@ -1,14 +1,15 @@
-"""Training of the embedded golden models: quantisation-aware, from a public-domain text, on two CPU cores.
+"""Training of the embedded golden models: quantisation-aware, on a public-domain text, on two CPU cores.
 
-``python -m tritgold_xla.training`` is the recorded command. Extra ``train`` (optax). Nothing at run time needs this.
+``python -m tritgold_xla.training`` is the command that made them. It needs the extra ``train`` (optax). Nothing else
+imports this package.
 """
 
 from tritgold.errors import MissingDependencyError
 
 try:
-    import optax  # type: ignore[import-untyped] # noqa: F401 - only to see that it is there
+    import optax  # type: ignore[import-untyped] # noqa: F401 - to check that it is installed
 except ModuleNotFoundError as error:
-    # Any other missing module, of optax's own needs among them, is not cured by installing optax.
+    # If another module is missing, for example a dependency of optax, installing optax does not help.
     if error.name != "optax":
         raise
     raise MissingDependencyError(

@@ -1,4 +1,4 @@
-"""``python -m tritgold_xla.training TEXT FOLDER``: train the golden models, or go on where the last call stopped."""
+"""``python -m tritgold_xla.training TEXT FOLDER``: train the golden models, or continue an interrupted training."""
 
 import sys
 from pathlib import Path
@@ -63,7 +63,7 @@ def _train(text: Path, folder: Path, names: tuple[str, ...]) -> None:
 
 
 def _run(name: str, folder: Path, train: Stream, held_out: Stream) -> Run:
-    """One run, from where its file says it stands."""
+    """Train one run, from the state in its file or from the beginning; returns the finished run."""
     recipe, path = RECIPES[name], folder / f"{name}.safetensors"
     if path.exists():
         run = run_state.load(recipe, path)
@@ -84,20 +84,20 @@ def _run(name: str, folder: Path, train: Stream, held_out: Stream) -> Run:
 
         bits = evaluate.held_out_bits(recipe, held_out)
         done = loop.train(run, train.ids, path, evaluate=bits, progress=show)
-    if done is not run or not facts.recorded(folder, name):  # whoever only looks again is not where it was trained
+    if done is not run or not facts.recorded(folder, name):  # keep the facts of the machine that trained it
         facts.record(folder, name, facts.run_facts(done))
     return done
 
 
 def _tokenizer(path: Path, corpus: Corpus) -> Tokenizer:
-    """The folder's tokenizer, made by the first call: another version of the library might make another one."""
+    """The folder's tokenizer, trained only once: another version of the library may train a different one."""
     if not path.exists():
         train_tokenizer(corpus.train, RECIPES[EMBEDDED[0]].vocab).save(str(path), pretty=False)
     return Tokenizer.from_file(str(path))
 
 
 def _finished(name: str, folder: Path) -> Run:
-    """The run that another one starts from; ConfigError where it is not there or not done."""
+    """The run that another run starts from; ConfigError if it does not exist or is not finished."""
     path = folder / f"{name}.safetensors"
     run = run_state.load(RECIPES[name], path) if path.exists() else None
     if run is None or run.step < run.recipe.steps:

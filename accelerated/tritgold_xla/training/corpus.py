@@ -1,7 +1,7 @@
-"""The corpus: the King James Bible as Debian's ``bible-kjv`` prints it, verified by hash, cut into chapters.
+"""The corpus: the King James Bible as Debian's ``bible-kjv`` prints it, verified by hash, split into chapters.
 
-The text is in the public domain (the package states that its copyright has expired) and is not committed. Fetch and
-print it on Debian, without installing anything:
+The text is in the public domain (the package states that its copyright has expired) and is not in the repository. To
+download and print it on Debian without installing anything:
 
     apt-get download bible-kjv bible-kjv-text
     for file in bible-kjv*.deb; do dpkg-deb -x $file kjv; done
@@ -16,21 +16,21 @@ from pathlib import Path
 from tritgold.errors import FormatError
 
 SHA256 = "ae271ac43fb594ac9f4aecb1fce69ba2e0ce2b19985ab055493d6c585d4a28b3"
-HELD_OUT_EVERY = 20  # chapters: spread over the whole text, so that it is the same kind of text
+HELD_OUT_EVERY = 20  # chapters: spread over the whole text, so that both parts are the same kind of text
 _VERSE = re.compile(r"(\d?[A-Z][A-Za-z]*)(\d+):(\d+) (.*)")
 _RECIPE = "python -m tritgold_xla.training --help says how to fetch it"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Chapters in order, a verse a line. held_out is every HELD_OUT_EVERY-th of them; train the others."""
+    """Chapters in order, one verse per line. held_out: every HELD_OUT_EVERY-th chapter; train: the others."""
 
     train: list[str]
     held_out: list[str]
 
 
 def read_corpus(path: Path) -> Corpus:
-    """Read the printed text. Raises FormatError where the file is missing or is not exactly that text."""
+    """Read the printed text. Raises FormatError if the file is missing or is not exactly that text."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -43,7 +43,7 @@ def read_corpus(path: Path) -> Corpus:
 
 
 def chapters(printed: str) -> list[str]:
-    r"""What ``bible -f`` prints, banner and prompt included -> the text of each chapter, references left out.
+    r"""The output of ``bible -f``, with banner and prompt -> the text of each chapter, without references.
 
     >>> chapters("Hit '?' for help.\nGe1:1 In the beginning.\nGe1:2 And the earth.\nGe2:1 Thus.")
     ['In the beginning.\nAnd the earth.', 'Thus.']
@@ -52,14 +52,14 @@ def chapters(printed: str) -> list[str]:
     seen = set()
     for line in printed.splitlines():
         verse = _VERSE.fullmatch(line)
-        if verse and verse.groups()[:3] not in seen:  # the banner shows Genesis 1:1 once more
+        if verse and verse.groups()[:3] not in seen:  # the banner repeats Genesis 1:1
             seen.add(verse.groups()[:3])
             found.setdefault((verse.group(1), verse.group(2)), []).append(verse.group(4).strip())
     return ["\n".join(verses) for verses in found.values()]
 
 
 def split(texts: list[str]) -> Corpus:
-    """Every HELD_OUT_EVERY-th chapter is held out, from the middle of the first HELD_OUT_EVERY on."""
+    """Hold out every HELD_OUT_EVERY-th chapter, beginning with index HELD_OUT_EVERY // 2."""
     held = set(range(HELD_OUT_EVERY // 2, len(texts), HELD_OUT_EVERY))
     return Corpus(
         train=[text for i, text in enumerate(texts) if i not in held],

@@ -1,4 +1,4 @@
-"""Held-out bits a byte: of a network, by sliding windows; of an interpolated 5-gram, the baseline to be ahead of."""
+"""Held-out bits per byte: of a network, with sliding windows; and of an interpolated 5-gram, the baseline."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +19,8 @@ ORDER, DISCOUNT = 5, 0.75
 def windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(int [windows, length + 1], bool [windows, length]): every token after the first is predicted exactly once.
 
-    Windows move on by half their length, and only what is new to a window counts; so each prediction (those of the
-    first window apart) has half a window of context at least. The last window is padded with zeros.
+    Windows advance by half their length, and only predictions that are new in a window count, so each prediction
+    (except in the first window) has at least half a window of context. The last window is padded with zeros.
 
     >>> tokens, counted = windows(np.arange(1, 7), 4)
     >>> tokens.tolist()
@@ -37,14 +37,14 @@ def windows(ids: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held_out_bits(recipe: Recipe, held_out: Stream) -> Callable[[Parameters], float]:
-    """The function masters -> held-out bits a byte, as the recipe's objective has the model read."""
+    """The function masters -> held-out bits per byte, for the recipe's objective."""
     if recipe.objective == "autoregressive":
         return bits_per_byte(recipe, held_out)
     return diffusion_bits_per_byte(recipe, held_out)
 
 
 def bits_per_byte(recipe: Recipe, held_out: Stream, batch: int = 8) -> Callable[[Parameters], float]:
-    """The function masters -> held-out bits a byte, reading left to right."""
+    """The function masters -> held-out bits per byte, reading left to right."""
     tokens, counted = windows(held_out.ids, recipe.length)
     short = -len(tokens) % batch
     tokens, counted = (np.concatenate([a, np.zeros((short, a.shape[1]), a.dtype)]) for a in (tokens, counted))
@@ -66,10 +66,10 @@ def bits_per_byte(recipe: Recipe, held_out: Stream, batch: int = 8) -> Callable[
 def diffusion_bits_per_byte(
     recipe: Recipe, held_out: Stream, every: int = 8, batch: int = 4
 ) -> Callable[[Parameters], float]:
-    """The same for block diffusion that decides one token after the other: all later tokens of the block are masked.
+    """The same for block diffusion that decides one token at a time: all later tokens of the block are masked.
 
-    Each window is forwarded once for each place in a block. Every ``every``-th window of the held-out stream, without
-    overlap, so that the first block of each has no context: a little worse than the model is.
+    Each window is read once for each index within a block. Only every ``every``-th window of the held-out stream is
+    used, without overlap, so the first block of each has no context: the result is slightly too pessimistic.
     """
     length, block = recipe.length, recipe.block
     count = (len(held_out.ids) - 1) // length
@@ -84,7 +84,7 @@ def diffusion_bits_per_byte(
         noisy = jnp.where(place >= at, MASK, tokens)
         both = jnp.concatenate([noisy, tokens], axis=1)
         states = hidden_states(parameters, both, recipe, positions, mask)
-        # The first token of a block is predicted by the finished block before it, the others inside the noisy one.
+        # The first token of a block is predicted from the finished block before it, the others from the noisy block.
         seen = jnp.where(at == 0, states[:, length:], states[:, :length])
         counted = (place == at)[1:]
         return (cross_entropy(logits(parameters, seen[:, :-1]), tokens[:, 1:]) * counted).sum()
@@ -98,7 +98,7 @@ def diffusion_bits_per_byte(
 
 
 def ngram_bits_per_byte(train: Stream, held_out: Stream, vocab: int, order: int = ORDER) -> float:
-    """Held-out bits a byte of an interpolated n-gram with absolute discounting, counted on the same tokens.
+    """Held-out bits per byte of an interpolated n-gram with absolute discounting, counted on the same tokens.
 
     P(t | h) = max(n(h t) - d, 0) / n(h) + d * kinds(h) / n(h) * P(t | h without its first token), down to 1 / vocab.
     Source: Ney, Essen, Kneser 1994. The discount is 0.75.

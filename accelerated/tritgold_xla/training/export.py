@@ -1,4 +1,4 @@
-"""A trained run -> a Hugging Face folder: packed trits, their scales, bf16 embedding and gains, tokenizer, template."""
+"""Export a trained run as a Hugging Face folder: packed trits, scales, bf16 embedding and gains, tokenizer, texts."""
 
 import json
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ NAMES = {
 
 
 def export(run: Run, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the model; a folder that is there already is replaced once the new one is complete.
+    """Write the model; an existing folder is replaced when the new one is complete.
 
-    Raises ConfigError for a run in float32, which no ternary checkpoint can hold.
+    Raises ConfigError for a float32 run (``ternary`` False), which a ternary checkpoint cannot hold.
     """
     if not run.recipe.ternary:
-        raise ConfigError("is no ternary model", kind="export", thing=f"run {run.recipe.name!r}")
+        raise ConfigError("is not a ternary model", kind="export", thing=f"run {run.recipe.name!r}")
     texts = {
         "tokenizer.json": str(tokenizer.to_str(pretty=False)) + "\n",
         "tokenizer_config.json": _json(tokenizer_config(run.recipe)),
@@ -51,7 +51,7 @@ def export(run: Run, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def tensors(run: Run) -> Iterator[PlannedTensor]:
-    """The tensors by their Hugging Face names."""
+    """The tensors, with their Hugging Face names."""
     yield _bf16("model.embed_tokens.weight", run.parameters["embedding"])
     quantise = jax.jit(trits_and_scale)
     for n in range(run.recipe.layers):
@@ -75,7 +75,7 @@ def _packed(name: str, trits: np.ndarray, scale: np.ndarray) -> list[PlannedTens
 
 
 def model_config(recipe: Recipe) -> dict[str, Any]:
-    """config.json."""
+    """The content of config.json."""
     config = {
         "architectures": ["BitNetForCausalLM"],
         "model_type": "bitnet",
@@ -106,7 +106,7 @@ def model_config(recipe: Recipe) -> dict[str, Any]:
 
 
 def tokenizer_config(recipe: Recipe) -> dict[str, Any]:
-    """tokenizer_config.json: special tokens and the chat template."""
+    """The content of tokenizer_config.json: special tokens and the chat template."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": SPECIAL[BOS],

@@ -1,4 +1,4 @@
-"""training.json: what a model card states of each run, written beside the models and never typed by hand."""
+"""training.json: the facts about each run for its model card, written by the training beside the models."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "optax", "tokenizers")
 
 
 def corpus_facts(train: Stream, held_out: Stream, five_gram: float) -> dict[str, Any]:
-    """Text, split and baseline."""
+    """The facts about the corpus: text, split and 5-gram baseline (bits per byte)."""
     return {
         "sha256": SHA256,
         "held_out": f"every {HELD_OUT_EVERY}th chapter",
@@ -31,7 +31,7 @@ def corpus_facts(train: Stream, held_out: Stream, five_gram: float) -> dict[str,
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """Recipe, machine, time and curve of one run. curve: (step, mean loss in nats a token of the steps up to it)."""
+    """Recipe, machine, time and curve of a run. curve: (step, mean loss of the last steps up to it, nats per token)."""
     losses = np.array(run.losses)
     ends = [*range(CURVE_EVERY, len(losses), CURVE_EVERY), len(losses)]
     curve = [[end, round(float(losses[max(end - CURVE_EVERY, 0) : end].mean()), 4)] for end in ends]
@@ -51,7 +51,7 @@ def recorded(folder: Path, name: str) -> bool:
 
 
 def record(folder: Path, name: str, facts: dict[str, Any]) -> None:
-    """Put ``facts`` under ``name`` into the folder's training.json; what else it holds stays."""
+    """Store ``facts`` as ``name`` in the folder's training.json; other entries are kept."""
     path = folder / FILE
     known = _read(path)
     scratch = path.with_name(path.name + ".part")
@@ -63,5 +63,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     except (OSError, ValueError, TypeError) as error:
-        hint = "remove it; the runs write it anew"
+        hint = "remove it; the runs write it again"
         raise FormatError(f"cannot be read: {error}", kind="training-facts", file=path, hint=hint) from error

@@ -1,4 +1,4 @@
-"""The loop: each step decided by seed and number alone, so that stopping and resuming changes nothing."""
+"""The training loop: a step depends only on seed and step number, so stopping and resuming changes nothing."""
 
 import time
 from collections.abc import Callable
@@ -31,9 +31,10 @@ def train(
 ) -> Run:
     """Train ``run`` to its last step and return it.
 
-    ids: int32 [tokens], the training stream. path: the state's file, replaced whole every ``save_every`` steps, at
-    the end, and when interrupted (KeyboardInterrupt is raised again after that), so that nothing is lost.
-    evaluate: masters -> held-out bits a byte. progress: called after every step.
+    ids: int32 [tokens], the training stream. path: the file of the state, replaced every ``save_every`` steps, at
+    the end, and when interrupted (KeyboardInterrupt is then raised again), so that nothing is lost.
+    evaluate: masters -> held-out bits per byte, called every ``evaluate_every`` steps and at the end. progress: called
+    after every step. Raises NonFiniteError if the loss is not finite.
     """
     recipe = run.recipe
     update = jax.jit(partial(_update, recipe))
@@ -52,7 +53,7 @@ def train(
             held_out = run.held_out
             if step % evaluate_every == 0 or step == recipe.steps:
                 held_out = (*held_out, (step, evaluate(parameters)))
-            # One assignment: an interrupt falls before a step or after it.
+            # One assignment: an interrupt comes either before or after the step.
             run = replace(
                 run,
                 parameters=parameters,

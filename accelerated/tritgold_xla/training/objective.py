@@ -1,9 +1,9 @@
-"""What is minimised: the next token, or the masked tokens of a block that sees clean earlier blocks.
+"""The losses: cross entropy of the next token, or of the masked tokens of a block that sees clean earlier blocks.
 
-Block diffusion follows Fast-dLLM v2 (arXiv 2509.26328): the sequence stands twice, noisy and clean, at the same
-positions; each block is masked at a rate of its own; the noisy block sees itself both ways and the clean blocks before
-it; a masked token is predicted by the hidden state before it (token shift); and every mask is used together with its
-complement, so that each token is learnt once in the pair.
+Block diffusion follows Fast-dLLM v2 (arXiv 2509.26328): the input is the sequence twice, noisy and clean, at the same
+positions; each block has its own mask rate; a noisy block sees all of itself and the earlier clean blocks;
+a masked token is predicted by the hidden state before it (token shift); and every mask is used together with its
+complement, so that each token is learnt once per pair.
 """
 
 import jax
@@ -14,13 +14,13 @@ from tritgold_xla.training.qat import Parameters, hidden_states, logits
 from tritgold_xla.training.recipe import Recipe
 from tritgold_xla.training.tokens import MASK
 
-MIN_RATE = 1e-3  # every block keeps a chance of a masked token
+MIN_RATE = 1e-3  # of masked tokens, so that no block has a rate of 0
 
 
 def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
-    """int32 [batch, length + 1]: crops at random places, decided by seed and step alone, so that resuming is exact."""
+    """int32 [batch, length + 1]: random crops that depend only on seed and step, so that resuming is exact."""
     places = len(ids) - recipe.length
-    # Eight starts use up one value of the counter, so each eight have a counter of their own.
+    # Eight starts use up one value of the counter, so each group of eight has its own counter.
     eights = [
         _draws(recipe, step, first // 8, 0).integers(0, places, min(8, recipe.batch - first))
         for first in range(0, recipe.batch, 8)
@@ -30,7 +30,7 @@ def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
 
 
 def loss(parameters: Parameters, batch: jax.Array, noise: jax.Array, recipe: Recipe) -> jax.Array:
-    """What the recipe minimises, nats. batch: int [batch, length + 1]; noise: bool [batch, length]."""
+    """The recipe's loss, nats. batch: int [batch, length + 1]; noise: bool [batch, length], for block diffusion."""
     if recipe.objective == "autoregressive":
         return next_token_loss(parameters, batch, recipe)
     return diffusion_loss(parameters, batch, noise, recipe)
@@ -51,7 +51,7 @@ def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def noise_of(recipe: Recipe, step: int) -> np.ndarray:
-    """bool [batch, length]: which tokens are masked; a rate for each block, uniform between MIN_RATE and 1."""
+    """bool [batch, length]: which tokens are masked; each block has its own rate, uniform between MIN_RATE and 1."""
     rng = _draws(recipe, 0, step, 1)
     blocks = recipe.length // recipe.block
     rate = MIN_RATE + (1 - MIN_RATE) * rng.random((recipe.batch, blocks, 1))
@@ -59,12 +59,12 @@ def noise_of(recipe: Recipe, step: int) -> np.ndarray:
 
 
 def _draws(recipe: Recipe, *counter: int) -> np.random.Generator:
-    """Random numbers of the recipe's seed, from a place of their own: the first word counts on, the others do not."""
+    """Random numbers of the recipe's seed and this counter; drawing advances only the first word of the counter."""
     return np.random.Generator(np.random.Philox(key=recipe.seed, counter=[*counter, 0]))
 
 
 def diffusion_mask(length: int, block: int) -> np.ndarray:
-    """bool [2 length, 2 length]: noisy half first. Rows are queries.
+    """bool [2 length, 2 length]: which keys a query sees. Rows are queries; the noisy half is first.
 
     >>> diffusion_mask(2, 1).astype(int).tolist()
     [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
@@ -81,7 +81,7 @@ def diffusion_mask(length: int, block: int) -> np.ndarray:
 def diffusion_loss(parameters: Parameters, batch: jax.Array, masked: jax.Array, recipe: Recipe) -> jax.Array:
     """Mean cross entropy of the masked tokens, nats, over the mask and its complement.
 
-    batch: int [batch, length + 1], whose last token is not used; masked: bool [batch, length].
+    batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length].
     """
     clean = batch[:, :-1]
     length = clean.shape[1]
@@ -90,6 +90,6 @@ def diffusion_loss(parameters: Parameters, batch: jax.Array, masked: jax.Array, 
     tokens = jnp.concatenate([jnp.where(both, MASK, twice), twice], axis=1)
     positions = np.tile(np.arange(length), 2)
     states = hidden_states(parameters, tokens, recipe, positions, diffusion_mask(length, recipe.block))
-    losses = cross_entropy(logits(parameters, states[:, : length - 1]), twice[:, 1:])  # the state before predicts
+    losses = cross_entropy(logits(parameters, states[:, : length - 1]), twice[:, 1:])  # predicted one state before
     counted = both[:, 1:]
     return (losses * counted).sum() / jnp.maximum(counted.sum(), 1)

@@ -1,11 +1,11 @@
-"""The update: Muon for the ternary matrices, Adam for embedding and gains, the two-stage schedule of BitNet.
+"""The optimiser: Muon for the ternary matrices, Adam for embedding and gains, the two-stage schedule of BitNet.
 
-Two stages, as "The Era of 1-bit LLMs: Training Tips, Code and FAQ" (Ma et al., 2024) and the BitNet b1.58 2B4T report
-(arXiv 2504.12285) have them: a high learning rate that falls in the first half, then a step down and on to zero; weight
-decay in the first half and none in the second, so that the masters near a threshold settle. The ratios are of 1.5e-3
-to 8e-4, then 5e-4 to 0; both falls are linear here, and the decay of the first half is constant.
+Two stages, as in "The Era of 1-bit LLMs: Training Tips, Code and FAQ" (Ma et al., 2024) and the BitNet b1.58 2B4T
+report (arXiv 2504.12285): in the first half a high learning rate that falls, then a step down and a fall to zero;
+weight decay in the first half and none in the second, so that masters near a threshold settle. The ratios are those of
+1.5e-3 to 8e-4, then 5e-4 to 0; here both falls are linear, and the weight decay of the first half is constant.
 
-Muon (Jordan et al., 2024) orthogonalises the momentum of each matrix, so that a step moves all its directions alike.
+Muon (Jordan et al., 2024) orthogonalises the momentum of each matrix, so that a step has one size in all directions.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,9 @@ SECOND_STAGE, FIRST_END = 5e-4 / 1.5e-3, 8e-4 / 1.5e-3
 
 
 def two_stages(recipe: Recipe, peak: float) -> Callable[[Any], Any]:
-    """Learning rate by step: warm-up, peak falling to FIRST_END of it at half time, then SECOND_STAGE falling to 0."""
+    """Learning rate by step: warm-up to ``peak``, falling to peak * FIRST_END at half of the steps, then from
+    peak * SECOND_STAGE to 0.
+    """
     half = recipe.steps // 2
     return optax.join_schedules(
         [
@@ -33,7 +35,7 @@ def two_stages(recipe: Recipe, peak: float) -> Callable[[Any], Any]:
 
 
 def optimiser(recipe: Recipe) -> optax.GradientTransformation:
-    """The whole update rule, state and all."""
+    """The complete update rule: gradient clipping at norm 1, then Muon or Adam by ``_kinds``."""
     decay = optax.piecewise_constant_schedule(recipe.decay, {recipe.steps // 2: 0.0})
     matrices = optax.chain(
         optax.contrib.scale_by_muon(weight_dimension_numbers=_matrix_axes),
@@ -51,11 +53,11 @@ def optimiser(recipe: Recipe) -> optax.GradientTransformation:
 
 
 def _kinds(parameters: Any) -> Any:
-    """``matrices`` for the stacked linears [layers, out, in], ``rest`` for all else."""
+    """``matrices`` for the stacked linears [layers, out, in], ``rest`` for all other parameters."""
     return jax.tree.map(lambda p: "matrices" if p.ndim == 3 else "rest", parameters)
 
 
 def _matrix_axes(parameters: Any) -> Any:
-    """The layer axis is a batch: each layer's matrix is orthogonalised by itself."""
+    """The layer axis is a batch axis: each layer's matrix is orthogonalised separately."""
     axes = optax.contrib.MuonDimensionNumbers(reduction_axis=2, output_axis=1)
     return jax.tree.map(lambda _: axes, parameters)

@@ -1,8 +1,8 @@
-"""The network as it is trained: float32 masters, and a forward pass on what will be stored.
+"""The network in training: float32 masters, and a forward pass with the values that will be stored.
 
-Weights become trits times one scale, rounded to bf16 as the file holds it; activations become int8 codes, each token
-by its own scale; embedding and gains are rounded to bf16. Gradients pass straight through every rounding. So the packed
-model is the trained one: exporting it loses nothing.
+Weights become trits times one scale, which is rounded to bf16 as in the file; activations become int8 codes with one
+scale per token; embedding and gains are rounded to bf16. Gradients pass straight through every rounding. So the packed
+model is exactly the trained one: exporting loses nothing.
 
 Source: arXiv 2402.17764, and the straight-through estimator of arXiv 1308.3432.
 """
@@ -20,7 +20,7 @@ Parameters = dict[str, Any]
 
 
 def initial_parameters(recipe: Recipe) -> Parameters:
-    """Masters: matrices normal with the standard deviation of 1 / sqrt(in), gains 1, embedding 0.02. Layers stacked."""
+    """Masters, layers stacked: matrices normal with standard deviation 1 / sqrt(in), embedding with 0.02, gains 1."""
     c = recipe.config()
     rng = np.random.Generator(np.random.Philox(key=recipe.seed))
 
@@ -31,7 +31,7 @@ def initial_parameters(recipe: Recipe) -> Parameters:
         name: normal((c.layers, *c.linear_shape(name)), c.linear_shape(name)[1] ** -0.5)
         for name in ("q", "k", "v", "o", "gate", "up", "down")
     }
-    gains = {name: np.ones((c.layers, width), np.float32) for name, width in c.norm_widths().items()}
+    gains = {name: np.ones((c.layers, width), np.float32) for name, width in c.vector_widths().items()}
     return {
         "embedding": normal((c.vocab, c.hidden), 0.02),
         "layers": {**linears, **gains},
@@ -40,30 +40,30 @@ def initial_parameters(recipe: Recipe) -> Parameters:
 
 
 def through(x: jax.Array, rounded: jax.Array) -> jax.Array:
-    """The value of ``rounded`` with the gradient of x."""
+    """The value of ``rounded`` with the gradient of x (straight-through estimator)."""
     return x + lax.stop_gradient(rounded - x)
 
 
 def bf16(x: jax.Array) -> jax.Array:
-    """Rounded as it will be stored."""
+    """x rounded to bf16, as float32; the gradient passes through."""
     return through(x, x.astype(jnp.bfloat16).astype(jnp.float32))
 
 
 def trits_and_scale(master: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(trits float32 of the master's shape, scale float32 []): absmean over the whole matrix, the scale as bf16."""
+    """(trits float32 of the master's shape, scale float32 []): absmean over the whole matrix; scale rounded to bf16."""
     absmean = jnp.maximum(jnp.abs(master).mean(), jnp.float32(1e-5))
     scale = absmean.astype(jnp.bfloat16).astype(jnp.float32)
     return jnp.clip(jnp.round(master / absmean), -1, 1), scale
 
 
 def ternary(master: jax.Array) -> jax.Array:
-    """The weight that the packed model will have."""
+    """trits * scale, the weight of the packed model; the gradient passes through."""
     trits, scale = trits_and_scale(master)
     return through(master, trits * scale)
 
 
 def codes(x: jax.Array) -> jax.Array:
-    """int8 codes over their scale: absmax of each token, half to even."""
+    """int8 codes / scale, as float32: absmax per token, half to even; the gradient passes through."""
     scale = 127 / jnp.maximum(jnp.abs(x).max(axis=-1, keepdims=True), 1e-5)
     return through(x, jnp.clip(jnp.round(x * scale), -128, 127) / scale)
 
@@ -83,10 +83,10 @@ def rotate(x: jax.Array, positions: np.ndarray, theta: float) -> jax.Array:
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: np.ndarray) -> jax.Array:
-    """Mix [batch, tokens, heads, head_dim] of q [.., heads, ..], k, v [.., kv_heads, ..]; mask bool [tokens, tokens].
+    """Attention output [batch, tokens, heads, head_dim]. k, v: [.., kv_heads, ..]; mask: bool [tokens, tokens].
 
-    The query heads of a group stand below one another, so that each product is one plain matrix product (measured:
-    a fifth faster, forwards and back, than leaving the group as an axis).
+    The query heads of a group are concatenated along the rows, so that each product is one plain matrix product
+    (measured: forward and backward a fifth faster than with the group as an axis).
     """
     batch, length, heads, width = q.shape
     kv_heads, group = k.shape[2], heads // k.shape[2]
@@ -103,7 +103,7 @@ def hidden_states(
 ) -> jax.Array:
     """Final hidden states [batch, tokens, hidden].
 
-    tokens: int [batch, tokens]. positions: of each token. mask: bool [tokens, tokens], which keys a query sees.
+    tokens: int [batch, tokens]. positions: [tokens]. mask: bool [tokens, tokens], which keys a query sees.
     """
     c = recipe.config()
     weight = ternary if recipe.ternary else (lambda w: w)
@@ -126,5 +126,5 @@ def hidden_states(
 
 
 def logits(parameters: Parameters, states: jax.Array) -> jax.Array:
-    """[..., vocab], by the tied head."""
+    """Logits [..., vocab]; the head is tied to the embedding."""
     return states @ bf16(parameters["embedding"]).T

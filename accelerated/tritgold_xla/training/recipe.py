@@ -1,4 +1,4 @@
-"""Recipe: everything that decides a training run, as data; the runs that made the embedded models."""
+"""Recipe: everything that determines a training run, as data; and the runs that made the embedded models."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from tritgold.errors import ConfigError
 
 Objective = Literal["autoregressive", "block diffusion"]
 MIN_VOCAB = 260
-PACKING_BLOCK = 256  # TQ1_0 and TQ2_0 hold rows of whole blocks: every packing of the project fits the model
+PACKING_BLOCK = 256  # the block of TQ1_0 and TQ2_0: with it every packing of the project can hold the model
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,11 @@ class Recipe:
     """A training run.
 
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
-    rounded to bf16 all the same). start: the run whose master weights this one continues from. steps, batch, length:
-    updates, sequences an update, tokens a sequence. peak: learning rate of the matrices (Muon); small: of embedding
-    and gains (Adam). decay: weight decay of the first half, then none. block: tokens a block of diffusion.
+    still rounded to bf16). start: the run from whose master weights this one starts. steps, batch, length: number of
+    updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
+    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion.
+
+    Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """
 
     name: str
@@ -63,10 +65,10 @@ class Recipe:
             raise _bad("length", self.length, f"at most the context, {self.context}")
         if self.objective == "block diffusion" and self.length % self.block:
             raise _bad("length", self.length, f"a multiple of the block, {self.block}")
-        self.config()  # refuses what the model cannot be
+        self.config()  # raises for an impossible model
 
     def config(self) -> ModelConfig:
-        """The model that comes out."""
+        """The configuration of the trained model."""
         return ModelConfig(
             vocab=self.vocab,
             hidden=self.hidden,
@@ -95,7 +97,7 @@ RECIPES = {
     for recipe in (
         AR,
         replace(AR, name="kjv-ar-float", ternary=False),
-        replace(AR, name="short", steps=30, batch=4, warmup=5),  # a minute, to see that all is in place
+        replace(AR, name="short", steps=30, batch=4, warmup=5),  # takes a minute, to test the setup
         replace(
             AR,
             name="kjv-dlm",

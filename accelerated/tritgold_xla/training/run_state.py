@@ -1,4 +1,4 @@
-"""The state of a training run, and the one file that holds it: masters, moments, and where the run stands."""
+"""The state of a training run and its file: masters, moments, step, losses and evaluations."""
 
 import json
 from dataclasses import dataclass, replace
@@ -23,7 +23,9 @@ _KEY, _DTYPES = "tritgold.training", {"F32": np.float32, "I32": np.int32}
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Where a run stands. losses: nats a token, one for each step; held_out: (step, bits a byte); seconds: training."""
+    """The state of a run after ``step`` steps. losses: nats per token of each step; held_out: (step, bits per byte);
+    seconds: of training.
+    """
 
     recipe: Recipe
     parameters: Parameters
@@ -35,15 +37,15 @@ class Run:
 
 
 def begin(recipe: Recipe, start: Parameters | None = None) -> Run:
-    """A run at step 0: from the seed, or from the masters of an earlier run."""
+    """A run at step 0, with masters from the seed or from ``start``, the masters of an earlier run."""
     parameters = jax.tree.map(jnp.asarray, initial_parameters(recipe) if start is None else start)
     return Run(recipe, parameters, optimiser(recipe).init(parameters))
 
 
 def save(run: Run, path: Path) -> None:
-    """Write the state; the file appears whole, or the one before it stays.
+    """Write the state, completely or not at all; if it fails, the previous file stays.
 
-    Raises NonFiniteError for a state with infinity or NaN: it would replace one that is worth something.
+    Raises NonFiniteError for a state with infinity or NaN, which would replace a usable one.
     """
     named = [(_name(at), np.asarray(leaf)) for at, leaf in jax.tree.leaves_with_path(_arrays(run))]
     for name, array in named:
@@ -61,9 +63,9 @@ def save(run: Run, path: Path) -> None:
 
 
 def load(recipe: Recipe, path: Path) -> Run:
-    """The run that ``path`` holds.
+    """Read a run from ``path``.
 
-    Raises FormatError where it is damaged or holds something else, ConfigError where it is of another recipe.
+    Raises FormatError if the file is damaged or is not a training state, ConfigError if it has another recipe.
     """
     file = SafetensorsFile(path)
     try:
@@ -72,7 +74,7 @@ def load(recipe: Recipe, path: Path) -> Run:
         held_out = tuple((int(step), float(bits)) for step, bits in facts["held_out"])
         step, losses, seconds = int(facts["step"]), tuple(map(float, facts["losses"])), float(facts["seconds"])
     except (KeyError, TypeError, ValueError) as error:
-        hint = "give another folder, or remove the file to begin anew"
+        hint = "give another folder, or remove the file to begin again"
         raise FormatError("holds no training run", kind="training-state", file=path, hint=hint) from error
     if found != recipe:
         raise _another(path, found, recipe)
@@ -114,7 +116,7 @@ def _read(file: SafetensorsFile, name: str, like: jax.Array) -> jax.Array:
             thing=f"tensor {name!r}",
             got=None if stored is None else f"{stored.dtype} {list(stored.shape)}",
             expected=f"{like.dtype} {list(like.shape)}",
-            hint="remove the file to begin anew",
+            hint="remove the file to begin again",
         )
     return jnp.asarray(np.frombuffer(stored.data.tobytes(), _DTYPES[stored.dtype]).reshape(stored.shape))
 
@@ -128,5 +130,5 @@ def _another(path: Path, found: Recipe, recipe: Recipe) -> ConfigError:
         file=path,
         got={name: theirs[name] for name in changed},
         expected={name: ours[name] for name in changed},
-        hint="give another folder, or remove the file to begin anew",
+        hint="give another folder, or remove the file to begin again",
     )

@@ -1,4 +1,4 @@
-"""Byte-level BPE made from the training chapters, and the corpus as one stream of ids."""
+"""Byte-level BPE trained on the training chapters, and the corpus as one stream of ids."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from tritgold_xla.training.corpus import Corpus
 SPECIAL = ("<bos>", "<eos>", "<eot>", "<mask>")
 BOS, EOS, EOT, MASK = range(len(SPECIAL))
 
-# One turn a message, closed by <eot>; the generation prompt opens the assistant's. BOS comes from the tokenizer.
+# One turn per message, ended by <eot>; the generation prompt begins the assistant's turn. The tokenizer adds BOS.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role | capitalize }}: {{ message.content | trim }}<eot>{% endfor %}"
     "{% if add_generation_prompt %}Assistant: {% endif %}"
@@ -19,7 +19,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Token ids int32, chapters one after the other, each between BOS and EOS. bytes: of their text, UTF-8."""
+    """Token ids, int32: the chapters, each between BOS and EOS. bytes: length of their text in UTF-8."""
 
     ids: np.ndarray
     bytes: int
@@ -42,13 +42,13 @@ def train_tokenizer(texts: list[str], vocab: int) -> Tokenizer:
 
 
 def stream(tokenizer: Tokenizer, texts: list[str]) -> Stream:
-    """The texts as one stream."""
+    """The texts as one stream of ids."""
     pieces: list[int] = []
     for text in texts:
-        pieces += [*tokenizer.encode(text).ids, EOS]  # encode puts BOS in front
+        pieces += [*tokenizer.encode(text).ids, EOS]  # encode adds BOS
     return Stream(np.array(pieces, np.int32), sum(len(text.encode()) for text in texts))
 
 
 def streams(tokenizer: Tokenizer, corpus: Corpus) -> tuple[Stream, Stream]:
-    """(training, held out)."""
+    """The streams of the training part and of the held-out part."""
     return stream(tokenizer, corpus.train), stream(tokenizer, corpus.held_out)

@@ -1,7 +1,8 @@
 """One ternary matrix, int8 codes, and every kernel that multiplies them: what is exact, and how long it takes.
 
 NumPy's kernels are what a first implementation does, and what the packing formats are made for: a loop over rows in
-int32; look-up tables over the packed bytes; float32 weights unpacked once and kept. The engine's own come on top.
+int32; look-up tables over the packed bytes; float32 weights unpacked once and kept; those of ``lut_kernels``. The
+engine's own come on top.
 """
 
 from collections.abc import Callable
@@ -15,8 +16,7 @@ from tritgold.layers.bit_linear import accumulate
 from tritgold_conformance.bench.shapes import SEED
 from tritgold_conformance.bench.synthetic import trits as drawn
 from tritgold_conformance.bench.timing import timed
-
-SAMPLE = 256  # rows of the slow kernels, which would take minutes for all of them
+from tritgold_conformance.engines import lut_kernels as lut
 
 
 class Kernel(NamedTuple):
@@ -44,7 +44,7 @@ def codes_of(tokens: int, in_: int) -> np.ndarray:
 def numpy_kernels(weights: np.ndarray) -> list[Kernel]:
     """Kernels in NumPy over trits int8 [out, in]."""
     out, in_ = weights.shape
-    rows = min(SAMPLE, out)
+    rows = min(lut.SAMPLE, out)
     few, kept = weights[:rows].astype(np.int32), weights.astype(np.float32)
 
     def loop(codes: np.ndarray) -> np.ndarray:
@@ -55,7 +55,27 @@ def numpy_kernels(weights: np.ndarray) -> list[Kernel]:
         Kernel("naive", "a loop over rows, int32", 4 * out * in_, rows, loop),
         Kernel("cached f32", "unpacked once to float32, BLAS", 4 * out * in_, out, lambda c: c.astype("f4") @ kept.T),
     ]
+    half = weights.astype(np.float16)
+    few_of = weights[:rows]
+
+    def widened(codes: np.ndarray) -> np.ndarray:
+        return codes.astype(np.float32) @ half.astype(np.float32).T
+
+    kernels += [
+        Kernel(
+            "f16",
+            "float16, widened for each product",
+            2 * out * in_,
+            out,
+            widened,
+        ),
+        Kernel("w + 1, rows", "codes 0 to 2, the codes' sum kept", out * in_ // 4, rows, lut.shifted_by_rows(few_of)),
+        Kernel("w + 1, columns", "the same, columns outside", out * in_ // 4, rows, lut.shifted_by_columns(few_of)),
+    ]
     if in_ % 4 == 0:
+        for name, table in (("TL1", lut.tl1(few_of)), ("TL2", lut.tl2(few_of))):
+            why = f"its tables of sums, {8 * table.bytes / few_of.size:.2f} bits a weight"
+            kernels.append(Kernel(name, why, table.bytes * out // rows, rows, lut.table_product(table)))
         packed = np.frombuffer(packing("sequential").pack(weights[:rows]), np.uint8).reshape(rows, in_ // 4)
         why = "256 sums for each four codes, then one look-up a byte"
         kernels.insert(1, Kernel("look-up table", why, out * in_ // 4, rows, lambda codes: _table(codes, packed)))

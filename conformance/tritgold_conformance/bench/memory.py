@@ -40,8 +40,8 @@ def engine_bytes(config: ModelConfig, positions: int, matrices: int = 1) -> int:
 
 
 def peer_bytes(name: str, config: ModelConfig, positions: int, file_size: int) -> int:
-    """Memory of another engine: llama.cpp maps the file; transformers makes bfloat16 of every weight."""
-    if name == "llama.cpp":
+    """Memory of another engine: llama.cpp and its forks map the file; transformers makes bfloat16 of every weight."""
+    if name != "transformers":
         return file_size + 2 * kv_values(config) * positions + (300 << 20)
     floats = head_weights(config) * (1 if config.tied_head else 2)
     # Weights that are still packed, and those of one matrix in float32, are there next to the finished ones.
@@ -78,10 +78,10 @@ def require_disk(folder: Path, size: int) -> None:
         )
 
 
-def peak_memory() -> int | None:
-    """Largest resident size of this process so far, bytes (VmHWM): mapped pages of files included."""
+def peak_memory(process: int | str = "self") -> int | None:
+    """Largest resident size of a process so far, bytes (VmHWM): mapped pages of files included."""
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return None
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)

@@ -1,6 +1,5 @@
 """From what was named to files that engines open: the timed model, the judged one, and the same for the peers."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
@@ -11,8 +10,6 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.config import ModelConfig
-from tritgold.convert import Options, convert
-from tritgold.errors import TritgoldWarning
 from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
 from tritgold.formats.names import HF, written_name
@@ -21,7 +18,7 @@ from tritgold.golden import DEFAULT, trained_model
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold_conformance.bench.memory import head_weights, ternary_weights
 from tritgold_conformance.bench.precheck import quietly_opened
-from tritgold_conformance.bench.shapes import GOLDEN, SEED, SHAPES, ModelShape
+from tritgold_conformance.bench.shapes import GOLDEN, SEED, ModelShape, shape_of
 from tritgold_conformance.bench.synthetic import Say, cache_folder, synthetic_model
 
 SMALL = 60_000_000  # weights of a model that is judged itself
@@ -47,7 +44,7 @@ def model_of(shape: str | None, file: Path | None, layers: int | None, say: Say)
     if file is not None:
         config = quietly_opened(file).config
         return Model(shape or file.name, file, _judged_for(file, config, say), config)
-    named = SHAPES[str(shape)]
+    named = shape_of(str(shape))
     assert isinstance(named, ModelShape)
     cut = named if layers is None else named.cut(layers)
     small = synthetic_model(cut.small(), cache_folder(), say)
@@ -65,21 +62,6 @@ def _judged_for(file: Path, config: ModelConfig, say: Say) -> Path:
     own["architecture"] = "bitnet" if config.sub_norms else "llama"
     sizes = {f.name: getattr(config, f.name) for f in fields(ModelShape) if f.name not in own}
     return synthetic_model(ModelShape(**own, **sizes).small(), cache_folder(), say)
-
-
-def for_llama_cpp(model: Model, say: Say) -> Path:
-    """A GGUF file that llama.cpp opens: the model itself, or its conversion to TQ2_0 with an F16 embedding."""
-    if model.path.suffix == ".gguf":
-        return model.path
-    path = _kept(model, "tq2_0.gguf")
-    if not path.is_file():
-        say("converting the model for llama.cpp")
-        arch = "bitnet" if model.config.sub_norms else "llama"
-        options = Options(architecture=arch, embedding="F16", round_scales=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU changes no time
-            convert(quietly_opened(model.path), path, "tq2_0", options)
-    return path
 
 
 def _kept(model: Model, what: str) -> Path:
@@ -104,7 +86,7 @@ def _write_folder(folder: Path, checkpoint: Checkpoint) -> None:
     c, w = checkpoint.config, checkpoint.weights
     vectors = {"final_norm": w.final_norm}
     for index, layer in enumerate(w.layers):
-        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.norm_widths()}
+        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.vector_widths()}
     matrices = {"embedding": w.embedding} if w.head is None else {"embedding": w.embedding, "head": w.head}
     tensors = [bf16_tensor(written_name(HF, name), tuple(m.shape), partial(_rows, m)) for name, m in matrices.items()]
     tensors += [bf16_tensor(written_name(HF, name), v.shape, partial(list, [v])) for name, v in vectors.items()]

@@ -6,12 +6,12 @@ from typing import Any
 from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, EngineError
 from tritgold_conformance.bench.memory import cores
+from tritgold_conformance.bench.micro.cases import MICRO_ROWS, OF_MATRICES, SIZED
 
 MATRIX_ROWS = ("gemv", "gemm")
 # Rows of a whole model, and what of it they need.
-MODEL_ROWS = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "kv", "batch", "threads", "start")
-ROWS = (*MATRIX_ROWS, *MODEL_ROWS)
-PEERS = ("llama.cpp", "transformers")
+MODEL_ROWS = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "kv", "batch", "gc", "threads", "start")
+ROWS = (*MATRIX_ROWS, *MODEL_ROWS, *MICRO_ROWS)
 KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
 # What a peer measures for a row of ours. It has no screened head, so ``greedy`` is its plain decoding.
 OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "first-token": "first-token"}
@@ -19,6 +19,9 @@ OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "firs
 # Of block diffusion: tokens of a text, and the presets that have a threshold.
 BLOCK_TOKENS = 64
 PRESETS = ("fast-dllm-v2", "iterative", "adaptive")
+
+# Python's garbage collector while a model decodes: as it is, off, and run whole after each token.
+GC = ("on", "off", "each token")
 
 Case = dict[str, Any]
 Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
@@ -28,9 +31,9 @@ Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
 class Plan:
     """threads: counts, each measured in processes of its own. contexts: positions already in the KV cache. tokens:
     lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
-    tune: measure the engine's ways to multiply first.
+    peers: as ``peer_names`` reads them. tune: measure the engine's ways to multiply first.
     kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
-    is one of block diffusion. bandwidth_size: bytes of the buffer that is read.
+    is one of block diffusion. bandwidth_size: bytes of the buffer that is read. devices: of the engine xla.
     """
 
     rows: tuple[str, ...]
@@ -48,6 +51,7 @@ class Plan:
     sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     blocks: bool = False
     bandwidth_size: int = 512 << 20
+    devices: int = 1
 
     def __post_init__(self) -> None:
         there = cores()
@@ -68,6 +72,16 @@ class Plan:
     def matrix_rows(self) -> tuple[str, ...]:
         """Asked-for rows that multiply one matrix."""
         return tuple(row for row in MATRIX_ROWS if row in self.rows)
+
+    @property
+    def micro_rows(self) -> tuple[str, ...]:
+        """Asked-for rows that need no model file."""
+        return tuple(row for row in MICRO_ROWS if row in self.rows)
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model's file is opened at all."""
+        return bool(self.model_rows or self.profile)
 
     @property
     def model_rows(self) -> tuple[str, ...]:
@@ -91,6 +105,9 @@ class Plan:
             case "batch":
                 context = (self.contexts or (16,))[0]
                 return [{"sequences": n, "context": context, "steps": self.steps} for n in self.sequences]
+            case "gc":
+                context = (self.contexts or (64,))[0]
+                return [{"gc": way, "context": context, "steps": self.steps} for way in GC]
             case "block-diffusion" if self.blocks:
                 # iterative at 1 is a token a pass: what the others are to be compared with
                 drawn = [(preset, t) for preset in PRESETS for t in ("0.9", "0.5", "0.3")]
@@ -98,7 +115,7 @@ class Plan:
                 return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in presets]
             case "block-diffusion":
                 return [{"block": 32, "passes": n, "tokens": BLOCK_TOKENS} for n in (4, 8, 16)]
-        return [{}]
+        return {**SIZED, **OF_MATRICES}[row](self) if row in MICRO_ROWS else [{}]
 
     def by_kv_cache(self) -> Groups:
         """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""

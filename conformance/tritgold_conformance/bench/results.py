@@ -19,9 +19,9 @@ class Engine(msgspec.Struct, kw_only=True):
 
     options: those that the judged and the timed engine were made with. flags: environment that its speed depends on.
     judged: the judge's verdict and how it was reached; of a peer, that it is not judged. load: seconds from the file
-    to an engine that can read tokens. cold, warm: seconds of the first token with an empty compilation cache and with
-    the one that run left; peak_memory: bytes (VmHWM). packed_bytes, head_bytes, kv_bytes: of ternary weights, of the
-    head, of one position in the KV cache.
+    to an engine that can read tokens. cold, warm: seconds of the first token with an empty cache folder and with the
+    one that run left. peak_memory: bytes (VmHWM); warm_memory: the same of a warm start, which maps packed weights.
+    packed_bytes, head_bytes, kv_bytes: of ternary weights, of the head, of one position in the KV cache.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Engine(msgspec.Struct, kw_only=True):
     cold: float | None = None
     warm: float | None = None
     peak_memory: int | None = None
+    warm_memory: int | None = None
     packed_bytes: int | None = None
     head_bytes: int | None = None
     kv_bytes: int | None = None

@@ -4,6 +4,7 @@ An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``
 what it lacks is reported as not offered.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ class Rows:
             "decode": self._decode,
             "greedy": self._greedy,
             "batch": self._batch,
+            "gc": self._collected,
             "block-diffusion": self._blocks,
         }
 
@@ -49,7 +51,7 @@ class Rows:
 
     def _ready(self, row: str, case: Case) -> float:
         """Everything compiled and touched; seconds of the first unit."""
-        if row in ("decode", "greedy"):
+        if row in ("decode", "greedy", "gc"):
             self._fill(case["context"])
         if row == "batch":
             self._batched = None  # the cache before: its memory first
@@ -88,6 +90,24 @@ class Rows:
         """Greedy, token by token, from the whole vector of logits."""
         step = self._need("step")
         return self._steps(case, lambda token: int(np.argmax(step(token))))
+
+    def _collected(self, case: Case) -> list[float]:
+        """``decode`` with Python's garbage collector as it is, off, or run after each token."""
+        step, each = self._need("step"), case["gc"] == "each token"
+
+        def following(token: int) -> int:
+            found = int(np.argmax(step(token)))
+            if each:
+                gc.collect()
+            return found
+
+        gc.collect()
+        if case["gc"] == "off":
+            gc.disable()
+        try:
+            return self._steps(case, following)
+        finally:
+            gc.enable()
 
     def _greedy(self, case: Case) -> list[float]:
         """The engine's own greedy decoding."""

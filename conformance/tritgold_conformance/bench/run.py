@@ -4,11 +4,11 @@ One is idle while the other is timed, and every round measures all of them: a ma
 slows all sides of a round, and their ratio stays.
 """
 
-from pathlib import Path
-
 from tritgold.config import ModelConfig
 from tritgold_conformance.bench import memory
-from tritgold_conformance.bench.models import Model, for_llama_cpp, for_transformers
+from tritgold_conformance.bench.models import Model, for_transformers
+from tritgold_conformance.bench.peer_files import PeerFiles, for_llama_cpp
+from tritgold_conformance.bench.peer_names import TRANSFORMERS, peer
 from tritgold_conformance.bench.plan import Plan
 from tritgold_conformance.bench.processes import require_peers
 from tritgold_conformance.bench.results import BenchResults
@@ -23,23 +23,24 @@ def run(
     matrices: list[tuple[int, int]],
     say: Say = lambda _: None,
     found: BenchResults | None = None,
+    config: ModelConfig | None = None,
 ) -> BenchResults:
-    """Measure. model: None for the rows of a matrix alone; matrices: sizes [out, in] for those.
+    """Measure. model: None where no row opens one; matrices: sizes [out, in] for the rows of a matrix; config: sizes
+    of a model without its file.
 
     found: filled while measuring, so that a run that is stopped keeps what was measured by then.
     Raises what ``check`` raises, EngineError where a process ends by itself.
     """
     found = BenchResults() if found is None else found
-    files = dict[str, Path]()
+    files = dict[str, PeerFiles]()
     if model is None:
         memory.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
     else:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)
-        converters = {"llama.cpp": for_llama_cpp, "transformers": for_transformers}
-        files = {peer: converters[peer](model, say) for peer in plan.peers}
+        files = {text: _files(text, model, say) for text in plan.peers}
     for threads in plan.threads:
-        ThreadRun(plan, model, matrices, files, threads, found, say).run()
+        ThreadRun(plan, model, matrices, files, threads, found, say, config).run()
     add_scaling(found.results)
     return found
 
@@ -56,5 +57,15 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
     need = {plan.engine: memory.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
     if "start" in plan.rows:  # a second process, next to the one that is timed
         need["start"] = need[plan.engine]
-    need |= {peer: memory.peer_bytes(peer, config, positions, file_size) for peer in plan.peers}
+    named = map(peer, plan.peers)
+    need |= {one.label: memory.peer_bytes(one.name, config, positions, file_size) for one in named}
     memory.require_memory(need)
+
+
+def _files(text: str, model: Model, say: Say) -> PeerFiles:
+    """What a peer opens; transformers is not judged here, and has nothing for that."""
+    named = peer(text)
+    if named.name == TRANSFORMERS:
+        return PeerFiles(for_transformers(model, say), None)
+    timed = for_llama_cpp(model.path, model.name, named, say)
+    return PeerFiles(timed, for_llama_cpp(model.judged, model.judged.stem, named, say))

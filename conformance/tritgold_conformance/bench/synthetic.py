@@ -26,7 +26,7 @@ from tritgold.formats.gguf_writer import Value, write_gguf
 from tritgold.formats.names import GGUF, written_name
 from tritgold.formats.packings import packing
 from tritgold.rounding import bf16_to_f32, f32_to_bf16
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
 from tritgold_conformance.bench.memory import require_disk
 from tritgold_conformance.bench.shapes import ModelShape
 
@@ -34,7 +34,7 @@ VERSION = 1  # of the numbers drawn: another one makes other files
 PIECE = 1 << 22  # weights that are unpacked in memory at once
 FILE_TYPE = 37  # llama.cpp's MOSTLY_TQ2_0
 NORMAL, CONTROL = 1, 3  # llama.cpp's token types
-_DRAWN = ("embedding", "head", "final_norm", *NORMS, *LINEARS)
+_DRAWN = ("embedding", "head", "final_norm", *VECTORS, *LINEARS)
 Say = Callable[[str], None]
 
 
@@ -80,7 +80,7 @@ def planned_tensors(shape: ModelShape) -> list[PlannedTensor]:
     tensors += [_matrix(name, config, shape.seed) for name in names]
     for index in range(shape.layers):
         at = f"layers.{index}"
-        tensors += [_gain(f"{at}.{name}", width, shape.seed) for name, width in config.norm_widths().items()]
+        tensors += [_gain(f"{at}.{name}", width, shape.seed) for name, width in config.vector_widths().items()]
         tensors += [_linear(f"{at}.{name}", config.linear_shape(name), shape.seed) for name in LINEARS]
     return [*tensors, _gain("final_norm", config.hidden, shape.seed)]
 

@@ -5,6 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tritgold_conformance.bench.comparison import Compared
 from tritgold_conformance.bench.results import Engine, Profile, Report, Result, Tuned
 
 
@@ -69,6 +70,7 @@ def _engine(engine: Engine, console: Console) -> None:
         ("first token cold {:.2f} s", engine.cold),
         ("warm {:.2f} s", engine.warm),
         ("peak {:,.0f} MB", engine.peak_memory and engine.peak_memory / 1e6),
+        ("after a warm start {:,.0f} MB", engine.warm_memory and engine.warm_memory / 1e6),
         ("packed weights {:,.0f} MB", engine.packed_bytes and engine.packed_bytes / 1e6),
     )
     facts = [text.format(value) for text, value in measured if value is not None]
@@ -100,9 +102,9 @@ def _results(results: list[Result]) -> Table:
 
 def _numbers(r: Result) -> dict[str, str]:
     """By column; empty where the row has none."""
-    times = (r.timing.median, r.timing.p95, r.timing.p99) if r.timing else ()
+    times = (r.timing.p50, r.timing.p95, r.timing.p99, r.timing.least) if r.timing else ()
     return {
-        "median p95 p99 ms": " ".join(_short(1e3 * seconds) for seconds in times),
+        "p50 p95 p99 min ms": " ".join(_short(1e3 * seconds) for seconds in times),
         "a second": "" if r.per_second is None else _short(r.per_second),
         "GMAC/s": "" if r.gmacs is None else _short(r.gmacs),
         "MB": "" if r.bytes_moved is None else _short(r.bytes_moved / 1e6),
@@ -110,6 +112,23 @@ def _numbers(r: Result) -> dict[str, str]:
         "ratio": "" if r.ratio is None else f"{r.ratio:.2f}",
         "scaling": "" if r.scaling is None else f"{r.scaling:.2f}",
     }
+
+
+def render_comparison(rows: list[Compared], different: list[str], console: Console) -> None:
+    """Rows against an earlier report."""
+    console.print("\n[bold]Against the earlier report[/]; ratio above 1: faster now; in brackets what medians allow")
+    for text in different:
+        console.print(f"[yellow]not the same[/]: {escape(text)}")
+    if not rows:
+        console.print("no row is in both")
+        return
+    table = _table(("row", "engine", "case"), ("threads", "before ms", "now ms", "ratio", ""))
+    for one in rows:
+        style = {"faster": "green", "slower": "red"}.get(one.said, "default")
+        ratio = f"{one.ratio:.2f} [{one.low:.2f}, {one.high:.2f}]"
+        table.add_row(one.row, escape(one.engine), escape(one.case), str(one.threads), _short(1e3 * one.old),
+                      _short(1e3 * one.new), escape(ratio), f"[{style}]{one.said}[/]")  # fmt: skip
+    console.print(table)
 
 
 def _profile(profile: Profile) -> Table:

@@ -4,35 +4,39 @@ import statistics
 import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
-from tritgold.weights import LINEARS
 from tritgold_conformance.bench.json_rpc import Worker
+from tritgold_conformance.bench.kernel_rows import products, sizes, small, tuned
 from tritgold_conformance.bench.models import Model
+from tritgold_conformance.bench.peer_files import PeerFiles
+from tritgold_conformance.bench.peer_names import peer as named
 from tritgold_conformance.bench.plan import OF_A_PEER, Case, Groups, Plan
-from tritgold_conformance.bench.processes import engine_process, peer_process
-from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status, Tuned
+from tritgold_conformance.bench.processes import engine_process, judged_peer, peer_process
+from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
-from tritgold_conformance.bench.synthetic import Say
-from tritgold_conformance.bench.throughput import bytes_of_a_step, products_of, profile_of, row_of_a_model, shown
+from tritgold_conformance.bench.synthetic import Say, cache_folder
+from tritgold_conformance.bench.throughput import bytes_of_a_step, profile_of, row_of_a_model, shown
 from tritgold_conformance.bench.timing import Timing, paired_ratio
 
 
 class ThreadRun:
-    """All rows with one number of threads. files: what each peer opens. found: filled while measuring."""
+    """All rows with one number of threads. files: of each peer, by how the plan names it. found: filled on the way.
+
+    config: sizes for rows without a model file, where there is no model.
+    """
 
     def __init__(
-        self, plan: Plan, model: Model | None, matrices: list[tuple[int, int]], files: dict[str, Path], threads: int,
-        found: BenchResults, say: Say,
+        self, plan: Plan, model: Model | None, matrices: list[tuple[int, int]], files: dict[str, PeerFiles],
+        threads: int, found: BenchResults, say: Say, config: ModelConfig | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.model, self.matrices, self.files = plan, model, matrices, files
         self.threads, self.found, self._say = threads, found, say
         self.peers: dict[str, Worker] = {}
         self.of_peers: dict[str, Engine] = {}
+        self.config = config if model is None else model.config
         self.roof: Roof
         self.sizes: dict[str, int] = {}
 
@@ -44,11 +48,17 @@ class ThreadRun:
             self.roof.sample()
             self.found.bandwidth.append(self.roof.found)
             if self.plan.tune:
-                self._tune()
-            if self.plan.matrix_rows and self.matrices:
+                matrices = self.matrices if self.config is None else sizes(self.config)
+                with self._process() as tuning:
+                    self.found.tuned += tuned(tuning, self.threads, matrices, self.say)
+            if self.matrices and self.plan.matrix_rows:
                 with self._process() as multiplying:
-                    for out, in_ in self.matrices:
-                        self._products(multiplying, out, in_)
+                    for result in products(multiplying, self.plan, self.roof, self.matrices, self.say):
+                        self._add(result)
+            if self.plan.micro_rows:
+                with self._process() as working:
+                    for result in small(working, self.plan, self.roof, self.config, self.matrices, self.say):
+                        self._add(result)
             if self.model is not None and (self.plan.model_rows or self.plan.profile):
                 self._rows_of(self.model)
 
@@ -57,7 +67,7 @@ class ThreadRun:
         self._say(f"{what}, {self.threads} threads")
 
     def _process(self, **options: Any) -> Worker:
-        return engine_process(self.plan.engine, self.threads, **options)
+        return engine_process(self.plan.engine, self.threads, devices=self.plan.devices, **options)
 
     def _rows_of(self, model: Model) -> None:
         groups = self.plan.by_kv_cache()
@@ -93,34 +103,32 @@ class ThreadRun:
 
     def _add_engine(self, verdict: dict[str, Any]) -> Engine:
         options = {} if verdict["kv_cache"] is None else {"kv_cache": str(verdict["kv_cache"])}
+        options |= {"devices": str(self.plan.devices)} if self.plan.devices > 1 else {}
         engine = Engine(name=self.plan.engine, threads=self.threads, options=options, passed=verdict["passed"],
                         judged=verdict["text"])  # fmt: skip
         self.found.engines.append(engine)
         return engine
 
-    def _tune(self) -> None:
-        """Every matrix of the model, or those that were named; the processes that follow use what is found."""
-        c = None if self.model is None else self.model.config
-        matrices = self.matrices if c is None else list(dict.fromkeys(c.linear_shape(name) for name in LINEARS))
-        with self._process() as tuning:
-            for out, in_ in matrices:
-                self.say(f"tuning {out}x{in_}")
-                for choice in tuning.ask("tune", out=out, in_=in_):
-                    self.found.tuned.append(Tuned(threads=self.threads, out=out, in_=in_, **choice))
-
     def _open_peers(self, stack: ExitStack, model: Model) -> None:
-        for peer, path in self.files.items():
-            self.say(f"opening {peer}")
-            child = stack.enter_context(peer_process(peer, self.threads))
+        for text, files in self.files.items():
+            peer = named(text).label
+            rows = [(row, case) for row in self.plan.model_rows if row in OF_A_PEER for case in self.plan.cases(row)]
             try:
-                opened = child.ask("open", path=str(path), capacity=self.plan.capacity(), vocab=model.config.vocab)
+                passed, judged = judged_peer(text, self.threads, files.judged, self.say)
+                engine = Engine(name=peer, threads=self.threads, options={}, passed=passed, judged=judged)
+                if passed is False:
+                    self._refused(rows, "not passed", judged, peer)
+                    self.found.engines.append(engine)
+                    continue
+                self.say(f"opening {peer}")
+                child = stack.enter_context(peer_process(text, self.threads))
+                capacity, vocab = self.plan.capacity(), model.config.vocab
+                opened = child.ask("open", path=str(files.timed), capacity=capacity, vocab=vocab)
             except EngineError as error:  # it is left out, as one that fails later
-                for row in self.plan.model_rows:
-                    for case in self.plan.cases(row) if row in OF_A_PEER else ():
-                        self._missing(row, case, error, peer)
+                for row, case in rows:
+                    self._missing(row, case, error, peer)
                 continue
-            engine = Engine(name=peer, threads=self.threads, options=opened["options"], passed=None,
-                            judged="a peer, timed as it is", load=opened["load"])  # fmt: skip
+            engine.options, engine.load = opened["options"], opened["load"]
             self.peers[peer], self.of_peers[peer] = child, engine
             self.found.engines.append(engine)
 
@@ -210,26 +218,18 @@ class ThreadRun:
         return got
 
     def _start(self, model: Model, engine: Engine) -> None:
-        """The first token of a new process: with an empty compilation cache, then with the one that this left."""
-        with tempfile.TemporaryDirectory(prefix="tritgold-bench-") as cache:
+        """The first token of a new process: with an empty cache folder, then with the one that this left."""
+        with tempfile.TemporaryDirectory(prefix="start-", dir=cache_folder()) as cache:
             for what in ("cold", "warm"):
                 with self._process(cache=cache) as child:
                     opened = self._opened(child, model, self.plan.kv_cache)
+                    engine.warm_memory = child.ask("facts")["peak_memory"]
                 setattr(engine, what, opened["first"])
                 timing = Timing.of([opened["load"] + (opened["first"] or 0)])
                 self._add(Result(
                     row="start", engine=self.plan.engine, threads=self.threads, case={"cache": what},
                     status="measured", unit="load and first token", timing=timing, first=opened["first"],
                 ))  # fmt: skip
-
-    def _products(self, ours: Worker, out: int, in_: int) -> None:
-        """Every kernel on one matrix."""
-        for row in self.plan.matrix_rows:
-            for case in self.plan.cases(row):
-                case = {"matrix": f"{out}x{in_}", **case}
-                self.say(f"{row} {shown(case)}")
-                ask = partial(ours.ask, "product", out=out, in_=in_, tokens=case["tokens"])
-                self._add(*products_of(ask, self.roof, self.plan.runs, row, case, self.threads, out * in_))
 
     def _profile(self, ours: Worker) -> None:
         """The parts of a decode step against the whole."""

@@ -7,6 +7,7 @@ from typing import Any
 from tritgold.config import ModelConfig
 from tritgold_conformance.bench import memory
 from tritgold_conformance.bench.json_rpc import Worker
+from tritgold_conformance.bench.peer_names import FORMATS, HEADS, TRANSFORMERS, of_label
 from tritgold_conformance.bench.plan import Case
 from tritgold_conformance.bench.results import Part, Profile, Result
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
@@ -31,26 +32,29 @@ def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, cas
 
 
 def products_of(
-    ask: Callable[[], dict[str, Any]], roof: Roof, runs: int, row: str, case: Case, threads: int, weights: int
-) -> list[Result]:
-    """A row for each kernel that multiplies a matrix of so many weights. ask: one round of all of them; the first is
-    not counted. A kernel whose products are wrong has no speed.
+    ask: Callable[[], dict[str, Any]], roof: Roof, runs: int, row: str, case: Case, threads: int,
+    weights: int | None,
+) -> list[Result]:  # fmt: skip
+    """A row for each kernel that multiplies a matrix of so many weights, or, without any, for each way of a case.
+
+    ask: one round of all of them; the first is not counted. What is wrong has no speed.
     """
     rounds, roofs, results = list[dict[str, Any]](), list[float](), []
     for number in range(runs + 1):
         answer = ask()
         if number:
             rounds.append(answer)
-            roofs += [roof.sample()] if case["tokens"] == 1 else []
+            roofs += [roof.sample()] if weights is not None and case["tokens"] == 1 else []
     for name, first in rounds[0].items():
         result = Result(row=row, engine=first["by"], threads=threads, case={**case, "way": name}, status="not passed",
-                        unit="product", why=first["wrong"])  # fmt: skip
+                        unit="product" if weights is not None else "call", why=first["wrong"])  # fmt: skip
         results.append(result)
         if first["wrong"]:
             continue
         seconds = [one[name]["seconds"] for one in rounds]
         result.status, result.why, result.timing = "measured", first["why"], Timing.of(seconds)
-        result.gmacs = weights * case["tokens"] / result.timing.median / 1e9
+        if weights is not None:
+            result.gmacs = weights * case["tokens"] / result.timing.median / 1e9
         result.bytes_moved = first["bytes_moved"]
         if result.bytes_moved is not None and roofs:
             result.roofline_fraction = roofline_fraction(result.bytes_moved, seconds, roofs)
@@ -96,8 +100,10 @@ def bytes_of_a_step(
     if sizes is not None:
         read = sizes.get("screen" if row == "greedy" else "head", 0)
         return sizes["packed"] + read + sizes["kv"] * positions if sizes else None
-    if engine == "llama.cpp":  # TQ2_0, and float16 for head and cache
-        return weights * 66 // 256 + 2 * head + 2 * kv * (case["context"] + case["steps"] // 2)
+    if engine != TRANSFORMERS:  # its format and its head, and float16 for the cache
+        peer = of_label(engine)
+        bits = weights * FORMATS[peer.name][1] + head * HEADS[peer.head]
+        return int(bits / 8) + 2 * kv * (case["context"] + case["steps"] // 2)
     return 2 * (weights + head + kv * positions)  # bfloat16
 
 

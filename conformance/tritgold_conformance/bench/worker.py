@@ -8,26 +8,31 @@ import importlib
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tritgold_conformance.bench.json_rpc import serve
 
+BINDING = "TRITGOLD_BENCH_BINDING"
 
-def main(spec: str, threads: int) -> None:
+
+def main(spec: str, threads: int, devices: int = 1) -> None:
     """Serve until standard input ends."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    bench = Bench(spec, threads)
-    offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "profile", "facts")
+        there = sorted(os.sched_getaffinity(0))
+        chosen = {"last": there[-threads:], "free": there}.get(os.environ.get(BINDING, ""), there[:threads])
+        os.sched_setaffinity(0, chosen)
+    bench = Bench(spec, threads, devices)
+    offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "small", "profile", "facts")
     serve({name: getattr(bench, name) for name in offered})
 
 
 class Bench:
     """What the parent may ask for. Answers are JSON."""
 
-    def __init__(self, spec: str, threads: int) -> None:
-        self._spec, self._threads = spec, threads
+    def __init__(self, spec: str, threads: int, devices: int = 1) -> None:
+        self._spec, self._threads, self._devices = spec, threads, devices
         self._engine: Any = None
         self._rows: Any = None
         self._judge: Any = None
@@ -37,6 +42,8 @@ class Bench:
         self._kernels: list[tuple[str, Any]] = []
         self._wrong: dict[tuple[str, int], str] = {}
         self._buffer: Any = None
+        self._small: Any = None
+        self._small_case: tuple[str, dict[str, Any]] | None = None
 
     def bandwidth(self, size: int) -> dict[str, float]:
         """Bytes a second by way of reading."""
@@ -95,8 +102,11 @@ class Bench:
         found: dict[str, Any] = self._rows.measure(row, case)
         return found
 
-    def product(self, out: int, in_: int, tokens: int) -> dict[str, Any]:
-        """One round of every kernel on a matrix: seconds by kernel; those that are wrong have a text instead."""
+    def product(self, out: int, in_: int, tokens: int, only: list[str] | None = None) -> dict[str, Any]:
+        """One round of every kernel on a matrix: seconds by kernel; those that are wrong have a text instead.
+
+        only: names of kernels; the others are left out.
+        """
         from tritgold_conformance.bench import matrices
 
         if (out, in_) != self._matrix:
@@ -104,9 +114,11 @@ class Bench:
             self._kernels = [("numpy", kernel) for kernel in matrices.numpy_kernels(self._weights)]
             if self._spec == "xla":
                 own = self._adapter("xla_products").products(self._weights)
-                self._kernels += [("xla", matrices.Kernel(p.name, p.why, p.moved, out, p.run)) for p in own]
+                self._kernels += [("xla", matrices.Kernel(p.name, p.why, p.moved, p.rows or out, p.run)) for p in own]
         codes, answers = matrices.codes_of(tokens, in_), {}
         for by, kernel in self._kernels:
+            if only is not None and kernel.name not in only:
+                continue
             called = kernel.name, tokens
             if called not in self._wrong:  # the first call of all: compiles, and is judged
                 self._wrong[called] = _wrong(lambda kernel=kernel: matrices.wrong(kernel, codes, self._weights))
@@ -116,10 +128,24 @@ class Bench:
             answers[kernel.name] = {"seconds": seconds, "wrong": text, **facts}
         return answers
 
+    def small(self, row: str, case: dict[str, Any], config: dict[str, Any] | None) -> dict[str, Any]:
+        """One round of the ways of a row without a model file. config: a model's sizes."""
+        from tritgold_conformance.bench.micro.registry import Ways
+
+        if (row, case) != self._small_case:
+            adapter = self._adapter("xla_micro") if self._spec == "xla" else None
+            self._small, self._small_case = Ways(row, case, config, adapter), (row, dict(case))
+        found: dict[str, Any] = self._small.round()
+        return found
+
     def profile(self, context: int) -> list[dict[str, Any]]:
-        """One round of the parts of a decode step, each alone."""
+        """One round of the parts of a decode step, each alone; of the reference, inside a step."""
         from tritgold_conformance.bench.rows import not_offered
 
+        if self._spec == "reference":
+            from tritgold_conformance.bench.reference_profile import parts
+
+            return parts(self._engine, context)
         if self._spec != "xla":
             raise not_offered("profile")
         if self._parts is None:
@@ -143,13 +169,13 @@ class Bench:
         from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
-            return self._adapter("xla").open_engine
+            return partial(self._adapter("xla").open_engine, measure=True, devices=self._devices)
         return lambda checkpoint, capacity, _: (
             load_engine(self._spec, Path(path), checkpoint, capacity, in_process=True).engine
         )
 
     def _adapter(self, name: str) -> Any:
-        """One of the three modules that know the XLA engine; JAX must have the threads that are timed."""
+        """One of the modules that know the XLA engine; JAX must have the threads that are timed."""
         importlib.import_module("tritgold_conformance.engines.xla").start_with(self._threads)
         return importlib.import_module(f"tritgold_conformance.engines.{name}")
 
@@ -162,4 +188,4 @@ def _wrong(check: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

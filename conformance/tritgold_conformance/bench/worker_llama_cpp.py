@@ -9,10 +9,12 @@ import importlib.metadata
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from tritgold.errors import EngineError, MissingDependencyError
 from tritgold_conformance.bench.json_rpc import serve
+from tritgold_conformance.bench.llama_server import SHOWN
 from tritgold_conformance.bench.memory import peak_memory
 from tritgold_conformance.golden.run import judging_tokens
 
@@ -22,7 +24,7 @@ def main(threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     peer = LlamaCpp(threads)
-    serve({name: getattr(peer, name) for name in ("open", "measure", "facts")})
+    serve({name: getattr(peer, name) for name in ("judge", "open", "measure", "facts")})
 
 
 class LlamaCpp:
@@ -33,6 +35,19 @@ class LlamaCpp:
         self._server: Any = None
         self._vocab = 0
         self._options: dict[str, str] = {}
+
+    def judge(self, path: str) -> dict[str, Any]:
+        """Whether its log-probabilities are those of the model in the file."""
+        judging = importlib.import_module("tritgold_conformance.bench.peer_judge")
+        self.open(path, 256, 0)
+
+        def next_tokens(ids: list[int], steps: int) -> Any:
+            asked = {"prompt": ids, "max_tokens": steps, "temperature": 0, "ignore_eos": True, "logprobs": SHOWN}
+            return judging.shown(self._server.handle_completions(asked))
+
+        passed, text = judging.verdict(next_tokens, Path(path))
+        self._server = None
+        return {"passed": passed, "text": text}
 
     def open(self, path: str, capacity: int, vocab: int) -> dict[str, Any]:
         """Load the file. Raises MissingDependencyError without xllamacpp, EngineError where the file is refused."""

@@ -28,7 +28,7 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
 from tritgold_conformance.questions.request_batch import OperationInput, RequestBatch
 
-# Sizes that are no tile's; two layers, so that one can be taken for the other; query heads that share key heads.
+# Sizes that fit no tile; two layers, so that one can be taken for the other; query heads that share key heads.
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)
 LLAMA = Shape(seed=22, hidden=20, inter=28, layers=2, heads=2, kv_heads=1, context=64)
 DEEP = Shape(seed=23, hidden=8, inter=8, layers=12, heads=2, kv_heads=1, context=32)

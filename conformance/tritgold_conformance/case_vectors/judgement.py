@@ -1,4 +1,4 @@
-"""Verdicts on cases, and what they come to: counts, suspects, and rules such as "fails iff tokens >= 33"."""
+"""Verdicts on cases, and what they come to: counts, suspects, and rules such as "fails from 33 tokens on"."""
 
 import re
 from collections import Counter
@@ -74,11 +74,14 @@ class Judgement:
 def rules(failed: Iterable[str], passed: Iterable[str]) -> dict[str, str]:
     """Series of cases whose names differ in their last number -> the rule by which some of them fail.
 
-    A rule must hold for every case of the series. Where several do, the first of: a least number, a largest one, no
-    multiple of a block.
+    A rule must hold for every case of the series, and says no more than they show: between a number that passes and
+    one that fails nothing is known. Where several do, the first of: a least number, a largest one, no multiple of a
+    block.
 
     >>> rules(["g/tokens-33", "g/tokens-64"], ["g/tokens-1", "g/tokens-17"])
-    {'g/tokens-*': 'fails iff the number is 33 or more'}
+    {'g/tokens-*': 'of these cases those fail whose number is 33 or more; it may begin at any from 18 on'}
+    >>> rules(["g/tokens-33", "g/tokens-64"], ["g/tokens-1", "g/tokens-32"])
+    {'g/tokens-*': 'of these cases those fail whose number is 33 or more'}
     """
     wrong, right = _series(failed), _series(passed)
     found = {}
@@ -88,7 +91,7 @@ def rules(failed: Iterable[str], passed: Iterable[str]) -> dict[str, str]:
             continue
         for said, holds in _candidates(bad):
             if all(map(holds, bad)) and not any(map(holds, good)):
-                found[name] = f"fails iff the number is {said}"
+                found[name] = f"of these cases those fail whose number is {said}{_between(said, bad, good)}"
                 break
     return found
 
@@ -99,6 +102,14 @@ def _series(names: Iterable[str]) -> dict[str, set[int]]:
         if match := re.fullmatch(r"(.*\D)([0-9]{1,9})", name):
             found.setdefault(f"{match[1]}*", set()).add(int(match[2]))
     return found
+
+
+def _between(said: str, bad: set[int], good: set[int]) -> str:
+    """Where the rule may begin, or end, as far as the cases between tell."""
+    below, above = max((n for n in good if n < min(bad)), default=0), min((n for n in good if n > max(bad)), default=0)
+    if said.endswith("or more") and below < min(bad) - 1:
+        return f"; it may begin at any from {below + 1} on"
+    return f"; it may end at any up to {above - 1}" if said.endswith("or less") and above > max(bad) + 1 else ""
 
 
 def _candidates(bad: set[int]) -> Iterator[tuple[str, Callable[[int], bool]]]:

@@ -16,6 +16,7 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
         "--temperature with --decode": DECODE,
         "options of --kv-cache": KV_SCHEMES,
         "batch options": ("--max-sequences", "--chunk", "--radix-cache", "--no-radix-cache"),
+        "several devices": (),
     },
     "xla": {
         "--decode": ("ar", "fast-dllm-v2", "greedy", "iterative", "adaptive"),
@@ -25,6 +26,7 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
         "--temperature with --decode": ("ar",),
         "options of --kv-cache": (),
         "batch options": ("--max-sequences", "--no-radix-cache"),
+        "several devices": ("--devices",),
     },
 }
 
@@ -41,6 +43,7 @@ def refuse(backend: str, way: str, decoding: Decoding) -> None:
         "--defect": list(decoding.defect),
         "--temperature with --decode": [way] if decoding.temperature else [],
         "options of --kv-cache": [scheme] if options else [],
+        "several devices": ["--devices"] if decoding.devices > 1 else [],
         "batch options": [*(name for name, size in sizes.items() if size is not None), *radix],
     }
     missing = []

@@ -1,6 +1,6 @@
 """tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
 
-import re
+import os
 import shlex
 import sys
 from contextlib import ExitStack
@@ -12,46 +12,30 @@ from typing import Any
 import click
 
 from tritgold.formats.whole_file import written_whole
-from tritgold_conformance.bench import table
+from tritgold_conformance.bench import peer_names, table
+from tritgold_conformance.bench.comparison import compared, differences, read_report
+from tritgold_conformance.bench.micro.cases import OF_MATRICES
 from tritgold_conformance.bench.models import model_of
-from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, PEERS, ROWS, Plan
+from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, ROWS, Plan
 from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.run import check, run
-from tritgold_conformance.bench.shapes import GOLDEN, NAMES, SHAPES, MatrixShape, ModelShape
+from tritgold_conformance.bench.shapes import GOLDEN, NAMES, MatrixShape, ModelShape, shape_of
 from tritgold_conformance.bench.synthetic import Say, model_bytes
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.bench_options import Listed, Peer, Shape
 from tritgold_conformance.commands.env import environment
 from tritgold_conformance.commands.leaving import interrupted_by_signals
+from tritgold_conformance.commands.options import devices_option
 
 DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
 
-class Listed(click.ParamType[tuple[Any, ...]]):
-    """Some of the known words, or positive integers where none are known, separated by commas."""
-
-    name = "list"
-
-    def __init__(self, *known: str) -> None:
-        self._known = known
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """``gemv,decode`` -> ("gemv", "decode"); ``1,2`` -> (1, 2)."""
-        if isinstance(value, tuple):
-            return value
-        words = tuple(dict.fromkeys(word.strip() for word in str(value).split(",") if word.strip()))
-        if not self._known:
-            if not words or not all(re.fullmatch("0*[1-9][0-9]{0,8}", word) for word in words):
-                self.fail(f"{value!r} is not a list of positive integers like 1,2", param, ctx)
-            return tuple(dict.fromkeys(map(int, words)))
-        unknown = [word for word in words if word not in self._known]
-        if unknown or not words:
-            self.fail(f"{', '.join(unknown) or 'nothing'} is not one of {', '.join(self._known)}", param, ctx)
-        return words
-
-
 @click.command()
 @click.option(
-    "--shape", type=click.Choice(NAMES), help=f"A named model or matrix; {GOLDEN} (kjv-ar) if nothing is named."
+    "--shape",
+    type=Shape(),
+    metavar="SHAPE",
+    help=f"{', '.join(NAMES)} (kjv-ar, if nothing is named); a matrix OUTxIN; the sizes in a config.json.",
 )
 @click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
@@ -67,16 +51,37 @@ class Listed(click.ParamType[tuple[Any, ...]]):
 )
 @click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; bf16 for xla.")
 @click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
-@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Time this engine as well, in turn.")
+@click.option(
+    "--peer",
+    "peers",
+    type=Peer(),
+    multiple=True,
+    metavar="PEER",
+    help=f"Time this engine as well, in turn: {peer_names.FORM}.",
+)
+@devices_option
 @click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
 @click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
 )
+@click.option(
+    "--compare",
+    "earlier",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A report of --json: show by how much each row has become faster.",
+)
+@click.option(
+    "--fail-below",
+    type=click.FloatRange(0, min_open=True),
+    metavar="RATIO",
+    help="With --compare: exit code 1 where a row is surely slower than this share of its earlier speed.",
+)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
-    shape: str | None, model: str | None, layers: int | None, json_file: Path | None, schema: bool, **asked: Any
-) -> None:
+    shape: str | None, model: str | None, layers: int | None, json_file: Path | None, schema: bool,
+    earlier: Path | None, fail_below: float | None, **asked: Any,
+) -> None:  # fmt: skip
     """Time an engine that passes the judge.
 
     Synthetic models of the named shapes are written once, to XDG_CACHE_HOME/tritgold/bench. Every thread count and
@@ -85,21 +90,23 @@ def bench(
     then on, by this and by the other commands; delete the file to go back to the built-in rule.
 
     Exit code 0: everything that was measured has passed. 1: something has not. 2: unknown names. 3: it could not be
-    measured. 5: nothing was measured.
+    measured. 5: nothing was measured. --compare changes none of this; --fail-below does: 1 where a row is slower.
     """
     if schema:
         printing.print_json(json_schema())
         return
     if shape is not None and model is not None:
         raise click.UsageError("give --shape or --model, not both")
-    named = SHAPES.get(shape or "")
+    if fail_below is not None and earlier is None:
+        raise click.UsageError("--fail-below goes with --compare FILE")
+    named = shape_of(shape or "")
     alone = isinstance(named, MatrixShape)
     asked["rows"] = asked["rows"] or (MATRIX_ROWS if alone else DEFAULT_ROWS)
-    beyond = [row for row in asked["rows"] if row not in MATRIX_ROWS]
+    beyond = [row for row in asked["rows"] if row not in (*MATRIX_ROWS, *OF_MATRICES)]
     beyond += ["--profile"] * asked["profile"] + ["--peer"] * bool(asked["peers"])
     if alone and beyond:
-        what = ", ".join(beyond)
-        raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {', '.join(MATRIX_ROWS)}")
+        what, its_own = ", ".join(beyond), ", ".join((*MATRIX_ROWS, *OF_MATRICES))
+        raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {its_own}")
     if layers is not None and (named is None or alone):
         raise click.UsageError("--layers cuts a synthetic model: name its --shape")
     if json_file is not None:
@@ -107,19 +114,32 @@ def bench(
     engine = asked["engine"]
     if asked["tune"] and engine != "xla":
         raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
+    if os.environ.get("TRITGOLD_COORDINATOR"):
+        raise click.UsageError("bench starts processes of its own, and is not one of several: --devices is for one")
+    if asked["devices"] > 1 and (engine != "xla" or asked["profile"]):
+        raise click.UsageError("--devices: of the engine xla, and without --profile, which times operations on one")
     if asked["kv_cache"] is None and engine == "xla":
         asked["kv_cache"] = "bf16"
     with printing.errors(False), printing.progress() as say, interrupted_by_signals(), ExitStack() as stack:
+        before = None if earlier is None else read_report(earlier)
         file = None if model is None else stack.enter_context(model_input.model_path(model))
         plan = Plan(**{name: value for name, value in asked.items() if value is not None})
         report = _measured(json_file, None if model is not None else shape or GOLDEN, file, layers, say, plan)
     try:
         table.render(report, printing.console())
+        slower = before is not None and _compare(before, report, fail_below)
     finally:  # after the table, since the disk may be full by now; and also where the table fails, on a closed pipe
         if json_file is not None:
             with printing.errors(False):
                 _write(json_file, report)
-    sys.exit(report.exit_code)
+    sys.exit(report.exit_code or int(slower))
+
+
+def _compare(before: Report, report: Report, fail_below: float | None) -> bool:
+    """Show it; whether a row is surely slower than is allowed."""
+    rows = compared(before, report)
+    table.render_comparison(rows, differences(before, report), printing.console())
+    return fail_below is not None and any(one.high < fail_below for one in rows)
 
 
 def _require_place(file: Path) -> None:
@@ -137,18 +157,20 @@ def _measured(
 
     Whatever is wrong with the request is said before a model is written.
     """
-    named = SHAPES.get(shape or "")
+    named, model, config = shape_of(shape or ""), None, None
     if isinstance(named, MatrixShape):
-        model, matrices = None, [(named.out, named.in_)]
+        matrices = [(named.out, named.in_)]
     else:
         if isinstance(named, ModelShape):
             cut = named if layers is None else named.cut(layers)
-            check(plan, cut.config(), model_bytes(cut))
-        model = model_of(shape, file, layers, say)
-        sizes = [model.config.linear_shape(name) for name in ("gate", "down")]
-        matrices = list(dict.fromkeys(sizes))
-    if model is not None:
-        plan = replace(plan, blocks=model.config.mask is not None)
+            config = cut.config()
+        if plan.needs_model or config is None:
+            if config is not None:
+                check(plan, config, model_bytes(cut))
+            model = model_of(shape, file, layers, say)
+            config = model.config
+        matrices = list(dict.fromkeys(config.linear_shape(name) for name in ("gate", "down")))
+        plan = replace(plan, blocks=config.mask is not None)
     machine, found = environment(), BenchResults()
 
     def report(complete: bool) -> Report:
@@ -156,7 +178,7 @@ def _measured(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             shape=model.name if model is not None else str(shape),
             model="" if model is None else model.path.name,
-            config={} if model is None else model.config.as_dict(),
+            config={} if config is None else config.as_dict(),
             command=shlex.join(["tritgold", *sys.argv[1:]]),
             machine={**machine["machine"], "packages": machine["packages"], "variables": machine["variables"]},
             **vars(found),
@@ -164,7 +186,7 @@ def _measured(
         )
 
     try:
-        run(plan, model, matrices, say, found)
+        run(plan, model, matrices, say, found, config)
     except BaseException:
         if found.results and json_file is not None:
             _write(json_file, report(complete=False))

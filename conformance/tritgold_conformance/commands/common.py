@@ -46,7 +46,7 @@ def require_report_files(paths: tuple[Path, ...]) -> None:
 
 def with_diagnosis(report: Report, golden: GoldenRun, evidence: Evidence, say: Any) -> Report:
     """The report, with the fault of an engine that does not conform where another mode does not explain it."""
-    if report.verdict == "does not conform" and not report.matches:
+    if report.verdict == "does not conform" and ("." in report.matches or not report.matches):
         report.diagnosis = failing(diagnose(golden, evidence, report.model, unseen=False, say=say))
     return report
 

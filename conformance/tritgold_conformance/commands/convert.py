@@ -10,9 +10,9 @@ from typing import Any
 import click
 from rich import progress
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.convert import TARGETS, Conversion, Options, Progress
 from tritgold.convert import convert as run
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold_conformance.commands import model_input, printing
 
 
@@ -24,7 +24,9 @@ from tritgold_conformance.commands import model_input, printing
     "--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; without it they are refused."
 )
 @click.option(
-    "--arch", type=click.Choice(list(ARCHITECTURES)), help="Architecture of a GGUF file; by default the one that fits."
+    "--arch",
+    type=click.Choice(list(GGUF_ARCHITECTURES)),
+    help="Architecture of a GGUF file; by default the one that fits.",
 )
 @click.option(
     "--embedding",

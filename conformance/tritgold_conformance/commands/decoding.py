@@ -45,7 +45,8 @@ class Decoding:
     """What the user says of decoding; None and empty where nothing is said.
 
     kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. Then the fields of
-    ``Sampling``, of which text_ids is the tokenizer's matter. max_sequences, chunk, radix_cache: of a batch server.
+    ``Sampling``, of which text_ids is the tokenizer's matter. devices: of the JAX engine. max_sequences, chunk,
+    radix_cache: of a batch server.
     file: a server's, and which fields are from it.
     """
 
@@ -64,6 +65,7 @@ class Decoding:
     repetition_penalty: float = 1.0
     seed: int = 0
     text_ids: int = 0
+    devices: int = 1
     max_sequences: int | None = None
     chunk: int | None = None
     radix_cache: bool | None = None

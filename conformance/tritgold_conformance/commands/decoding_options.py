@@ -5,7 +5,7 @@ import click
 from tritgold.options import DECODE, KV_SCHEMES
 from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
 from tritgold_conformance.commands.named import Named, Within
-from tritgold_conformance.commands.options import together
+from tritgold_conformance.commands.options import devices_option, together
 
 decoding_options = together(
     click.option(
@@ -75,4 +75,5 @@ decoding_options = together(
         default=None,
         help="Read what several prompts begin with once; on by default.",
     ),
+    devices_option,
 )

@@ -3,14 +3,17 @@
 import importlib.metadata
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from tritgold.errors import TritgoldError
 from tritgold.machine import processor
 from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 from tritgold_conformance.commands import printing
+from tritgold_conformance.engines.xla import choices_here
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
 VARIABLES = (
@@ -22,6 +25,8 @@ VARIABLES = (
     "XLA_FLAGS",
     "JAX_PLATFORMS",
     "JAX_ENABLE_X64",
+    "TRITGOLD_CACHE",
+    "TRITGOLD_CACHE_GB",
 )
 
 
@@ -53,7 +58,26 @@ def environment() -> dict[str, dict[str, Any]]:
         "numpy": _numpy(),
         "modes": {mode.id: list(mode.rounds) for mode in (GOLDEN, LLAMA_CPP_Q8_K)},
         "variables": {name: os.environ.get(name) for name in VARIABLES},
+        "cache": _cache(),
     }
+
+
+def _cache() -> dict[str, Any]:
+    """What is kept between runs: the folder, its parts in MB, and which ways to multiply were measured here."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
+    except RuntimeError:  # the user has no home
+        return {"folder": None}
+    facts: dict[str, Any] = {"folder": str(folder)}
+    for part in ("bench", "weights", "xla"):
+        files = [file for file in (folder / part).rglob("*") if file.is_file()]
+        facts[f"{part} MB"] = round(sum(file.stat().st_size for file in files) / 1e6, 1)
+    if (folder / "xla-tuning.json").exists():
+        try:
+            facts["tuned"] = choices_here()
+        except TritgoldError as error:
+            facts["tuned"] = str(error)
+    return facts
 
 
 def _version(package: str) -> str | None:

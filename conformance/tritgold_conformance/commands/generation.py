@@ -16,6 +16,7 @@ from tritgold.decode.diffusion_record import Diffused
 from tritgold.decode.sampling import GREEDY
 from tritgold.errors import ConfigError
 from tritgold.kv_cache.base import KvScheme
+from tritgold.kv_cache.ggml_blocks import BLOCK, BlockScheme
 from tritgold.options import THRESHOLD
 from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold_conformance.commands import backends, printing
@@ -71,8 +72,10 @@ def generation(
 
 
 def of_scheme(scheme: KvScheme, config: ModelConfig) -> Facts:
-    """What a report says of a KV-cache scheme."""
+    """What a report says of a KV-cache scheme. across_heads: only where it is so, whether a block spans two heads."""
+    spans = isinstance(scheme, BlockScheme) and config.head_dim % BLOCK != 0
     return {
+        **({"across_heads": True} if spans else {}),
         "scheme": scheme.id,
         "bits_per_value": scheme.bits_per_value(config),
         "bytes_per_token": config.layers * scheme.bytes_per_token(config),
@@ -157,4 +160,6 @@ def xla_logits(checkpoint: Checkpoint, capacity: int, decoding: Decoding) -> "Ca
 def xla_engine(checkpoint: Checkpoint, capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":
     """The JAX engine with the KV cache that was asked for. Raises MissingDependencyError without JAX."""
     with printing.progress() as say:
-        return xla.open_engine(checkpoint, capacity, decoding.kv_scheme().name, say, sequences)
+        return xla.open_engine(
+            checkpoint, capacity, decoding.kv_scheme().name, say, sequences, measure=True, devices=decoding.devices
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tritgold_conformance.commands import common, model_input, printing
-from tritgold_conformance.golden.run import GoldenRun, named_arithmetic
+from tritgold_conformance.golden.run import GoldenRun, named_mode
 from tritgold_conformance.judging.judge import judge as judge_evidence
 from tritgold_conformance.questions.evidence_files import read_evidence, require_evidence_of
 
@@ -33,7 +33,7 @@ def judge(
     common.require_report_files(report_files)
     with printing.errors(as_json), model_input.model_path(model) as path, printing.progress() as say:
         evidence, options = read_evidence(folder)
-        golden = GoldenRun.of(reading.open(path), evidence.tokens, named_arithmetic(evidence.mode.partition("/")[0]))
+        golden = GoldenRun.of(reading.open(path), evidence.tokens, *named_mode(evidence.mode))
         require_evidence_of(evidence, golden, folder)
         report = judge_evidence(golden, evidence, model_input.model_name(model), options, say)
         report.in_process = "--in-process" in options

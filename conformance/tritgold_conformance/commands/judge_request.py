@@ -11,11 +11,12 @@ import click
 
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.options import collected
+from tritgold_conformance.commands.options import collected, devices_option
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.policies import FLOAT32, Policy, named_policy
 from tritgold_conformance.questions.ladder import Ladder, ladder_of
 
 
@@ -23,18 +24,21 @@ from tritgold_conformance.questions.ladder import Ladder, ladder_of
 class JudgeRequest:
     """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
 
-    timeout: seconds. mode: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
+    timeout: seconds. mode, policy: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
+    devices: of the engine xla.
     """
 
     engine: str
     in_process: bool = False
     timeout: int | None = None
     mode: str | None = None
+    policy: str | None = None
     model: str | None = None
     tokens: int = 40
     seed: int = 1
     depth: str | None = None
     ids: list[int] | None = None
+    devices: int = 1
     reading: model_input.Reading = field(default_factory=model_input.Reading)
 
     @property
@@ -44,7 +48,8 @@ class JudgeRequest:
 
     def options(self) -> tuple[str, ...]:
         """What the commands in a report repeat, besides engine, model and ids."""
-        named = {"--timeout": self.timeout, "--mode": self.mode}
+        devices = self.devices if self.devices > 1 else None
+        named = {"--timeout": self.timeout, "--mode": self.mode, "--policy": self.policy, "--devices": devices}
         said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
         depth = [f"--{self.depth}"] if self.depth else []
         depth += ["--seed", str(self.seed)] if self.seed != 1 else []  # of the texts besides --ids
@@ -60,7 +65,9 @@ class JudgeRequest:
 
     @contextmanager
     def opened(self) -> Iterator["Opened"]:
-        """Engine and checkpoint, opened. Raises click.UsageError where --in-process has no meaning."""
+        """Engine and checkpoint, opened. Raises click.UsageError where --in-process or --devices has no meaning."""
+        if self.devices > 1 and self.engine != "xla":
+            raise click.UsageError(f"--devices: of the engine xla; {self.engine} has its own")
         with model_input.model_path(self.model) as path, printing.progress() as say:
             checkpoint = self.reading.open(path)
             ids = self.ids
@@ -69,10 +76,14 @@ class JudgeRequest:
             ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
             longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
-            engine = load_engine(self.engine, path, checkpoint, longest, limit, say, self.in_process)
+            asked = None if self.policy is None else named_policy(self.policy)
+            engine = load_engine(
+                self.engine, path, checkpoint, longest, limit, say, self.in_process, asked, self.devices
+            )
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
-            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say)
+            policy = named_policy(engine.policy) if asked is None else asked
+            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say, policy)
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ class Opened:
     """What a request asks for, opened.
 
     ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
+    policy: the precision to judge by.
     """
 
     engine: EngineUnderTest
@@ -88,11 +100,12 @@ class Opened:
     ladder: Ladder | None
     mode: str
     say: Callable[[str], None]
+    policy: Policy = FLOAT32
 
     def golden_run(self) -> GoldenRun:
         """The golden answer to the same tokens."""
         self.say("golden model")
-        return GoldenRun.of(self.checkpoint, self.tokens, named_arithmetic(self.mode))
+        return GoldenRun.of(self.checkpoint, self.tokens, named_arithmetic(self.mode), self.policy)
 
 
 class Seed(click.ParamType[int]):
@@ -126,6 +139,10 @@ judge_options = collected(
         click.option(
             "--mode", type=click.Choice(MODES), help="The arithmetic to judge by; by default the engine's own."
         ),
+        click.option(
+            "--policy", metavar="POLICY",
+            help="The precision to judge by, kv-f16+logits-bf16 for example; by default the engine's own, or float32.",
+        ),
         click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default)."),
         click.option("--tokens", default=40, show_default=True, help="Length of the input in tokens."),
         click.option(
@@ -135,5 +152,6 @@ judge_options = collected(
         click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
         click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
+        devices_option,
     ),
 )  # fmt: skip

@@ -5,8 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
+import click
+
 F = TypeVar("F", bound=Callable[..., Any])
 Option = Callable[[Any], Any]  # what click.option makes
+
+devices_option = click.option(
+    "--devices", type=click.IntRange(1, 1024), default=1, show_default=True,
+    help="JAX devices that the engine xla cuts the model over; the same bits for any number.",
+)  # fmt: skip
 
 
 def together(*options: Option) -> Callable[[F], F]:

@@ -168,6 +168,8 @@ def remarks(facts: dict[str, Any], unused: list[str]) -> list[str]:
     if (cache := facts.get("kv_cache")) and cache["scheme"] != "f32":
         size = f"{cache['bits_per_value']:g} bits a value, {cache['bytes_per_token']:,} bytes a token"
         lines.append(f"KV cache {cache['scheme']}: {size}")
+        if cache.get("across_heads"):
+            lines.append("its blocks of 32 lie across heads, as in llama.cpp: an engine that cuts heads apart differs")
     if sparse := facts.get("sparsity"):
         shares = ", ".join(f"{place} {share:.1%}" for place, share in sparse["measured"].items())
         lines.append(f"measured sparsity: {shares}")

@@ -18,6 +18,7 @@ from tritgold_conformance.commands import backends, model_input, printing
 from tritgold_conformance.commands.decoding import Decoding
 from tritgold_conformance.commands.decoding_names import BACKENDS
 from tritgold_conformance.commands.named import Named, Within
+from tritgold_conformance.commands.options import devices_option
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
@@ -59,9 +60,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds a request.")
 @click.option("--grace", type=Within(0), default=30.0, show_default=True,
               help="Seconds that texts under way may take when the server is told to stop.")  # fmt: skip
-@click.option(
-    "--benchmark", is_flag=True, help="Time 1, 4 and 16 clients, over HTTP and directly; print JSON, and end."
-)
+@devices_option
+@click.option("--benchmark", is_flag=True,
+              help="Time 1, 4, 16 clients, by HTTP and directly; print JSON, and end.")  # fmt: skip
 @click.option("--log-prompts", is_flag=True, help="Prompts, as ids, are part of the log.")
 @click.option("--defect", multiple=True, metavar="FAULT",
               help="A fault of tritgold faults in the reference, for judges to find.")  # fmt: skip
@@ -99,7 +100,7 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     socket = serving.listening(host, port)
     running = serving.Server(service, given["grace"])
     shown = f"[{host}]" if ":" in host else host
-    if given["benchmark"]:
+    if given["benchmark"] or (server and server["benchmark.enabled"]):
         _benchmark(running, service, socket, server)
         return
     service.log({"event": "listening", "url": f"http://{shown}:{socket.getsockname()[1]}", "model": service.name})
@@ -150,7 +151,7 @@ def opened(
     keys = _keys(given["api_key_file"])
     tokenizer = model_input.open_tokenizer(checkpoint, given["tokenizer"])
     template = chat_template(checkpoint, tokenizer, given["chat_template"])
-    decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"])
+    decoding = Decoding(decode=given["decode"], kv_cache=given["kv_cache"], devices=given.get("devices", 1))
     if server is not None:
         decoding, unused = decoding.filled(server, checkpoint.config)
         if idle := [key for key in unused if key.startswith("dlm.")]:
@@ -197,8 +198,8 @@ def _engine(
         if given["defect"]:
             raise click.UsageError("--defect: with --backend reference")
         sequences = of_file("max_sequences", 4)
-        least = given["cache_reuse"]
-        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, least)]
+        least, devices = given["cache_reuse"], decoding.devices
+        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, devices, least)]
         engine = first[0].engine
         made = lambda: first.pop() if first else XlaScheduler(engine, reuse, least)  # noqa: E731
         return sequences, made, diffusing.xla_blocks(engine)

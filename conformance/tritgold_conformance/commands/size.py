@@ -63,7 +63,7 @@ def sizes(
     linears = config.layers * sum(rows * columns for rows, columns in shapes.values())
     matrix = config.vocab * config.hidden
     dense = 2 * matrix * (1 if config.tied_head else 2)
-    gains = 4 * (config.hidden + config.layers * sum(config.norm_widths().values()))
+    gains = 4 * (config.hidden + config.layers * sum(config.vector_widths().values()))
     plain = 2 * linears + dense + gains
     formats = [_format(name, config, shapes, dense + gains, plain) for name in FORMATS]
     shape = Sizes(config.layers, config.kv_heads, config.head_dim)

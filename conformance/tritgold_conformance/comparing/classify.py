@@ -16,7 +16,7 @@ def classify(golden: np.ndarray, engine: np.ndarray, failed: np.ndarray) -> str:
     """
     g, e = golden.astype(np.float64), engine.astype(np.float64)
     how_many = _count(failed)
-    for pattern in (_constant_ratio, _offset_per_token, _token_shift, _permuted_channels, _off_by_one):
+    for pattern in (_wrapped, _constant_ratio, _offset_per_token, _token_shift, _permuted_channels, _off_by_one):
         found = pattern(g, e)
         if found:
             return f"{how_many}: {found}"
@@ -34,6 +34,21 @@ def _count(failed: np.ndarray) -> str:
 
 def _rows(failed: np.ndarray) -> np.ndarray:
     return failed.reshape(failed.shape[0], -1).any(axis=1)
+
+
+def _wrapped(g: np.ndarray, e: np.ndarray) -> str:
+    """Integers that left the range of a narrower type and came back on its other side.
+
+    >>> _wrapped(np.array([877824.0, 5.0]), np.array([25856.0, 5.0]))
+    'off by multiples of 65,536: sums wrapped in int16'
+    """
+    off = e - g
+    if not off.any() or not np.array_equal(g, np.rint(g)):
+        return ""
+    for bits in (16, 8):
+        if not (off % 2**bits).any() and np.abs(off).max() >= 2**bits:
+            return f"off by multiples of {2**bits:,}: sums wrapped in int{bits}"
+    return ""
 
 
 def _constant_ratio(g: np.ndarray, e: np.ndarray) -> str:

@@ -4,7 +4,7 @@ Each side computed from its own earlier values, so floats are held to NOISE. Cod
 ties excepted: the judge compares with the golden trace that has followed the engine's ties (``ties.py``), where
 everything is strict. Two trace files without their model cannot be followed: there a position is judged up to the
 first broken tie that it sees, its own or one of a position it attends to, and is blind from there on. Nor can ties be
-followed in a trace without codes, where no logits tell of them: there a position is blind behind the first golden code
+followed in a trace without codes, where no logits tell of them: there a position is blind after the first golden code
 near a tie that it sees, and is held to what breaking ties at random does to the golden model's own trace.
 """
 
@@ -46,14 +46,18 @@ def compare_traces(
     engine: Mapping[str, object],
     tokens: int,
     spread: Mapping[str, float] | None = None,
+    followed: bool = True,
+    handed_out: float = 0.0,
 ) -> FreeRunning:
     """Walk the golden arrays in execution order. Stops at the first divergence: what follows says nothing new.
 
     tokens: of the input. spread: by name, how far a blind position may be off, relative to its largest value, in a
-    trace whose missing codes may hide broken ties; None: they hide none, and blind positions are not judged. What was
-    not reached is missing.
+    trace whose missing codes may hide broken ties; None: they hide none, and blind positions are not judged. followed:
+    False where every position is blind from the beginning, because roundings of a declared precision break anywhere.
+    handed_out: how far a logit may be off because it is rounded when it is handed out, relative to the largest.
+    What was not reached is missing.
     """
-    outcome = FreeRunning(blind=np.zeros(tokens, bool))
+    outcome = FreeRunning(blind=np.full(tokens, not followed))
     for name in trace_names(TracedShape.of(golden)):
         if TraceName.of(name).what == "probs":
             # From here on a position holds something of every position it attends to, traced or not.
@@ -71,8 +75,9 @@ def compare_traces(
         if problem:
             outcome.divergence = refused(name, array, problem)
         elif not np.array_equal(array, engine[name]):
-            allowed = np.inf if spread is None else max(NOISE, spread[name])
-            outcome.divergence = _Step(name, golden, outcome, allowed).judge(np.asarray(engine[name]))
+            noise = NOISE + handed_out * (name == "logits")
+            allowed = np.inf if spread is None else max(noise, spread[name])
+            outcome.divergence = _Step(name, golden, outcome, allowed, noise).judge(np.asarray(engine[name]))
     return outcome
 
 
@@ -102,8 +107,11 @@ def _quantized(name: str, golden: Mapping[str, np.ndarray]) -> tuple[np.ndarray 
 class _Step:
     """One array that is not equal: ties, noise, or the divergence."""
 
-    def __init__(self, name: str, golden: Mapping[str, np.ndarray], outcome: FreeRunning, allowed: float) -> None:
-        self.name, self.golden, self.outcome, self.allowed = name, golden, outcome, allowed
+    def __init__(
+        self, name: str, golden: Mapping[str, np.ndarray], outcome: FreeRunning, allowed: float, noise: float
+    ) -> None:
+        """allowed: of positions that are blind; noise: of the others."""
+        self.name, self.golden, self.outcome, self.allowed, self.noise = name, golden, outcome, allowed, noise
         self.seeing = ~outcome.blind[:, None]
 
     def judge(self, engine: np.ndarray) -> Comparison | None:
@@ -112,15 +120,16 @@ class _Step:
         noise = noise_by_token(self.name, array, engine)
         beyond = (noise > self.allowed) & ~self.seeing
         if beyond.any():
-            why = f"what broken ties do stays below {self.allowed:.1e} of the token's largest value"
+            why = f"broken ties and declared roundings stay below {self.allowed:.1e} of the token's largest value"
             return self._diverged(array, engine, beyond, why)
         if TraceName.of(self.name).role == "codes":
             return self._codes(array, engine)
         if TraceName.of(self.name).role == "acc":
             return self._diverged(array, engine, (noise > 0) & self.seeing, "equal codes give equal accumulators")
         self.outcome.worst = max(self.outcome.worst, float((noise * self.seeing).max()))
-        wrong = (noise > NOISE) & self.seeing
-        return self._diverged(array, engine, wrong, f"float32 noise stays below {NOISE} of the token's largest value")
+        wrong = (noise > self.noise) & self.seeing
+        why = f"float32 noise stays below {self.noise:.2g} of the token's largest value"
+        return self._diverged(array, engine, wrong, why)
 
     def _codes(self, codes: np.ndarray, engine: np.ndarray) -> Comparison | None:
         off = np.abs(engine.astype(np.float64) - codes)  # in int64 that of -2**63 would come out negative

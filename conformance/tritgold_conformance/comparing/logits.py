@@ -20,7 +20,7 @@ TOP_K = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Explained:
-    """The golden logits behind the ties that are known or were found.
+    """The golden logits after the ties that are known or were found.
 
     allowed: None where that is an explanation to the last digit; else how far, as a relative root mean square, a
     position may be from the plain golden logits. largest: the same of one logit.
@@ -41,7 +41,7 @@ class Position:
     """One position.
 
     max_abs, relative: largest |difference|, as it is and over the position's largest golden |logit|. explained:
-    the same behind the ties that explain it; equal to ``relative`` where there are none. kl: golden || engine, nats.
+    the same after the ties that explain it; equal to ``relative`` where there are none. kl: golden || engine, nats.
     top_k: share of the golden top k that the engine has too, for each k of TOP_K. argmax: golden, engine.
     near_tie: they differ, but between tokens whose golden logits are closer than twice max_abs, at a position
     that passes. passed: explained is within LOGIT_NOISE, or the position within what the golden model's own spread
@@ -122,11 +122,16 @@ def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (
         return Rows("degenerate: the logits are constant at every position", everything)
     why = explain(golden, logits, known, search)
     explained = np.abs(logits - why.logits).max(axis=1) / _largest(golden.logits)
-    failing = ~(explained <= LOGIT_NOISE)
+    failing = ~(explained <= noise_of(golden))
     if why.allowed is not None:
         far = relative_rms(golden.logits, logits) > why.allowed
         failing &= far | (relative_largest(golden.logits, logits) > why.largest)
     return Rows(_problem(failing, explained, golden, why, logits), failing, why, float(explained.max()))
+
+
+def noise_of(golden: GoldenRun) -> float:
+    """How far a logit may be off, of the row's largest, where ties are followed: float32, and how it is handed out."""
+    return LOGIT_NOISE + golden.policy.logits
 
 
 def _largest(rows: np.ndarray) -> np.ndarray:
@@ -140,7 +145,8 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     for most rows; else the plain golden logits.
     """
     strict = [Explained(golden.logits), *(e for e in known if e.allowed is None)]
-    off = [first_off(e.logits, logits, LOGIT_NOISE, 0) for e in strict]
+    noise = noise_of(golden)
+    off = [first_off(e.logits, logits, noise, 0) for e in strict]
     if None in off:
         return strict[off.index(None)]
     if not search:
@@ -149,8 +155,10 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
         if candidate.allowed is not None:  # measured before, on another path
             return candidate
     best = strict[int(np.argmax([position or 0 for position in off]))]
-    resolved = resolve_ties(golden, logits, LOGIT_NOISE, start=(best.logits, best.ties))
-    if resolved.many:
+    resolved = None
+    if golden.policy.followed:
+        resolved = resolve_ties(golden, logits, noise, start=(best.logits, best.ties))
+    if resolved is None or resolved.many:
         allowed, largest = measured_spread(golden)
         return Explained(golden.logits, allowed=allowed, largest=largest)
     return Explained(resolved.logits, resolved.ties)
@@ -166,7 +174,7 @@ def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool =
         return Explained(golden.logits), False
     logits = np.asarray(rows, np.float64)
     why = explain(golden, logits, (), search)
-    told = why.allowed is None and (search or first_off(why.logits, logits, LOGIT_NOISE, 0) is None)
+    told = why.allowed is None and (search or first_off(why.logits, logits, noise_of(golden), 0) is None)
     return why, told
 
 
@@ -178,12 +186,17 @@ def _problem(failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why:
     kind = classify(why.logits[failing], logits[failing], wrong[failing])
     allowed = "no rounding tie explains it"
     if why.allowed is not None:
-        allowed = f"broken ties move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
+        allowed = f"{moved_by(golden)} move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
     return (
         f"{int(failing.sum())} of {len(failing)} positions, first {first}: off by {explained[first]:.2g} of the "
         f"largest logit, token {int(np.argmax(logits[first]))} for {int(np.argmax(golden.logits[first]))}; "
         f"{kind}; {allowed}"
     )
+
+
+def moved_by(golden: GoldenRun) -> str:
+    """What the golden model's own spread comes from, in words."""
+    return "broken ties" if golden.policy.followed else f"roundings of policy {golden.policy.name}"
 
 
 def _position(t: int, golden: np.ndarray, followed: np.ndarray, engine: np.ndarray, passed: bool) -> Position:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritgold_conformance.comparing.logits import LOGIT_NOISE, log_softmax
+from tritgold_conformance.comparing.logits import log_softmax, noise_of
+from tritgold_conformance.comparing.served_as import served_as
 from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
 from tritgold_conformance.comparing.ties import BrokenTie, first_off
@@ -41,13 +42,14 @@ class TextVerdict:
     """All positions that the engine answered. ties: those that explain it.
 
     allowed: where they were too many to search, or no log-probability was shown, the most by which broken ties may move
-    one, nats.
+    one, nats. served: what the server did to them, where that explains why they fail.
     """
 
     positions: list[TextPosition]
     absent: int = 0
     ties: list[BrokenTie] = field(default_factory=list)
     allowed: float | None = None
+    served: str = ""
 
     @property
     def failing(self) -> list[TextPosition]:
@@ -59,7 +61,8 @@ class TextVerdict:
         """The level's figures in one line."""
         if self.failing:
             first = self.failing[0]
-            return f"{len(self.failing)} of {len(self.positions)} positions, first {first.position}: {first.problem}"
+            said = f"{len(self.failing)} of {len(self.positions)} positions, first {first.position}: {first.problem}"
+            return said + (f"; shown are {self.served}" if self.served else "")
         near = sum(position.near_tie for position in self.positions)
         same = sum(position.token[0] == position.token[1] for position in self.positions)
         note = f"greedy token equal at {same} of {len(self.positions)}" + (f" ({near} near ties)" if near else "")
@@ -74,7 +77,7 @@ class TextVerdict:
 
 
 def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> TextVerdict:
-    """Judge what the engine would write behind each prefix of the golden tokens; None: it gave nothing there.
+    """Judge what the engine would write after each prefix of the golden tokens; None: it gave nothing there.
 
     Log-probabilities are held to the noise of float32, rounding ties followed as for logits; where these are too many,
     to what breaking them at random does to the golden model's own. A token other than the
@@ -102,11 +105,12 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
     verdict = TextVerdict([], sum(c is None for c in completions), ties, None if moves is None else moves.largest)
     for position, completion in enumerate(completions):
         if completion is not None:
-            judged = _position(position, rows[position], completion[0], given[position], shown[position], moves)
+            of = rows[position], completion[0], given[position], shown[position]
+            judged = _position(position, *of, moves, noise_of(golden))
             if position in broken:
                 judged = replace(judged, problem=broken[position])
             verdict.positions.append(judged)
-    return verdict
+    return replace(verdict, served=served_as(golden.logits, given, shown)) if verdict.failing else verdict
 
 
 def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int]) -> np.ndarray | None:
@@ -155,19 +159,29 @@ def _contenders(
 def _explained(
     golden: GoldenRun, given: np.ndarray, shown: np.ndarray, search: bool
 ) -> tuple[np.ndarray, list[BrokenTie], bool]:
-    """Golden rows behind the ties that explain what is shown; and whether these are too many to search."""
-    off = first_off(golden.logits, given, LOGIT_NOISE, 0, shown)
+    """Golden rows after the ties that explain what is shown; and whether these are too many to search."""
+    noise = noise_of(golden)
+    off = first_off(golden.logits, given, noise, 0, shown)
     if off is None or not search:
         return golden.logits, [], False
-    resolved = resolve_ties(golden, given, LOGIT_NOISE, shown)
+    if not golden.policy.followed:
+        return golden.logits, [], True
+    resolved = resolve_ties(golden, given, noise, shown)
     return (golden.logits, [], True) if resolved.many else (resolved.logits, resolved.ties, False)
 
 
 def _position(
-    t: int, golden: np.ndarray, token: int, given: np.ndarray, shown: np.ndarray, moves: Moves | None
+    t: int,
+    golden: np.ndarray,
+    token: int,
+    given: np.ndarray,
+    shown: np.ndarray,
+    moves: Moves | None,
+    relative: float,
 ) -> TextPosition:
+    """relative: the noise of a log-probability, of the largest."""
     best, size = int(np.argmax(golden)), max(float(np.abs(golden).max()), float(np.finfo(np.float32).tiny))
-    floor = LOGIT_NOISE * size
+    floor = relative * size
     noise = floor if moves is None else max(floor, moves.largest)
     off = np.where(shown, np.abs(given - golden), 0.0)
     worst = float(off.max()) if shown.any() else None

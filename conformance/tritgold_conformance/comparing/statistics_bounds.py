@@ -6,7 +6,6 @@ golden model's own statistics is measured, and an engine is held to a multiple o
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 
@@ -23,10 +22,10 @@ from tritgold_conformance.comparing.activation_statistics import (
     moments_distance,
 )
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.comparing.tie_sensitivity import Coin
+from tritgold_conformance.comparing.tie_sensitivity import moved_otherwise
 from tritgold_conformance.golden.run import GoldenRun
 
-# With 4 runs, one of 250 right engines had an extreme behind a tie that no coin broke.
+# With 4 runs, one of 250 right engines had an extreme after a tie that no coin broke.
 RUNS, FACTOR, FLOOR = 6, 4.0, 2e-5
 # A share of zeros moves by whole elements: one broken code makes a few sums of its token 0, or no longer 0.
 COUNTED = 4
@@ -93,7 +92,12 @@ def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
     FACTOR x what breaking them at random does to the golden model's own, over RUNS runs; float64, one a name.
     """
     base = {name: moments(golden.trace[name]) for name in names}
-    return allowed_by_moves(base, (_moments_with(golden, Coin(run, golden.arithmetic)) for run in range(RUNS)))
+    found = allowed_by_moves(base, (_moments_with(golden, moved_otherwise(golden, run)) for run in range(RUNS)))
+    if golden.policy.logits and "logits" in base:
+        logits = golden.logits.astype(np.float64)
+        rounded = golden.policy.logits * np.abs(logits).max() / max(np.sqrt((logits**2).mean()), FLOOR)
+        found[list(base).index("logits")] += rounded  # of how they are handed out
+    return found
 
 
 def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
@@ -101,9 +105,8 @@ def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
     return np.max([np.full(len(base), FLOOR), *(FACTOR * moments_distance(m, base) for m in moved)], axis=0)
 
 
-def _moments_with(golden: GoldenRun, quantize: Coin) -> dict[str, np.ndarray]:
+def _moments_with(golden: GoldenRun, arithmetic: Arithmetic) -> dict[str, np.ndarray]:
     trace, c = Trace(), golden.checkpoint
-    arithmetic: Arithmetic = replace(golden.arithmetic, quantize=quantize)
     with np.errstate(all="ignore"), suppress(NonFiniteError):  # what came before is there
         forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=arithmetic)
     return {name: moments(array) for name, array in trace.arrays.items()}

@@ -5,6 +5,7 @@ searched for. What can be measured is how far breaking them moves the logits. An
 is held to a multiple of that: weaker than following ties, and the report says so and by how much.
 """
 
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,13 +18,14 @@ from tritgold_conformance.comparing.ties import TIE, distance_from_tie, other_co
 from tritgold_conformance.golden.run import GoldenRun
 
 RUNS = 2
+POLICY_RUNS, POLICY_FACTOR = 8, 3.0  # where roundings of a declared precision break as well
 # Every second code within the largest noise that was measured (tests/peers/survey.py): more than an engine breaks.
 REACH = 2.5e-4
 FACTOR = 2.0
 
 
 def allowed_by_spread(golden: GoldenRun) -> float:
-    """FACTOR x the largest root mean square by which broken ties move a position's logits, relative to the logits'."""
+    """``factor`` x the largest root mean square by which broken ties move a position's logits, relative to these."""
     return measured_spread(golden)[0]
 
 
@@ -33,14 +35,38 @@ def measured_spread(golden: GoldenRun) -> tuple[float, float]:
     Of 100,000 logits one may be anything, and their root mean square still be small. Costs RUNS golden passes. The
     coins are a hash of run, position and channel: the same model gives the same figures.
     """
+    for logits, known in _SPREADS:
+        if logits is golden.logits:
+            return known
     worst = largest = 0.0
-    for run in range(RUNS):
-        arithmetic = replace(golden.arithmetic, quantize=Coin(run, golden.arithmetic))
-        c = golden.checkpoint
-        moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
+    c = golden.checkpoint
+    for run in runs(golden):
+        moved = forward(golden.tokens, c.weights, c.config, arithmetic=moved_otherwise(golden, run))
         worst = max(worst, float(relative_rms(golden.logits, moved).max()))
         largest = max(largest, float(relative_largest(golden.logits, moved).max()))
-    return FACTOR * worst, FACTOR * largest
+    _SPREADS.append((golden.logits, (factor(golden) * worst, factor(golden) * largest)))
+    return _SPREADS[-1][1]
+
+
+_SPREADS: deque[tuple[np.ndarray, tuple[float, float]]] = deque(maxlen=4)  # of the newest golden logits
+
+
+def runs(golden: GoldenRun) -> range:
+    """How often the golden model is moved to learn how far it may be moved."""
+    return range(RUNS if golden.policy.followed else POLICY_RUNS)
+
+
+def factor(golden: GoldenRun) -> float:
+    """How many times as far an engine may be: of a policy's roundings more break than eight runs show."""
+    return FACTOR if golden.policy.followed else POLICY_FACTOR
+
+
+def moved_otherwise(golden: GoldenRun, run: int, reach: float | None = None) -> Arithmetic:
+    """The golden arithmetic with ties broken at random, and its policy's roundings as well. reach: see ``Coin``."""
+    arithmetic = golden.arithmetic
+    if golden.policy.quantised:
+        arithmetic = replace(arithmetic, quantize=Coin(run, arithmetic, reach))
+    return golden.policy.perturbed(arithmetic, run)
 
 
 @dataclass(frozen=True)
@@ -64,13 +90,13 @@ def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
     largest = doubt = rms = 0.0
     c = golden.checkpoint
     unsure = np.maximum(-np.expm1(golden.logits.astype(np.float64)), np.finfo(np.float32).eps)
-    for run in range(RUNS):
-        arithmetic = replace(golden.arithmetic, quantize=Coin(run, golden.arithmetic))
-        moved = forward(golden.tokens, c.weights, c.config, arithmetic=arithmetic)
+    for run in runs(golden):
+        moved = forward(golden.tokens, c.weights, c.config, arithmetic=moved_otherwise(golden, run))
         by: np.ndarray = np.where(shown, np.abs(moved.astype(np.float64) - golden.logits), 0.0)
         largest, doubt = max(largest, float(np.max(by))), max(doubt, float(np.max(by / unsure)))
         rms = max(rms, float(np.sqrt((by * by).sum(axis=1) / np.maximum(shown.sum(axis=1), 1)).max()))
-    return Moves(FACTOR * largest, FACTOR * doubt, FACTOR * rms)
+    times = factor(golden)
+    return Moves(times * largest, times * doubt, times * rms)
 
 
 def trace_spread(golden: GoldenRun) -> dict[str, float]:
@@ -80,11 +106,13 @@ def trace_spread(golden: GoldenRun) -> dict[str, float]:
     """
     worst = dict.fromkeys(golden.trace.arrays, 0.0)
     c = golden.checkpoint
-    for run in range(RUNS):
-        arithmetic, moved = replace(golden.arithmetic, quantize=Coin(run, golden.arithmetic, TIE)), Trace()
-        forward(golden.tokens, c.weights, c.config, trace=moved, arithmetic=arithmetic)
+    for run in runs(golden):
+        moved = Trace()
+        forward(golden.tokens, c.weights, c.config, trace=moved, arithmetic=moved_otherwise(golden, run, TIE))
         for name, array in moved.arrays.items():
-            worst[name] = max(worst[name], FACTOR * float(noise_by_token(name, golden.trace[name], array).max()))
+            worst[name] = max(
+                worst[name], factor(golden) * float(noise_by_token(name, golden.trace[name], array).max())
+            )
     return worst
 
 

@@ -1,9 +1,9 @@
-"""Broken ties: where float32 noise carries x * s across a rounding tie, and how to go on behind it.
+"""Broken ties: where float32 noise carries x * s across a rounding tie, and how to go on after it.
 
 A code that is off by one at a tie is nobody's bug, yet what follows differs by far more than rounding, at that
 position and, through the KV cache, at every later one. So ties are *followed*: the golden model runs again with
-the engine's code at the tie, and everything behind it is held to the same strict bounds as everything before.
-Nothing is excused for standing behind a tie.
+the engine's code at the tie, and everything after it is held to the same strict bounds as everything before.
+Nothing is excused for standing after a tie.
 
 With a trace the engine's codes are at hand. From logits alone the ties are searched for (``tie_search``).
 """
@@ -84,7 +84,7 @@ class TiedQuantizer:
             off = np.abs(np.asarray(theirs).astype(np.float64) - codes)  # not in int64, which overflows
             near = distance_from_tie(x, scale, codes, np.asarray(theirs))
             if ((off > 1) | ((off == 1) & (near > TIE))).any():
-                self._codes = {}  # a divergence: behind it the engine's codes are no longer ours to follow
+                self._codes = {}  # a divergence: after it the engine's codes are no longer ours to follow
                 return codes, scale
             for position, channel in np.argwhere(off == 1).tolist():
                 code = int(np.asarray(theirs)[position, channel])
@@ -140,7 +140,7 @@ def off(golden: np.ndarray, engine: np.ndarray, shown: np.ndarray | slice) -> fl
 def first_off(
     golden: np.ndarray, engine: np.ndarray, noise: float, start: int, shown: np.ndarray | None = None
 ) -> int | None:
-    """The first position at or behind ``start`` whose rows differ by more than noise, where shown."""
+    """The first position at or after ``start`` whose rows differ by more than noise, where shown."""
     whole = slice(None)
     rows = range(start, len(golden))
     return next((p for p in rows if off(golden[p], engine[p], whole if shown is None else shown[p]) > noise), None)

@@ -33,7 +33,7 @@ def numbers(value: Any, what: str, shape: Shape | None = None, integers: bool = 
     """
     array = np.asarray(value)
     if array.dtype.kind not in "iuf" and array.dtype.name != "bfloat16":
-        raise refused(f"{what} is no array of numbers", array.dtype, "floats" if not integers else "integers")
+        raise refused(f"{what} is not an array of numbers", array.dtype, "floats" if not integers else "integers")
     if integers and array.dtype.kind not in "iu":
         raise refused(f"{what} holds no integers", array.dtype, "an integer type")
     if shape is not None and array.shape != shape:
@@ -105,7 +105,7 @@ def next_token(value: Any) -> tuple[int, dict[int, float]]:
         pairs = list(dict(logprobs).items())
         return _whole(token), {_whole(i): _number(x) for i, x in pairs}
     except (TypeError, ValueError) as error:
-        raise refused(f"is no pair of a token and {{id: log-probability}} ({printable(error)})") from None
+        raise refused(f"is not a pair of a token and {{id: log-probability}} ({printable(error)})") from None
 
 
 def moments(value: Any) -> dict[str, dict[str, float]]:
@@ -156,12 +156,12 @@ def _copied(array: np.ndarray) -> np.ndarray:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool | np.bool_):
-        raise TypeError("a truth value is no token")
+        raise TypeError("a truth value is not a token")
     return operator.index(value)
 
 
 def _number(value: Any) -> float:
     """float, of a number: no text, no truth value, no array of several."""
     if isinstance(value, str | bytes | bool | np.bool_):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return float(value)

@@ -22,8 +22,8 @@ class Engine(Protocol):
 
     None, or NotImplementedError, says that it does not have it. Any other exception is its own fault. What may be
     returned, in which form: docs/judging.md. Beside the methods it may have ``name``, ``mode`` (its arithmetic, where
-    that is not ``golden``) and ``timed`` (False where the judge's clock would not measure it: then ``seconds`` is
-    asked, and ``clock`` says whose they are).
+    that is not ``golden``), ``policy`` (the precision that it declares, where that is not float32) and ``timed``
+    (False where the judge's clock would not measure it: then ``seconds`` is asked, and ``clock`` says whose they are).
     """
 
     name: str
@@ -32,7 +32,7 @@ class Engine(Protocol):
         """Forget every token."""
 
     def prefill(self, tokens: list[int]) -> Any:
-        """Read tokens behind those read since ``reset``: logits at each, float [tokens, vocab]."""
+        """Read tokens after those read since ``reset``: logits at each, float [tokens, vocab]."""
 
     def step(self, token: int) -> Any:
         """Read one more token: its logits, float [vocab]."""
@@ -47,7 +47,7 @@ class Engine(Protocol):
         """{name: {moment: number}} of the activations that ``trace`` would show: mean, std, rms, min, max, zeros."""
 
     def complete(self, tokens: list[int]) -> Any:
-        """(token, {id: log-probability}): what it writes greedily behind these, and the likeliest tokens."""
+        """(token, {id: log-probability}): what it writes greedily after these, and the likeliest tokens."""
 
     def unpack(self, format: str, data: bytes, shape: tuple[int, int]) -> Any:
         """float [out, in], trit x scale, of the bytes of a packed matrix; it raises where the bytes are damaged."""

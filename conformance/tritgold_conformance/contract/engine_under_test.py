@@ -59,6 +59,11 @@ class EngineUnderTest:
         return self._attribute("mode", "golden", printable)
 
     @property
+    def policy(self) -> str:
+        """The name of the precision that it declares, ``float32`` where it declares none."""
+        return self._attribute("policy", "float32", printable)
+
+    @property
     def timed(self) -> bool:
         """Whether the judge's clock measures tokens/s of it."""
         return self._attribute("timed", True, bool)
@@ -113,7 +118,7 @@ class EngineUnderTest:
         self._call("reset", lambda _: None)
 
     def prefill(self, tokens: list[int]) -> np.ndarray | None:
-        """Logits at each of the tokens, behind those read since ``reset``, float64. None where it has none."""
+        """Logits at each of the tokens, after those read since ``reset``, float64. None where it has none."""
         return self._call("prefill", self._forms.logits(len(tokens)), list(tokens))
 
     def step(self, token: int) -> np.ndarray | None:
@@ -135,7 +140,7 @@ class EngineUnderTest:
         return self._call("operation", self._forms.outputs(name, inputs), name, given, thing=name)
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
-        """The token it writes behind these, and log-probabilities by id. None where it has none."""
+        """The token it writes after these, and log-probabilities by id. None where it has none."""
         return self._call("complete", answer_shapes.next_token, list(tokens))
 
     def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray | None:

@@ -38,7 +38,7 @@ def relative(ours: np.ndarray, theirs: np.ndarray, token_axis: int = 0) -> np.nd
 def geometric(r: np.ndarray) -> float:
     """The geometric mean of distances [n], each at least NOTHING; infinite where one is.
 
-    A broken tie spoils the positions behind it and no other: a geometric mean is led by those that agree.
+    A broken tie spoils the positions after it and no other: a geometric mean is led by those that agree.
 
     >>> round(geometric(np.array([0.0, 1e-2])), 12)
     1e-05

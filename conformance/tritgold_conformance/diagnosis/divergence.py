@@ -64,7 +64,7 @@ def row_rule(failed: np.ndarray) -> str:
     """Which tokens fail, bool [tokens, elements], as a rule where there is one.
 
     >>> row_rule(np.arange(40)[:, None] >= 32)
-    'only positions from 32 on (fails iff there are 33 tokens or more)'
+    'only positions from 32 on, in a pass of 40'
     >>> row_rule(np.arange(40)[:, None] > 0)
     'only positions > 0'
     """
@@ -73,11 +73,7 @@ def row_rule(failed: np.ndarray) -> str:
         return ""
     first = int(np.argmax(rows))
     if rows[first:].all():
-        return (
-            "only positions > 0"
-            if first == 1
-            else (f"only positions from {first} on (fails iff there are {first + 1} tokens or more)")
-        )
+        return "only positions > 0" if first == 1 else f"only positions from {first} on, in a pass of {len(rows)}"
     if rows.sum() == 1:
         return f"only position {first}"
     return f"positions {', '.join(map(str, np.flatnonzero(rows)[:8]))}{' ...' if rows.sum() > 8 else ''}"

@@ -119,7 +119,8 @@ class Local:
             )
             if fit:
                 given = {r: np.asarray(a) for r, a in inputs.items()}
-                tolerance = tolerances(operation, given, golden.checkpoint.config, golden.checkpoint.weights)[role]
+                c = golden.checkpoint
+                tolerance = tolerances(operation, given, c.config, c.weights, golden.policy)[role]
                 if role == "out" and operation.writes["acc"] not in shown:
                     tolerance = self._unseen_sums(operation, given) or tolerance
             yield name, tolerance, found[name]
@@ -154,7 +155,7 @@ class Local:
         return self._distances[label]
 
     def scan(self, mutant: Mutant, source: str, until: Label | None = None, skip: Iterable[Label] = ()) -> Scan:
-        """Replay a mutant. until: stop behind this output."""
+        """Replay a mutant. until: stop after this output."""
         scan, skipped = Scan(), set(skip)
 
         def see(name: str, value: Array) -> bool:

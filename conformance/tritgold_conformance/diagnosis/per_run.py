@@ -14,7 +14,7 @@ from tritgold.errors import TritgoldError
 from tritgold_conformance.comparing.activation_statistics import moments, moments_distance
 from tritgold_conformance.comparing.next_tokens import floored
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
-from tritgold_conformance.comparing.tie_sensitivity import Coin, allowed_by_spread
+from tritgold_conformance.comparing.tie_sensitivity import allowed_by_spread, moved_otherwise
 from tritgold_conformance.diagnosis.distance import geometric, relative
 from tritgold_conformance.diagnosis.rules import Allowed
 from tritgold_conformance.diagnosis.view import View
@@ -111,8 +111,8 @@ class Predictions:
         return allowed_by_moves({name: own[name] for name in names}, self._moved)
 
     def _turned(self, run: int) -> Mutant:
-        arithmetic = self.base.arithmetic
-        return replace(self.base, arithmetic=replace(arithmetic, quantize=Coin(run, arithmetic)))
+        golden = replace(self.golden, arithmetic=self.base.arithmetic)
+        return replace(self.base, arithmetic=moved_otherwise(golden, run))
 
     def measure(self, evidence: View, level: str) -> Measure:
         """How far a mutant is from the engine, at ``statistics`` by name, at others by position: float64 [n].
@@ -149,7 +149,7 @@ def shown_distance(logits: np.ndarray, shown: np.ndarray) -> np.ndarray:
 
 
 def _forget(remembered: dict[_Key, Any]) -> None:
-    """The oldest predictions of several faults, where there are too many."""
-    several = [key for key in remembered if len(key[1]) > 1]
+    """The oldest predictions of several faults, or of one at a place, where there are too many."""
+    several = [key for key in remembered if len(key[1]) > 1 or any("@" in name for name in key[1])]
     for key in several[: max(0, len(several) - REMEMBERED)]:
         del remembered[key]

@@ -171,29 +171,32 @@ def same_operation(mutant: Mutant, base: Mutant, operation: Operation) -> bool:
 
 def _made_of(s: Mutant, operation: Operation) -> tuple[object, ...]:
     """Everything that an operation's outputs depend on beside its inputs."""
-    a, c, w, at = s.arithmetic, s.config, s.checkpoint.weights, operation.at
+    a, c, w, at = s.arithmetic.at(operation.name), s.config, s.checkpoint.weights, operation.at
     layer = None if at.layer is None else w.layers[at.layer]
     match operation.kind:
         case "embedding":
-            return a.embed, w.embedding
+            return a.embed, w.embedding, c.embedding_scale
         case "rms_norm":
             return a.rms_norm, c.norm_eps, w.final_norm if layer is None else getattr(layer, at.what)
         case "quantize":
             return (a.quantize,)
         case "bit_linear":
-            return a.accumulate, a.apply_scales, c.scale_rule, getattr(layer, at.what)
+            assert layer is not None
+            return a.accumulate, a.apply_scales, c.scale_rule, layer.linear(at.what), layer.bias(at.what)
         case "rope":
-            return a.rotation_table, a.rotate, c.head_dim, c.rope_theta
+            assert at.layer is not None
+            return a.rotation_table, a.rotate, c.head_dim, c.rope_of(at.layer)
         case "softmax":
-            return (a.softmax_weights,)
+            assert at.layer is not None
+            return a.softmax_weights, c.window_of(at.layer)
         case "mix":
             return a.mix_values, c.kv_heads, c.head_dim
         case "ffn_activation":
             return a.gated_activation, c.activation
         case "add":
-            return ()
+            return (c.residual_scale,)
         case "lm_head":
-            return a.logits, w.head_or_embedding
+            return a.logits, w.head_or_embedding, c.logit_divisor
 
 
 def operation_of(mutant: Mutant) -> dict[str, tuple[Operation, str]]:

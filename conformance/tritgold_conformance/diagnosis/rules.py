@@ -41,6 +41,17 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Near:
+    """A candidate at the first divergence. moves: its output there is not the golden one."""
+
+    fault: Fault
+    mutant: Mutant
+    distance: float
+    moves: bool
+    explains: bool
+
+
+@dataclass(frozen=True)
 class Match:
     """A candidate that explains what is looked at: its distance, and how many outputs still fail with it."""
 
@@ -90,7 +101,7 @@ def tolerances_of(golden: GoldenRun, source: str) -> dict[str, Tolerance]:
     found: dict[str, Tolerance] = {}
     if source == "operations":
         for operation, inputs in golden.operations():
-            given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+            given = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights, golden.policy)
             found |= {name: given[role] for role, name in operation.writes.items()}
     else:
         for operation, label, inputs in edge_inputs(golden):

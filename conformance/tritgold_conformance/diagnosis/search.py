@@ -8,7 +8,8 @@ import numpy as np
 from tritgold.trace_names import TraceName
 from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.per_operation import Local
-from tritgold_conformance.diagnosis.rules import Label, Match, Scan
+from tritgold_conformance.diagnosis.placing import at_places
+from tritgold_conformance.diagnosis.rules import Label, Match, Near, Scan
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 
@@ -42,6 +43,11 @@ def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
         wholly = {m.fault.name: m.distance for m, _ in explaining}
         if not found.ranking:
             found.ranking = _ranking(near, {m.fault.name for m in matches})
+        if not matches:
+            spoiling = [m for m, spoils in explaining if spoils]
+            moving = [n for n in near if n is not None and n.moves]
+            matches = _placed(local, moving, spoiling, found.mutant, failing, skip)
+            wholly |= {m.fault.name: m.distance for m in matches}
         pair = () if matches else _pair(local, [n for n in near if n is not None], found.mutant, failing, skip)
         if not matches and not pair:
             found.unexplained.append(here)
@@ -59,18 +65,7 @@ def search_operations(local: Local, faults: Iterable[Fault]) -> Found:
     return found
 
 
-@dataclass(frozen=True)
-class _Near:
-    """A candidate at the first divergence."""
-
-    fault: Fault
-    mutant: Mutant
-    distance: float
-    moves: bool
-    explains: bool
-
-
-def _near(local: Local, fault: Fault, mutant: Mutant, first: Label) -> _Near | None:
+def _near(local: Local, fault: Fault, mutant: Mutant, first: Label) -> Near | None:
     """A candidate, replayed as far as the first divergence; None where the model has no place for it."""
     candidate = fault.apply(mutant)
     if candidate is None:
@@ -79,10 +74,10 @@ def _near(local: Local, fault: Fault, mutant: Mutant, first: Label) -> _Near | N
     found = scan.distances.get(first, float("inf"))
     explains = first in scan.distances and first not in scan.failing
     moves = found != local.off(first)
-    return _Near(fault, candidate, found, moves, explains)
+    return Near(fault, candidate, found, moves, explains)
 
 
-def _completed(local: Local, n: _Near, failing: list[Label], skip: set[Label]) -> tuple[Match, bool]:
+def _completed(local: Local, n: Near, failing: list[Label], skip: set[Label]) -> tuple[Match, bool]:
     """A candidate that explains the first divergence, replayed to the end; and whether it spoils something else.
 
     Its distance is the largest over what it explains, or over what it spoils.
@@ -94,7 +89,20 @@ def _completed(local: Local, n: _Near, failing: list[Label], skip: set[Label]) -
     return Match(n.fault, n.mutant, worst, scan), bool(spoilt)
 
 
-def _pair(local: Local, near: list[_Near], mutant: Mutant, failing: list[Label], skip: set[Label]) -> tuple[Match, ...]:
+def _placed(
+    local: Local, near: list[Near], spoiling: list[Match], mutant: Mutant, failing: list[Label], skip: set[Label]
+) -> list[Match]:
+    """Faults at one place that explain the first divergence and spoil nothing."""
+    found = []
+    for fault in at_places(local, near, spoiling, mutant, failing):
+        candidate = _near(local, fault, mutant, failing[0])
+        if candidate is not None and candidate.explains:
+            match, spoils = _completed(local, candidate, failing, skip)
+            found += [] if spoils else [match]
+    return found
+
+
+def _pair(local: Local, near: list[Near], mutant: Mutant, failing: list[Label], skip: set[Label]) -> tuple[Match, ...]:
     """Two faults of one operation, where neither explains it alone: those that move the output, two by two."""
     first = failing[0]
     moving = [n for n in near if n.moves]
@@ -119,7 +127,7 @@ def _named(
     local: Local,
     best: Match,
     matches: list[Match],
-    near: list[_Near | None],
+    near: list[Near | None],
     wholly: dict[str, float],
     first: Label,
 ) -> Named:
@@ -143,7 +151,7 @@ def _named(
     )
 
 
-def _ranking(near: list[_Near | None], explaining: set[str]) -> list[Ranked]:
+def _ranking(near: list[Near | None], explaining: set[str]) -> list[Ranked]:
     known = sorted((n for n in near if n is not None), key=lambda n: (n.fault.name not in explaining, n.distance))
     return [
         Ranked(

@@ -14,6 +14,7 @@ from tritgold_conformance.comparing.ties import first_off
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.per_run import PATHS, Measure, Predictions, shown_distance, summary
+from tritgold_conformance.diagnosis.placing import in_whole_runs
 from tritgold_conformance.diagnosis.search import MOST, SHOWN, Found
 from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Mutant
@@ -22,11 +23,12 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.results.diagnosis import Divergence, Named, Ranked
 
 Say = Callable[[str], None]
+_Tried = tuple[Fault, Mutant, np.ndarray]
 CLOSER = 0.1  # a candidate must be so much nearer than what it is to explain, or its ties are followed
 APART = 0.3  # and by at least so much, when they are, or where the difference is too small for ties
 FOLLOWED = 3  # the nearest candidates, whose broken ties are searched for
 OWN = 8  # runs of a candidate with noise of its own; where codes seldom break, most of them show none that do
-PAIRED = 4  # the nearest candidates, each tried with every other fault behind it
+PAIRED = 4  # the nearest candidates, each tried with every other fault after it
 
 
 def explain_whole_runs(evidence: View, found: Found, library: list[Fault], predictions: Predictions, say: Say) -> None:
@@ -173,6 +175,10 @@ class _Level:
         if best is None:
             best = next((t for t in tried[:FOLLOWED] if self.follows(t[1], t[2], base)), None)
             self._followed = best[1] if best is not None else None
+        if best is None:
+            placed = self._placed(found.mutant, tried)
+            best = next((t for t in placed[:1] if self.near(t[2], base)), None)
+            tried = placed if best is not None else tried
         if best is not None:
             found.faults.append(self._named(best[0], best[2], tried, base))
             found.mutant = best[1]
@@ -185,20 +191,24 @@ class _Level:
                 return True
         return False
 
-    def _tried(self, mutant: Mutant, library: list[Fault]) -> list[tuple[Fault, Mutant, np.ndarray]]:
-        behind = self.level in ("continued", "steps") and self.evidence.logits is not None
-        candidates = (
-            (fault, fault.apply(mutant)) for fault in library if not behind or self._leaves_the_prefill(fault)
-        )
+    def _tried(self, mutant: Mutant, library: list[Fault]) -> list[_Tried]:
+        after = self.level in ("continued", "steps") and self.evidence.logits is not None
+        candidates = ((fault, fault.apply(mutant)) for fault in library if not after or self._leaves_the_prefill(fault))
         possible = [
             (fault, made)
             for fault, made in candidates
-            if made is not None and (not behind or self.near(self.prefill(made), None))
+            if made is not None and (not after or self.near(self.prefill(made), None))
         ]
         return [(fault, made, self.measure(made)) for fault, made in possible]
 
+    def _placed(self, mutant: Mutant, tried: list[_Tried]) -> list[_Tried]:
+        """Faults at one place, the nearest first."""
+        here = self.divergence(mutant) if self.level == "statistics" else None
+        faults = in_whole_runs([fault for fault, _, _ in tried], mutant, here, len(self.evidence.golden.tokens))
+        return sorted(self._tried(mutant, faults), key=lambda t: self.rank(t[2]))
+
     def _leaves_the_prefill(self, fault: Fault) -> bool:
-        """Pieces and steps are looked at behind a prefill that is explained: a candidate must not spoil that.
+        """Pieces and steps are looked at after a prefill that is explained: a candidate must not spoil that.
 
         Alone, too, it moves this path and not the prefill, which costs one run a fault and not one a pair.
         """
@@ -213,9 +223,7 @@ class _Level:
             known.logits(alone, self.level), known.logits(known.base, self.level)
         )
 
-    def _named(
-        self, fault: Fault, r: np.ndarray, tried: list[tuple[Fault, Mutant, np.ndarray]], base: np.ndarray
-    ) -> Named:
+    def _named(self, fault: Fault, r: np.ndarray, tried: list[_Tried], base: np.ndarray) -> Named:
         same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
         others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
         at = "logits" if self.level in (*PATHS, "next_tokens") else next(iter(self.evidence.statistics), "")

@@ -7,18 +7,25 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import EngineError, TritgoldError
-from tritgold.layers.arithmetic import mode_id
 from tritgold.trace import versions
 from tritgold_conformance.contract.clock import measure, measure_speed
 from tritgold_conformance.contract.engine import JUDGED
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.contract.session import Session, groups
+from tritgold_conformance.engines.http_server import STATUS_KIND
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.asked import all_questions
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
-from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence, OperationAnswer, Raised
+from tritgold_conformance.questions.evidence import (
+    BEHAVIOURS,
+    UNANSWERED,
+    Completion,
+    Evidence,
+    OperationAnswer,
+    Raised,
+)
 from tritgold_conformance.questions.ladder import ONE_TEXT, Ladder, weights
 from tritgold_conformance.questions.request_batch import OperationInput
 from tritgold_conformance.questions.text_and_bytes import answer
@@ -55,13 +62,13 @@ def ask(
     logits, refused = _sessions(engine, [s for s in asked.sessions if {*s.calls} <= {*methods}], on_progress)
     on_progress("next tokens")
     prefixes = range(1, len(asked.text) + 1) if "complete" in methods else ()
-    next_tokens = [engine.complete(tokens[:n]) for n in prefixes]
+    next_tokens, unanswered = _next_tokens(engine, [tokens[:n] for n in prefixes])
     on_progress("behaviours")
     answers = {q.label: answer(engine, q) for q in behaviours(golden, methods)}
     return Evidence(
         name=engine.name,
         spec=engine.spec,
-        mode=mode_id(golden.arithmetic),
+        mode=golden.mode,
         model_hash=golden.trace.model_hash,
         tokens=list(tokens),
         methods=methods,
@@ -76,7 +83,7 @@ def ask(
         trace=trace,
         statistics=statistics,
         logits=logits,
-        refused=refused,
+        refused=refused | unanswered,
         next_tokens=next_tokens,
         answers={label: found for label, found in answers.items() if found is not None},
     )
@@ -109,6 +116,27 @@ def _contained(call: Callable[..., Any], *arguments: Any) -> Any:
         if isinstance(error, EngineError) and error.kind != "engine-failed":
             raise  # late, or of another form: nothing can be judged
         return Raised(error.message)
+
+
+def _next_tokens(engine: EngineUnderTest, prefixes: list[list[int]]) -> tuple[list[Completion | None], dict[str, str]]:
+    """What is written after each; and why there is none, by ``next_tokens <position>``.
+
+    A server that answers one of them with an error has answered the others: that position is not assessed. Raises
+    where all are errors.
+    """
+    found: list[Completion | None] = []
+    refused, last = dict[str, str](), None
+    for prefix in prefixes:
+        try:
+            found.append(engine.complete(prefix))
+        except EngineError as error:
+            if error.kind != STATUS_KIND or (last is not None and not any(found)):
+                raise
+            found.append(None)
+            refused[f"{UNANSWERED}{len(prefix) - 1}"], last = error.message, error
+    if last is not None and not any(found):
+        raise last
+    return found, refused
 
 
 def _sessions(

@@ -21,6 +21,7 @@ from tritgold_conformance.engines import answers
 from tritgold_conformance.engines.exchange import Answer, read_answer, write_model, write_requests
 from tritgold_conformance.engines.process import run_program
 from tritgold_conformance.faults.witnesses import FileCase
+from tritgold_conformance.policies import FLOAT32
 from tritgold_conformance.questions.evidence import Completion, Raised
 from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch
 
@@ -38,9 +39,9 @@ class CommandEngine:
     Raises EngineError, kind ``engine-changed-model``, where the files of the checkpoint are not what they were.
     """
 
-    timed = False  # starting a program is no part of a token's time: it is asked for its own seconds
+    timed = False  # starting a program is not a part of a token's time: it is asked for its own seconds
     clock = "engine"
-    mode = GOLDEN.name
+    mode, policy = GOLDEN.name, FLOAT32.name
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ def open_command(command: str, checkpoint: Checkpoint, path: Path, seconds: floa
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise EngineError(f"is no command: {error}", kind="engine-unknown", thing=f"cmd:{command}") from None
+        raise EngineError(f"is not a command: {error}", kind="engine-unknown", thing=f"cmd:{command}") from None
     if not words:
         raise EngineError("names no program", kind="engine-unknown", thing="cmd:", expected="cmd:./my_engine --flag")
     return CommandEngine(words, checkpoint, path, seconds)

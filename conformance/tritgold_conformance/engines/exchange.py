@@ -21,7 +21,7 @@ from tritgold.formats.safetensors_file import SafetensorsFile
 from tritgold.formats.safetensors_writer import write_safetensors
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.ternary import DenseMatrix, LinearWeight
-from tritgold.weights import LINEARS, NORMS, ModelWeights
+from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_conformance.contract import answer_shapes
 from tritgold_conformance.contract.answer_shapes import Shape
 from tritgold_conformance.contract.session import Session, usual_calls
@@ -40,7 +40,7 @@ class Answer:
     """What a program wrote. name, versions, seconds: what it says of itself, empty where it says nothing.
 
     refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
-    id, as JSON. clock, mode, methods: of a class, as its host says.
+    id, as JSON. clock, mode, policy, methods: of a class, as its host says.
     """
 
     arrays: dict[str, np.ndarray]
@@ -52,6 +52,7 @@ class Answer:
     behaviours: dict[str, Any] = field(default_factory=dict)
     clock: str = ""
     mode: str = "golden"
+    policy: str = "float32"
     methods: tuple[str, ...] = ()
 
 
@@ -80,7 +81,7 @@ def _weights(weights: ModelWeights) -> Iterator[PlannedTensor]:
     for index, layer in enumerate(weights.layers):
         for name in LINEARS:
             yield from _linear(f"layers.{index}.{name}", layer.linear(name))
-        for name in NORMS:
+        for name in VECTORS:
             if (gain := getattr(layer, name)) is not None:
                 yield _gain(f"layers.{index}.{name}", gain)
 
@@ -170,7 +171,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
     arrays = {name: _array(tensor, allowed, thing) for name, tensor in stored.items()}
     refused = header.get("refused") or []
     if not isinstance(refused, list) or not all(isinstance(number, str) for number in refused):
-        raise _refused(f"{ANSWER}: refused is no list of ids", thing, printable(repr(refused)), 'like ["7"]')
+        raise _refused(f"{ANSWER}: refused is not a list of ids", thing, printable(repr(refused)), 'like ["7"]')
     versions, raised, behaviours = (_object(header, key, thing) for key in ("versions", "raised", "behaviours"))
     return Answer(
         arrays,
@@ -182,6 +183,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
         behaviours,
         printable(header.get("clock") or ""),
         printable(header.get("mode") or "golden"),
+        printable(header.get("policy") or "float32"),
         tuple(map(str, header.get("methods") or ())),
     )
 
@@ -189,7 +191,7 @@ def read_answer(folder: Path, allowed: Mapping[str, Shape | None], thing: str) -
 def _object(header: dict[str, Any], key: str, thing: str) -> dict[str, Any]:
     found = header.get(key, {})
     if not isinstance(found, dict):
-        raise _refused(f"{ANSWER}: {key} is no object", thing, type(found).__name__, "an object")
+        raise _refused(f"{ANSWER}: {key} is not an object", thing, type(found).__name__, "an object")
     return found
 
 
@@ -229,7 +231,7 @@ def _plain(folder: Path, name: str, thing: str) -> Path:
         except OSError:
             raise _refused(f"it ended without an error and wrote no {name}", thing) from None
         if not is_right(mode):
-            raise _refused(f"{name if what == 'file' else 'the output folder'} is no plain {what}", thing)
+            raise _refused(f"{name if what == 'file' else 'the output folder'} is not a plain {what}", thing)
     return folder / name
 
 

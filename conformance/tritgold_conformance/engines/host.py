@@ -193,7 +193,8 @@ def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str,
 
     engine = EngineUnderTest(make(), spec, ModelConfig(**{**sizes, "eos": tuple(sizes["eos"])}), again=make)
     begin("describing itself")
-    about = {"name": engine.name, "mode": engine.mode, "methods": [name for name in METHODS if engine.has(name)]}
+    methods = [name for name in METHODS if engine.has(name)]
+    about = {"name": engine.name, "mode": engine.mode, "policy": engine.policy, "methods": methods}
     host = Host(engine, given, begin)
     host.answer(requests)
     begin("versions")

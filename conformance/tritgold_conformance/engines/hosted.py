@@ -29,7 +29,7 @@ class HostedEngine(CommandEngine):
         self._spec = spec
         about = self._run(RequestBatch())
         self.timed_rows: dict[str, np.ndarray] = {}
-        self.mode, self.clock, self._methods = about.mode, "program", about.methods
+        self.mode, self.policy, self.clock, self._methods = about.mode, about.policy, "program", about.methods
 
     def offers(self, method: str) -> bool:
         """Whether the class has the method."""

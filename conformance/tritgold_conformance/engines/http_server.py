@@ -24,6 +24,7 @@ SHOWN = 20  # log-probabilities asked for: the most that vLLM gives by default
 ENTRY = 500  # bytes of an answer for each of them, more than any server writes
 SPARE = 1 << 20
 STEPS = 16  # tokens by which decoding is timed
+STATUS_KIND = "engine-status"
 FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N]"
 
 
@@ -46,7 +47,7 @@ class HttpEngine:
         return {key: value for key, value in said.items() if value}
 
     def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]] | None:
-        """The token written behind these, and the log-probabilities shown. None where the server shows none.
+        """The token written after these, and the log-probabilities shown. None where the server shows none.
 
         llama.cpp shows none where the token is a part of a character. Raises EngineError for anything that is no
         completion.
@@ -124,14 +125,15 @@ class HttpEngine:
         if len(raw) > limit:
             raise EngineError("answers too much", kind="engine-output-size", thing=self._thing, expected=limit)
         if status != 200:
-            text = printable(raw[:300].decode(errors="replace"))
-            raise EngineError(
-                f"answers {method} {what} with status {status}: {text}", kind="engine-http", thing=self._thing
-            )
+            raise self._status(method, what, status, printable(raw[:300].decode(errors="replace")))
         try:
             return parse_json(raw.decode())
         except ValueError as error:
-            raise self._refused(f"the answer is no JSON: {printable(error)}") from None
+            raise self._refused(f"the answer is not JSON: {printable(error)}") from None
+
+    def _status(self, method: str, what: str, status: int, text: str) -> EngineError:
+        said = f"answers {method} {what} with status {status}: {text}"
+        return EngineError(said, kind=STATUS_KIND, thing=self._thing, hint="docs/judging.md#a-server")
 
     def _late(self) -> EngineError:
         what = f"took longer than {self._seconds:g} s"
@@ -162,7 +164,7 @@ def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
     except ValueError:
         parts, options, port, shown, model = urlsplit("x:"), {}, 0, 0, ""
     if parts.scheme != "http" or not parts.hostname or parts.username is not None or options or shown < 1:
-        raise EngineError("is no server", kind="engine-unknown", thing=f"engine {url}", expected=FORM)
+        raise EngineError("is not a server", kind="engine-unknown", thing=f"engine {url}", expected=FORM)
     path = parts.path.rstrip("/")
     path = path if path.endswith("/v1") else path + "/v1"
     engine = HttpEngine(parts.hostname, port, path, model, shown, seconds, config.vocab)
@@ -226,7 +228,7 @@ def _id_of(text: str) -> int:
 def _deadline(connected: socket.socket, seconds: float, late: threading.Event) -> Iterator[None]:
     """Hang up after so many seconds, and say that it was late.
 
-    The socket's own time-out begins anew with each byte: a server that sends one a minute would never end.
+    The socket's own time-out begins again with each byte: a server that sends one a minute would never end.
     """
 
     def hang_up() -> None:

@@ -12,6 +12,7 @@ from tritgold.errors import EngineError
 from tritgold_conformance.contract.engine import EDGE_INPUT_TOKENS, JUDGED
 from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.policies import FLOAT32, Policy
 
 
 def load_engine(
@@ -22,13 +23,16 @@ def load_engine(
     seconds: float = DEFAULT_TIMEOUT,
     say: Callable[[str], None] | None = None,
     in_process: bool = False,
+    policy: Policy | None = None,
+    devices: int = 1,
 ) -> EngineUnderTest:
     """What ``--engine`` names (ENGINE_SPECS), opened on a checkpoint.
 
     checkpoint: the same, opened already, for the engines of ours; capacity: positions that they need room for.
     seconds: how long one run of a program, one answer of a server or one call of a class may take.
     say: hears how far loading is, where the engine tells. in_process: a class is made in this process, for a debugger,
-    where nothing protects the judge from it.
+    where nothing protects the judge from it. policy: the precision asked for, in which peers are started. devices: over
+    which the engine xla cuts the model.
     Raises EngineError when an engine cannot be found or made, MissingDependencyError when what it needs is not there.
     """
     config = checkpoint.config
@@ -38,11 +42,12 @@ def load_engine(
         return EngineUnderTest(opener(checkpoint, room), spec, config, again=lambda: opener(checkpoint, room))
     if spec == "xla":
         opener = importlib.import_module("tritgold_conformance.engines.xla").open_judged
-        again = functools.partial(opener, checkpoint, room)
-        return EngineUnderTest(opener(checkpoint, room, say=say), spec, config, again=again)
+        again = functools.partial(opener, checkpoint, room, devices=devices)
+        return EngineUnderTest(again(say=say), spec, config, again=again)
     if spec in ("transformers", "llama.cpp"):
         opener = importlib.import_module("tritgold_conformance.engines.peers").PEERS[spec]
-        return EngineUnderTest(opener(checkpoint, model, seconds), spec, config=config, asked_once=True)
+        engine = opener(checkpoint, model, seconds, policy or FLOAT32)
+        return EngineUnderTest(engine, spec, config=config, asked_once=True)
     if spec.startswith("cmd:"):
         opener = importlib.import_module("tritgold_conformance.engines.command").open_command
         return EngineUnderTest(

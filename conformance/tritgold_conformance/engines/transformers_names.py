@@ -1,6 +1,7 @@
 """What transformers' modules show, under our trace names."""
 
 import re
+from collections.abc import Iterable, Mapping
 
 from tritgold.trace_names import TRACE_NAMES
 
@@ -21,19 +22,33 @@ def _table() -> dict[str, str]:
 _OURS = _table()
 
 
-def our_name(name: str) -> str:
-    """The trace name of what ``peer_program.Recorder`` calls so. Raises KeyError for what the table does not know.
+# Gemma 3 norms what attention gives, and calls that norm as others call the one before the FFN.
+_GEMMA = {
+    "model.layers.{n}.post_attention_layernorm.output": "layers.{n}.attn_post_norm",
+    "model.layers.{n}.pre_feedforward_layernorm.output": "layers.{n}.ffn_norm",
+}
+
+
+def our_names(names: Iterable[str]) -> dict[str, str]:
+    """The trace names of what ``peer_program.Recorder`` calls so. Raises KeyError for what the table does not know."""
+    names = list(names)
+    table = {**_OURS, **_GEMMA} if any("pre_feedforward_layernorm" in name for name in names) else _OURS
+    return {name: our_name(name, table) for name in names}
+
+
+def our_name(name: str, table: Mapping[str, str] | None = None) -> str:
+    """One of them, by the table of all but Gemma.
 
     >>> our_name("model.layers.12.mlp.down_proj.codes"), our_name("model.norm.output")
     ('layers.12.down_in.codes', 'final_norm')
     """
     pattern, layer = _pattern(name)
-    return _OURS[pattern].replace("{n}", layer)
+    return (table or _OURS)[pattern].replace("{n}", layer)
 
 
 def is_recorded(ours: str) -> bool:
     """Whether a trace name of ours is among them."""
-    return _pattern(ours)[0] in _OURS.values()
+    return _pattern(ours)[0] in (*_OURS.values(), *_GEMMA.values())
 
 
 def _pattern(name: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Callable, Generator
 from functools import cache
@@ -11,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
-from tritgold.errors import OutputError, TritgoldWarning
+from tritgold.errors import EngineError, OutputError, TritgoldWarning
 from tritgold_conformance.engines.xla_judged import JudgedXlaEngine
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine as XlaEngine
     from tritgold_xla.decode.block_diffusion import Diffused
+    from tritgold_xla.weights_cache.prepared import KeptWeights
 
     XlaDiffused = Diffused
 
 BAR = 30  # characters
+CACHE_GB = "TRITGOLD_CACHE_GB"
 # What the speed of a compiled program depends on beside the machine.
 SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -31,33 +34,56 @@ def open_engine(
     kv_cache: str | None = None,
     say: Callable[[str], None] | None = None,
     sequences: int = 1,
+    measure: bool = False,
+    devices: int = 1,
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
     kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
-    loading is, a bar as text. sequences: texts that are decoded together. Its programs are kept for the next process,
-    and what ``tuned`` has found is used. Raises MissingDependencyError without JAX, ConfigError
-    for a storage that the engine does not have, EngineError ``tuning-file`` for choices that cannot be read.
+    loading is, a bar as text. sequences: texts that are decoded together. Its programs and its packed weights are
+    kept for the next process, and what ``tuned`` has found is used. measure: where it has nothing for this machine and
+    model, measure for two seconds; not where nothing is to be kept. devices: over how many of JAX's devices the model
+    is cut; where JAX has not started, it takes the processor for so many.
+
+    Raises MissingDependencyError without JAX, ConfigError for a storage that the engine does not have, EngineError
+    ``tuning-file`` for choices that cannot be read, ``cache-size``, and ``devices`` where JAX has started with fewer.
     """
     from tritgold_xla import XlaEngine
+    from tritgold_xla.processes.opening import opened
+    from tritgold_xla.processes.team import seat_of
+    from tritgold_xla.runtime.flags import start_with_devices
 
-    _keep_programs()
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
-    return XlaEngine(
-        checkpoint.config,
-        checkpoint.weights,
-        room,
-        kv_cache=stored,
-        sequences=sequences,
-        tuning=tuning_file(),
-        progress=_bar(say),
-    )
+
+    def make(count: int) -> XlaEngine:
+        _keep_programs()
+        return XlaEngine(
+            checkpoint.config,
+            checkpoint.weights,
+            room,
+            kv_cache=stored,
+            sequences=sequences,
+            tuning="auto" if measure and _cache_is_on() else tuning_file(),
+            progress=_bar(say),
+            kept_weights=kept_weights(),
+            devices=count,
+        )
+
+    if (seat := seat_of(os.environ)) is not None:
+        about = {"positions": str(room), "KV cache": stored, "sequences": str(sequences)}
+        led: Any = opened(seat, checkpoint.path, devices, about, make)
+        return led
+    if devices > 1:
+        start_with_devices(devices)
+    return make(devices)
 
 
-def open_judged(checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None) -> JudgedXlaEngine:
+def open_judged(
+    checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None, devices: int = 1
+) -> JudgedXlaEngine:
     """The XLA engine as the judge asks it, for ``--engine xla``."""
-    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say))
+    return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say, devices=devices))
 
 
 def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None:
@@ -78,16 +104,43 @@ def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None
 
 @cache
 def _keep_programs() -> None:
-    """In XDG_CACHE_HOME/tritgold/xla; not where TRITGOLD_CACHE is 0. A folder that cannot be written is said once."""
+    """In XDG_CACHE_HOME/tritgold/xla; not where TRITGOLD_CACHE is off. A folder that cannot be written is said once."""
     from tritgold_xla.runtime.flags import cache_folder, keep_programs
 
-    if os.environ.get("TRITGOLD_CACHE") == "0":
+    if not _cache_is_on():
         return
     try:
         keep_programs(cache_folder() / "xla")
     except OutputError as error:
         text = f"compiled programs are not kept: {error}"
         warnings.warn(text, TritgoldWarning, stacklevel=2)
+
+
+def kept_weights() -> "KeptWeights | None":
+    """In XDG_CACHE_HOME/tritgold/weights, TRITGOLD_CACHE_GB at most; None where nothing is to be kept.
+
+    Raises EngineError ``cache-size`` where TRITGOLD_CACHE_GB is not a number of gigabytes.
+    """
+    from tritgold_xla.runtime.flags import cache_folder
+    from tritgold_xla.weights_cache.prepared import KeptWeights
+
+    said = os.environ.get(CACHE_GB, "")
+    if said and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", said):
+        hint = "0 keeps no prepared weights; TRITGOLD_CACHE=off keeps nothing at all"
+        raise EngineError(
+            "is not a size", kind="cache-size", thing=CACHE_GB, got=repr(said), expected="gigabytes, 16", hint=hint
+        )
+    if not _cache_is_on() or (said and float(said) == 0):
+        return None
+    try:
+        folder = cache_folder() / "weights"
+    except OutputError:  # no home: said by ``_keep_programs``
+        return None
+    return KeptWeights(folder, int(float(said) * 1e9)) if said else KeptWeights(folder)
+
+
+def _cache_is_on() -> bool:
+    return os.environ.get("TRITGOLD_CACHE", "").lower() not in ("0", "off")
 
 
 def tuning_file() -> Path | None:
@@ -99,6 +152,19 @@ def tuning_file() -> Path | None:
     except OutputError:  # no home, no file
         return None
     return file if os.path.lexists(file) else None
+
+
+def choices_here() -> list[str]:
+    """What was measured on this machine, a line a matrix and number of tokens; empty where nothing was.
+
+    Raises EngineError ``tuning-file``, MissingDependencyError without JAX.
+    """
+    file = tuning_file()
+    if file is None:
+        return []
+    from tritgold_xla.ternary_matmul.tune import measured_here
+
+    return [f"{one.out}x{one.in_}, {one.tokens} tokens: {one.formulation}" for one in measured_here(file)]
 
 
 def tuned(out: int, in_: int) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tritgold_conformance.engines import lut_kernels
+from tritgold_conformance.engines.lut_kernels import PAIRS, SAMPLE, TRIPLES
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 from tritgold_xla.ternary_matmul.planes import pack
@@ -17,18 +19,25 @@ from tritgold_xla.ternary_matmul.planes import pack
 
 class Product(NamedTuple):
     """A way to multiply. why: where it is fast. moved: bytes of the weights in its form. run: int8 [tokens, in] codes
-    -> int32 [tokens, out] on the device, or float32 that holds the same integers.
+    -> int32 [tokens, out] on the device, or float32 that holds the same integers. rows: the first ones, of which it
+    gives the products alone; 0 for all.
     """
 
     name: str
     why: str
     moved: int
     run: Callable[[np.ndarray], jax.Array]
+    rows: int = 0
+
+
+_INNER = (((1,), (1,)), ((), ()))
 
 
 def products(trits: np.ndarray) -> list[Product]:
-    """Every formulation of the engine, and a dot product in bfloat16, on one matrix int8 [out, in]."""
-    return [*_formulations(trits), _bfloat16(trits)]
+    """Every formulation of the engine, and what is not one of them, on one matrix int8 [out, in]."""
+    found = [*_formulations(trits), _float(trits, jnp.dtype(jnp.bfloat16)), _float(trits, jnp.dtype(jnp.float16))]
+    found += [_shifted(trits, by_columns) for by_columns in (False, True)]
+    return found + ([_tables(trits, "TL1"), _tables(trits, "TL2")] if trits.shape[1] % 4 == 0 else [])
 
 
 def _formulations(trits: np.ndarray) -> list[Product]:
@@ -36,15 +45,50 @@ def _formulations(trits: np.ndarray) -> list[Product]:
     return [_product(way.name, way.why, way.accumulate, weight) for way in FORMULATIONS.values()]
 
 
-def _bfloat16(trits: np.ndarray) -> Product:
-    """Exact as well: codes and trits are bfloat16 numbers, and the sums are float32."""
+def _float(trits: np.ndarray, kind: jnp.dtype) -> Product:
+    """Exact as well: codes and trits are numbers of the type, and the sums are float32."""
 
     def multiply(codes: jax.Array, weights: jax.Array) -> jax.Array:
-        return jax.lax.dot_general(
-            codes.astype(jnp.bfloat16), weights, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-        )
+        return jax.lax.dot_general(codes.astype(kind), weights, _INNER, preferred_element_type=jnp.float32)
 
-    return _product("bf16", "nothing to unpack, and eight times the bytes", multiply, jnp.asarray(trits, jnp.bfloat16))
+    name = "bf16" if kind == jnp.bfloat16 else "f16"
+    return _product(name, "nothing to unpack, and eight times the bytes", multiply, jnp.asarray(trits, kind))
+
+
+def _shifted(trits: np.ndarray, by_columns: bool) -> Product:
+    """Codes w + 1, and the sum of the activations taken off: [out, in], or turned over."""
+    weights = jnp.asarray((trits + 1).T if by_columns else trits + 1, jnp.int8)
+    inner = (((1,), (0,)), ((), ())) if by_columns else _INNER
+
+    def multiply(codes: jax.Array, weights: jax.Array) -> jax.Array:
+        sums = jax.lax.dot_general(codes, weights, inner, preferred_element_type=jnp.int32)
+        return sums - codes.astype(jnp.int32).sum(axis=1, keepdims=True)
+
+    name = "w + 1, columns" if by_columns else "w + 1, rows"
+    return _product(name, "int8 codes 0 to 2, the codes' sum kept", multiply, weights)
+
+
+def _tables(trits: np.ndarray, name: str) -> Product:
+    """Look-up tables of sums, gathered by the nibbles of TL1 or TL2, on the first rows alone: gathers are scalar."""
+    few = trits[:SAMPLE]
+    lut = lut_kernels.tl1(few) if name == "TL1" else lut_kernels.tl2(few)
+    wide = 3 * lut.triples.shape[1]
+    weights = tuple(jnp.asarray(part) for part in (lut.pairs, lut.triples, lut.negative))
+
+    def multiply(codes: jax.Array, weights: tuple[jax.Array, ...]) -> jax.Array:
+        pairs, triples, negative = (part.astype(jnp.int32) for part in weights)
+
+        def one(token: jax.Array) -> jax.Array:
+            twos = token[wide:].reshape(-1, 2) @ PAIRS.T
+            threes = token[:wide].reshape(-1, 3) @ TRIPLES.T
+            own = jnp.take_along_axis(twos.T, pairs, axis=0).sum(axis=1)
+            return own + (jnp.take_along_axis(threes.T, triples, axis=0) * (1 - 2 * negative)).sum(axis=1)
+
+        return jax.lax.map(one, codes.astype(jnp.int32))
+
+    why = f"its tables of sums, {8 * lut.bytes / few.size:.2f} bits a weight; gathers are scalar"
+    made = _product(name, why, multiply, weights)
+    return made._replace(moved=lut.bytes * len(trits) // len(few), rows=len(few))
 
 
 def _product(name: str, why: str, multiply: Callable[..., jax.Array], weights: Any) -> Product:

@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 def operations(engine: "XlaEngine", context: int) -> list[Part]:
-    """Every operation of a step behind ``context`` positions; each has run once."""
+    """Every operation of a step after ``context`` positions; each has run once."""
     found = [*_float_operations(engine, context), *_linears(engine), *_attention(engine, context), _head(engine)]
     for part in found:
         part.run()
@@ -62,7 +62,7 @@ def _part(name: str, calls: int, step: Callable[[Any, Any], Any], carry: Any, st
 def _float_operations(engine: "XlaEngine", context: int) -> list[Part]:
     c, p = engine.config, engine._parameters
     found = []
-    for name, width in c.norm_widths().items():
+    for name, width in c.vector_widths().items():
         gains = p.layers.gains[name]
         found.append(_part(name, c.layers, lambda x, gain: rms_norm(x, gain, c.norm_eps), _row(width), gains))
     sin, cos = p.sin[context][None], p.cos[context][None]

@@ -210,6 +210,20 @@ def with_scales_of(s: Mutant, sources: Mapping[str, str], layers_on: int = 0) ->
     )
 
 
+def with_largest_scale(s: Mutant, names: tuple[str, ...]) -> Mutant:
+    """These linears of each layer with the largest of their scales, of all their rows where rows have their own."""
+
+    def borrowing(layer: LayerWeights) -> dict[str, Any]:
+        largest = max(layer.linear(name).ternary().scale.max() for name in names)
+
+        def change(_: str, t: TernaryTensor) -> TernaryTensor:
+            return TernaryTensor(t.trits, np.full_like(t.scale, largest))
+
+        return {name: MutatedWeight(layer.linear(name), name, change) for name in names}
+
+    return with_layers(s, borrowing)
+
+
 def decoding(s: Mutant, **switches: Any) -> Mutant:
     """Switches of ``generating``. Sets of defects are joined with those that are on already."""
     joined: dict[str, Any] = dict(s.decoding)

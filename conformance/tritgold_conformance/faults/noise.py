@@ -53,13 +53,18 @@ def shuffled_sums(mutant: Mutant, seed: int) -> Mutant:
     """Every float sum in float32 and in an order of its own: norms, scores, softmax, the mix, the head."""
     order = _Order(seed)
 
-    def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, block: int = 1) -> np.ndarray:
+    def softmax_weights(
+        q: np.ndarray, k: np.ndarray, start: int, block: int = 1, window: int | None = None
+    ) -> np.ndarray:
         tokens, heads, head_dim = q.shape
         keys, kv_heads = k.shape[:2]
         channels, places = order(head_dim), order(keys)
         q, k = q[..., channels], np.repeat(k[..., channels], heads // kv_heads, axis=1)
         scores = np.matmul(q.transpose(1, 0, 2), k.transpose(1, 2, 0)) * np.float32(1 / np.sqrt(head_dim))
-        hidden = np.arange(keys) // block > (start + np.arange(tokens)[:, None]) // block
+        query = start + np.arange(tokens)[:, None]
+        hidden = np.arange(keys) // block > query // block
+        if window is not None:
+            hidden |= np.arange(keys) <= query - window
         scores = np.where(hidden, np.float32(-np.inf), scores)
         powers = np.exp(scores - scores.max(axis=2, keepdims=True))
         return powers / powers[..., places].sum(axis=2, keepdims=True, dtype=np.float32)

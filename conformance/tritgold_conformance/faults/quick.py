@@ -25,7 +25,8 @@ def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) ->
     w = checkpoint.weights
     trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
     kept = in_memory(checkpoint) if trits <= LARGEST else checkpoint
-    return Mutant(kept, replace(arithmetic, logits=head_by_blas))
+    same = arithmetic.logits is GOLDEN_ARITHMETIC.logits
+    return Mutant(kept, replace(arithmetic, logits=head_by_blas) if same else arithmetic)
 
 
 def head_by_blas(x: np.ndarray, head: DenseMatrix) -> np.ndarray:

@@ -7,6 +7,8 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.rms_norm import normed_by
+from tritgold.layers.scaled import added, divided, scaled
 from tritgold.model import forward
 from tritgold.trace import Trace, versions
 
@@ -63,14 +65,15 @@ class ReferenceEngine:
     def _outputs(
         self, operation: graph.Operation, inputs: dict[str, np.ndarray], seen: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        c, w, op, at = self._config, self._weights, self._op, operation.at
+        c, w, op, at = self._config, self._weights, self._op.at(operation.name), operation.at
         layer = None if at.layer is None else w.layers[at.layer]
         match operation.kind:
             case "embedding":
-                return {"x": op.embed(inputs["tokens"], w.embedding)}
+                return {"x": scaled(op.embed(inputs["tokens"], w.embedding), c.embedding_scale)}
             case "rms_norm":
                 gain = w.final_norm if layer is None else getattr(layer, at.what)
-                return {"x": op.rms_norm(inputs["x"], gain, c.norm_eps)}
+                shape = operation.outputs["x"].shape(c, len(inputs["x"]))
+                return {"x": normed_by(op.rms_norm, inputs["x"], gain, c.norm_eps).reshape(shape)}
             case "quantize":
                 codes, scale = op.quantize(inputs["x"])
                 return {"codes": codes, "scale": scale}
@@ -78,23 +81,27 @@ class ReferenceEngine:
                 assert layer is not None
                 tensor = layer.linear(at.what).ternary()
                 acc = self._altered(operation.writes["acc"], op.accumulate(inputs["codes"], tensor.trits), seen)
-                return {"acc": acc, "out": op.apply_scales(acc, inputs["scale"], tensor.scale, c.scale_rule)}
+                out, bias = op.apply_scales(acc, inputs["scale"], tensor.scale, c.scale_rule), layer.bias(at.what)
+                return {"acc": acc, "out": out if bias is None else out + bias}
             case "rope":
-                table = op.rotation_table(np.arange(len(inputs["q"])), c.head_dim, c.rope_theta)
+                assert at.layer is not None
+                table = op.rotation_table(np.arange(len(inputs["q"])), c.head_dim, *c.rope_of(at.layer))
                 return {
                     role: op.rotate(inputs[role].reshape(len(inputs[role]), -1, c.head_dim), table) for role in "qk"
                 }
             case "softmax":
-                return {"x": op.softmax_weights(inputs["q"], inputs["k"], start=0)}
+                assert at.layer is not None
+                window = {} if (size := c.window_of(at.layer)) is None else {"window": size}
+                return {"x": op.softmax_weights(inputs["q"], inputs["k"], start=0, **window)}
             case "mix":
                 values = inputs["v"].reshape(-1, c.kv_heads, c.head_dim)
                 return {"x": op.mix_values(inputs["probs"], values)}
             case "ffn_activation":
                 return {"x": op.gated_activation(inputs["gate"], inputs["up"], c.activation)}
             case "add":
-                return {"x": inputs["a"] + inputs["b"]}
+                return {"x": added(inputs["a"], inputs["b"], c.residual_scale)}
             case "lm_head":
-                return {"x": op.logits(inputs["x"], w.head_or_embedding)}
+                return {"x": op.logits(divided(inputs["x"], c.logit_divisor), w.head_or_embedding)}
 
 
 def open_engine(checkpoint: Checkpoint, capacity: int) -> ReferenceEngine:

@@ -8,10 +8,11 @@ import numpy as np
 from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError
 from tritgold.graph import Operation, operations
-from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic, mode_id
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.golden.float_environment import require_default_floats
+from tritgold_conformance.policies import FLOAT32, Policy, named_policy
 
 _LOGITS: dict[tuple[str, tuple[int, ...], Arithmetic], np.ndarray] = {}
 MOST_KEPT = 1 << 26  # golden logits kept in a process
@@ -21,22 +22,31 @@ MOST_KEPT = 1 << 26  # golden logits kept in a process
 class GoldenRun:
     """A checkpoint, tokens, and the trace of the golden model over them.
 
-    arithmetic: another than the golden one makes another reference; with a deliberate fault, for example.
+    arithmetic: another than the golden one makes another reference; with a deliberate fault, for example. policy: the
+    precision that the engine declares; its roundings are in ``arithmetic`` already, and ``plain`` is without them.
     """
 
     checkpoint: Checkpoint
     tokens: list[int]
     trace: Trace
     arithmetic: Arithmetic = GOLDEN_ARITHMETIC
+    policy: Policy = FLOAT32
+    plain: Arithmetic = GOLDEN_ARITHMETIC
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, tokens: list[int], arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> "GoldenRun":
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        tokens: list[int],
+        arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
+        policy: Policy = FLOAT32,
+    ) -> "GoldenRun":
         """Run the forward pass over the tokens. Raises EngineError where this process does not round as it must."""
         require_default_floats()
-        trace = Trace(model_hash=checkpoint.model_hash())
-        forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=arithmetic)
+        trace, rounded = Trace(model_hash=checkpoint.model_hash()), policy.golden(arithmetic)
+        forward(tokens, checkpoint.weights, checkpoint.config, trace=trace, arithmetic=rounded)
         require_default_floats()
-        return cls(checkpoint, tokens, trace, arithmetic)
+        return cls(checkpoint, tokens, trace, rounded, policy, arithmetic)
 
     def of_text(self, tokens: list[int]) -> "GoldenRun":
         """The same model on another text; the trace holds nothing but the logits.
@@ -63,6 +73,12 @@ class GoldenRun:
         return replace(self, tokens=self.tokens[:count], trace=trace)
 
     @property
+    def mode(self) -> str:
+        """The id of the arithmetic, the policy in it: ``golden/1``, ``golden.kv-f16/1``."""
+        name, _, version = mode_id(self.plain).partition("/")
+        return f"{name}.{self.policy.name}/{version}" if self.policy.parts else f"{name}/{version}"
+
+    @property
     def logits(self) -> np.ndarray:
         """float32 [tokens, vocab]."""
         return self.trace["logits"]
@@ -80,6 +96,12 @@ def named_arithmetic(name: str) -> Arithmetic:
     if name not in found:
         raise EngineError("unknown arithmetic", kind="engine-mode", got=repr(name), expected=", ".join(found))
     return found[name]
+
+
+def named_mode(mode: str) -> tuple[Arithmetic, Policy]:
+    """What ``GoldenRun.mode`` named, with or without its version. Raises EngineError for what it cannot have."""
+    arithmetic, _, policy = mode.partition("/")[0].partition(".")
+    return named_arithmetic(arithmetic), named_policy(policy) if policy else FLOAT32
 
 
 def judging_tokens(count: int, vocab: int, seed: int) -> list[int]:

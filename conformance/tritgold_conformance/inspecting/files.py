@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.config import ModelConfig
 from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor, holes
-from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
+from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.hf_config import MOST_BYTES, read_hf_config
@@ -24,6 +25,7 @@ from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
+from tritgold.formats.tensor_box import ROPE_FACTORS
 from tritgold.formats.untrusted_text import parse_json, printable, read_text
 from tritgold.weights import LINEARS
 
@@ -116,7 +118,8 @@ def read_config(path: Path, file: Opened, options: ReadOptions) -> Configuration
                 embedding, tied = file.tensors.get("token_embd.weight"), "output.weight" not in file.tensors
                 if embedding is None:
                     return None, True
-                return read_gguf_config(path, file.metadata, embedding.shape[0], tied, options.ignore_keys), True
+                rows, factors = embedding.shape[0], file.tensors.get(ROPE_FACTORS)
+                return read_gguf_config(path, file.metadata, rows, tied, options.ignore_keys, factors), True
             case SglbitntFile():
                 return read_sglbitnt_config(path, file.config, options.ignore_keys), True
             case SafetensorsFolder():
@@ -201,5 +204,5 @@ def _looks_packed(tensor: StoredTensor, file: Opened) -> bool:
 def _rows(file: Opened, name: str | None, tensor: StoredTensor, config: ModelConfig | None) -> np.ndarray | None:
     if not isinstance(file, GgufFile) or config is None or name is None or not name.endswith((".q", ".k")):
         return None
-    permuted = ARCHITECTURES[file.architecture].permuted and tensor.shape[0] % config.head_dim == 0
+    permuted = GGUF_ARCHITECTURES[file.architecture].permuted and tensor.shape[0] % config.head_dim == 0
     return interleaved_rows(tensor.shape[0], config.head_dim) if permuted else None

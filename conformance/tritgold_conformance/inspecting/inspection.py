@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.errors import FormatError, TritgoldError, TritgoldWarning
 from tritgold.formats.container import Container, StoredTensor
@@ -87,6 +88,7 @@ def inspect_model(
     seen = list(_looks(examined, checkpoint, comparison))
     config = checkpoint.config if checkpoint else model
     facts |= {
+        "architecture": config and architecture_of(config).name,
         "config": config and config.as_dict(),
         "tokenizer": checkpoint and _tokenizer(checkpoint),
         "weights": _weights(seen, with_tensors),

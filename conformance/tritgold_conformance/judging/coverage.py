@@ -65,7 +65,7 @@ def _answered(golden: GoldenRun, evidence: Evidence, judged: set[str]) -> Iterab
 
 
 def _different(texts: list[list[int]]) -> list[tuple[int, ...]]:
-    """Texts that are no beginning of another."""
+    """Texts that are not the beginning of another."""
     found: list[tuple[int, ...]] = []
     for text in sorted(map(tuple, texts), key=len, reverse=True):
         if not any(longer[: len(text)] == text for longer in found):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tritgold.graph import Operation
+from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold_conformance.comparing.compare import Comparison, Exact, Tolerance
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
@@ -16,7 +17,8 @@ from tritgold_conformance.questions.evidence import OperationAnswer
 
 def judge_edge_cases(golden: GoldenRun, answers: Sequence[OperationAnswer]) -> Iterator[Comparison | str]:
     """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
-    reference = ReferenceEngine(golden.checkpoint, capacity=1)
+    arithmetic = golden.policy.golden(GOLDEN_ARITHMETIC)
+    reference = ReferenceEngine(golden.checkpoint, capacity=1, arithmetic=arithmetic)
     for (operation, label, inputs), given in zip(edge_inputs(golden), answers, strict=True):
         expected = reference.operation(operation.name, inputs)
         allowed = edge_tolerances(golden, operation, inputs)
@@ -25,7 +27,7 @@ def judge_edge_cases(golden: GoldenRun, answers: Sequence[OperationAnswer]) -> I
 
 def edge_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
     """Output role -> tolerance; the codes are exact, because x * s is."""
-    allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights)
+    allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights, golden.policy)
     if operation.kind == "quantize":
         allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")
     return allowed

@@ -20,11 +20,12 @@ from tritgold_conformance.judging.packed_bytes import judge_packed_bytes
 from tritgold_conformance.judging.paths import BOUNDS, Paths, judge_paths
 from tritgold_conformance.judging.teacher_forced import judge_operations
 from tritgold_conformance.judging.timed import judge_timed
-from tritgold_conformance.questions.evidence import Evidence
+from tritgold_conformance.questions.evidence import UNANSWERED, Evidence
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Level, Report, Side, Verdict
 
 OnProgress = Callable[[str], None]
+EDGES = "its inputs are float32, and codes of them; the policy has others"
 
 
 def judge(
@@ -96,11 +97,13 @@ def _packed_bytes(evidence: Evidence) -> tuple[Level, list[Comparison]]:
 
 def _operations(golden: GoldenRun, evidence: Evidence) -> tuple[dict[str, Level], list[Comparison], list[str]]:
     """The levels operations and edge_cases, all comparisons, and the names that are not assessed."""
-    if not evidence.has("operation") or golden.arithmetic == Q8_K_ARITHMETIC:
+    if not evidence.has("operation") or golden.plain == Q8_K_ARITHMETIC:
         why = BOUNDS if evidence.has("operation") else "the engine has no operation()"
         return {"operations": lacks(why), "edge_cases": lacks(why)}, [], []
     operations, compared = level_of(judge_operations(golden, evidence.operations))
-    edges, compared_edges = level_of(judge_edge_cases(golden, evidence.edges))
+    edges, compared_edges = lacks(EDGES), list[Comparison]()
+    if not golden.policy.unit and golden.policy.quantised:
+        edges, compared_edges = level_of(judge_edge_cases(golden, evidence.edges))
     levels = {"operations": operations, "edge_cases": edges}
     return levels, [*compared, *compared_edges], [*operations.absent, *edges.absent]
 
@@ -122,12 +125,14 @@ def _next_tokens(golden: GoldenRun, evidence: Evidence) -> tuple[Level, TextVerd
     if not any(evidence.next_tokens):
         return lacks("the engine gave no next tokens"), None
     text = judge_text(golden, evidence.next_tokens)
+    errors = [(name, said) for name, said in evidence.refused.items() if name.startswith(UNANSWERED)]
+    unanswered = [f"{len(errors)} positions unanswered, first {errors[0][0]}: {errors[0][1]}"] if errors else []
     level = Level(
         status="failed" if text.failing else "passed",
         compared=len(text.positions),
         failed=len(text.failing),
         not_assessed=text.absent,
-        note=text.note,
+        note="; ".join([text.note, *unanswered]),
     )
     return level, text
 

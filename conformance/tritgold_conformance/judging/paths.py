@@ -11,7 +11,7 @@ from tritgold.trace import Trace
 from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.error_map import error_map
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
-from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits
+from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits, moved_by
 from tritgold_conformance.comparing.tie_sensitivity import trace_spread
 from tritgold_conformance.comparing.ties import BrokenTie, follow_ties
 from tritgold_conformance.golden.run import GoldenRun
@@ -51,6 +51,8 @@ class _Judged:
 def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
     """Judge the logits of every path, and the trace. broken: an operation or the statistics failed already."""
     trace = evidence.trace
+    if not golden.policy.followed:
+        return _by_policy(golden, evidence, broken)
     shows_codes = _codes(golden.trace) <= trace.keys()
     followed, ties, first = golden.trace, list[BrokenTie](), list[Explained]()
     if shows_codes:
@@ -67,6 +69,16 @@ def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
     return Paths(judged.levels, judged.logits, free, free_run, judged.known)
 
 
+def _by_policy(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
+    """The same of an engine whose roundings are declared, and too many to be followed: each path by itself."""
+    judged = _path(golden, evidence, "logits", _Judged(broken))
+    level, free, free_run = _free_run(golden, evidence, golden.trace, [], strict=False)
+    judged = _with(judged, "trace", level)
+    for path in ("continued", "steps"):
+        judged = _path(golden, evidence, path, judged)
+    return Paths(judged.levels, judged.logits, free, free_run, judged.known)
+
+
 def _path(golden: GoldenRun, evidence: Evidence, path: str, before: _Judged) -> _Judged:
     logits = evidence.logits.get(path)
     if logits is None:
@@ -76,7 +88,7 @@ def _path(golden: GoldenRun, evidence: Evidence, path: str, before: _Judged) -> 
         status="passed" if verdict.passed else "failed",
         compared=len(verdict.positions),
         failed=sum(not p.passed for p in verdict.positions) or int(not verdict.passed),
-        note=verdict.problem or _logits_note(verdict),
+        note=verdict.problem or _logits_note(verdict, golden),
     )
     known = before.known
     if verdict.passed and verdict.positions:
@@ -130,10 +142,10 @@ def _free_run(
     """strict: ties are known. Otherwise they may hide where the trace shows no codes."""
     trace, count = evidence.trace, len(golden.tokens)
     if not trace:
-        unbounded = golden.arithmetic == Q8_K_ARITHMETIC
+        unbounded = golden.plain == Q8_K_ARITHMETIC
         return lacks(BOUNDS if unbounded else "the engine shows no trace()"), None, None
     spread = None if strict else trace_spread(golden)
-    free = compare_traces(followed.arrays, trace, count, spread)
+    free = compare_traces(followed.arrays, trace, count, spread, golden.policy.followed, golden.policy.logits)
     free.ties = ties
     unknown = sorted(trace.keys() - golden.trace.arrays.keys())
     level = Level(
@@ -142,7 +154,7 @@ def _free_run(
         failed=int(free.divergence is not None),
         not_assessed=len(free.missing),
         absent=free.missing,
-        note=_trace_note(free, unknown, hidden=not strict),
+        note=_trace_note(free, unknown, golden, hidden=not strict),
     )
     errors = error_map(followed.arrays, trace, count)
     return level, free, FreeRun(compared=free.compared, divergence=free.divergence, errors=errors)
@@ -163,16 +175,18 @@ def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explaine
     return Explained(followed["logits"], ties)
 
 
-def _trace_note(free: FreeRunning, unknown: list[str], hidden: bool) -> str:
+def _trace_note(free: FreeRunning, unknown: list[str], golden: GoldenRun, hidden: bool) -> str:
     """The divergence, or the noise. hidden: codes are not shown, and no logits told which ties broke."""
     if free.divergence:
         return f"first divergence: {free.divergence.name}: {free.divergence.what}"
     notes = []
-    if free.compared:
+    if free.compared and golden.policy.followed:
         notes.append(f"float noise at most {free.worst:.1e} of the token's largest value")
     if free.ties:
         notes.append(f"broken ties followed: {len(free.ties)}")
-    if hidden:
+    if not golden.policy.followed:
+        notes.append(f"held to what {moved_by(golden)} do to the golden model's own trace")
+    elif hidden:
         blind = f"{int(free.blind.sum())} of {len(free.blind)} positions"
         notes.append(
             f"the trace shows no codes: {blind} see one near a tie, where a broken tie and a bug look alike, "
@@ -183,13 +197,14 @@ def _trace_note(free: FreeRunning, unknown: list[str], hidden: bool) -> str:
     return "; ".join(notes)
 
 
-def _logits_note(verdict: LogitsVerdict) -> str:
+def _logits_note(verdict: LogitsVerdict, golden: GoldenRun) -> str:
     """How far, at most, and what a reader of the text would notice."""
     positions = verdict.positions
     equal = sum(p.argmax[0] == p.argmax[1] for p in positions)
     near = sum(p.near_tie for p in positions)
     if verdict.allowed is not None:
-        note = f"at most {max(p.relative for p in positions):.1e} of the largest logit; ties too many to search, "
+        why = "ties too many to search" if golden.policy.followed else moved_by(golden)
+        note = f"at most {max(p.relative for p in positions):.1e} of the largest logit; {why}, "
         note += f"held to the golden model's own spread of {verdict.allowed:.1e}"
     else:
         note = f"at most {max(p.explained for p in positions):.1e} of the largest logit"

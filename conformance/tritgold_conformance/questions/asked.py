@@ -21,7 +21,7 @@ def all_questions(
 
     Operations, trace and statistics are not asked of an engine that is held to an arithmetic without bounds for them.
     """
-    tokens, bounded = golden.tokens, golden.arithmetic != Q8_K_ARITHMETIC
+    tokens, bounded = golden.tokens, golden.plain != Q8_K_ARITHMETIC
     operations = list[OperationInput]()
     if bounded and has("operation"):
         operations = [OperationInput(o, inputs, dict(o.reads)) for o, inputs in golden.operations()]

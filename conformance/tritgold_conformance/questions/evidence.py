@@ -9,6 +9,7 @@ from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.questions.ladder import ONE_TEXT
 
 PATHS = ("logits", "continued", "steps")
+UNANSWERED = "next_tokens "  # and a position: in Evidence.refused
 BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 
 
@@ -33,10 +34,10 @@ class Evidence:
     held to, ``name/version``. model_hash, tokens: of the golden run. methods: that the engine has. packed: of
     ``packed_bytes.cases``. operations, edges: outputs by role, of the golden inputs and of ``edge_inputs``. trace:
     trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS, or a session of the ladder,
-    -> float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session -> what it raised, empty
-    where it gave no rows. depth, seed: of the ladder; ONE_TEXT where there was none. next_tokens: (token, {id:
-    log-probability}) after each prefix. answers: label of a behaviour's question -> ids, texts, or REFUSED. timed: what
-    the timed calls gave, by call. speed, reference_speed: None where not measured.
+    -> float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session, or UNANSWERED and a
+    position, -> what it raised, empty where it gave no rows. depth, seed: of the ladder; ONE_TEXT where there was none.
+    next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a behaviour's question -> ids,
+    texts, or REFUSED. timed: what the timed calls gave, by call. speed, reference_speed: None where not measured.
     """
 
     name: str

@@ -40,7 +40,7 @@ def render_inspection(facts: dict[str, Any], console: Console) -> None:
         _tensors(facts, console)
     if facts["config"] is not None:
         config = ", ".join(f"{key} {value}" for key, value in facts["config"].items())
-        _say(console, f"\n[bold]Configuration[/]: {_safe(config)}")
+        _say(console, f"\n[bold]Configuration[/]: architecture {facts['architecture']}, {_safe(config)}")
     if (sizes := facts["tokenizer"]) and sizes["ids"] != sizes["vocab"]:
         which = "have no text" if sizes["ids"] < sizes["vocab"] else "are not the model's"
         ids = f"{sizes['ids']} ids, the model {sizes['vocab']}; those from {min(sizes.values())} on {which}"

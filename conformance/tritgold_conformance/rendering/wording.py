@@ -43,14 +43,25 @@ def verdict_words(report: Report, others: Mapping[str, str] = {}) -> str:
     if report.verdict == "conforms" and absent:
         passed = len(levels) - len(absent)
         said = f"conforms at {passed} level{'s' if passed > 1 else ''}; not assessed: {', '.join(absent)}"
+    said += f"; by policy {policy}" if (policy := policy_of(report.mode)) else ""
     return said + (f"; {IN_PROCESS}" if report.in_process else "")
+
+
+def policy_of(mode: str) -> str:
+    """The precision that a mode's id names; empty for float32's.
+
+    >>> policy_of("golden.kv-f16/1"), policy_of("golden/1")
+    ('kv-f16', '')
+    """
+    return mode.partition("/")[0].partition(".")[2]
 
 
 def other_mode(report: Report) -> str:
     """What to say where the engine follows another arithmetic; empty where it does not."""
     if not report.matches:
         return ""
-    option = f"--mode {report.matches.partition('/')[0]}"
+    name, policy = report.matches.partition("/")[0].partition(".")[0], policy_of(report.matches)
+    option = f"--policy {policy}" if policy else f"--mode {name}"
     return f"It matches mode {report.matches}, not {report.mode}, by which it was judged: {option}"
 
 

@@ -39,7 +39,7 @@ class Case:
 
 
 def cases(report: Report) -> list[Case]:
-    """Every case, level by level, those of a level in execution order and behind them what was not assessed.
+    """Every case, level by level, those of a level in execution order and after them what was not assessed.
 
     Levels of BY_OUTPUT have one for each output; the others are one each.
     """
@@ -60,7 +60,7 @@ def command(report: Report, case: Case) -> str:
 
 
 def by_rule(failing: list[Case]) -> list[tuple[str, list[Case]]]:
-    """Cases by level and what stands behind the layer: ("operations: q.out (layers 0-1)", cases)."""
+    """Cases by level and what stands after the layer: ("operations: q.out (layers 0-1)", cases)."""
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in failing:
         groups.setdefault((case.level, TraceName.of(case.name).in_every_layer), []).append(case)
@@ -105,8 +105,8 @@ def _why_absent(level: str, name: str, report: Report) -> str:
     if level != "trace" or run is None or name not in run.errors.outputs:
         return "the engine does not give it"
     if run.divergence is not None:
-        return f"behind the first divergence, {run.divergence.name}"
-    return "behind a broken tie that cannot be told from a bug"
+        return f"after the first divergence, {run.divergence.name}"
+    return "after a broken tie that cannot be told from a bug"
 
 
 def _known(case: Case, report: Report) -> Case:

@@ -20,7 +20,7 @@ class Divergence(msgspec.Struct, kw_only=True):
     """Where an engine first leaves the golden model.
 
     name: of the output, with its vector's label. position, channel: the first element that fails, position first;
-    channel counts what lies behind the position, flat. None where nothing could be compared. what: the class of it.
+    channel counts what lies after the position, flat. None where nothing could be compared. what: the class of it.
     """
 
     name: str

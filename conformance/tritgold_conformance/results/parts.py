@@ -37,7 +37,7 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class FreeRun(msgspec.Struct, kw_only=True):
-    """The trace. compared: names, in execution order, up to the divergence. errors: of all of it, also behind that."""
+    """The trace. compared: names, in execution order, up to the divergence. errors: of all of it, also after that."""
 
     compared: list[str]
     divergence: Comparison | None

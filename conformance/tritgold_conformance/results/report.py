@@ -147,7 +147,7 @@ def read_report(path: Path) -> Report:
         raise _no_report(path, str(error)) from None
     schema = raw.get("schema") if isinstance(raw, dict) else None
     if schema != SCHEMA:
-        hint = "tritgold check --json, or --report FILE.json, makes one anew"
+        hint = "tritgold check --json, or --report FILE.json, makes one again"
         got, kind = printable(repr(schema)), "report-version"
         raise FormatError("no report of this version", kind=kind, file=path, got=got, expected=SCHEMA, hint=hint)
     try:
@@ -190,7 +190,7 @@ def _finite_again(diagnosis: Any) -> None:
 
 
 def _no_report(path: Path, why: str) -> FormatError:
-    return FormatError(f"is no report of tritgold check: {printable(why)}", kind="report-malformed", file=path)
+    return FormatError(f"is not a report of tritgold check: {printable(why)}", kind="report-malformed", file=path)
 
 
 def json_schema() -> dict[str, Any]:

@@ -21,14 +21,14 @@ _COMMENT = re.compile(r"(?:^|\s)#(.*)")
 def read_xfail(path: Path) -> list[Expected]:
     """The entries of a file, none of them tried yet.
 
-    One a line, ``LEVEL`` or ``LEVEL:NAME``; ``#`` begins a comment, which behind an entry is its reason. Raises
-    ConfigError (``xfail-file``) naming the line for what is no entry, for a level that there is not, and for an entry
+    One a line, ``LEVEL`` or ``LEVEL:NAME``; ``#`` begins a comment, which after an entry is its reason. Raises
+    ConfigError (``xfail-file``) naming the line for what is not an entry, for an unknown level, and for an entry
     that stands twice; OSError where the file cannot be read.
     """
     try:
         lines = read_text(path, _LARGEST).removeprefix("\ufeff").splitlines()
     except ValueError as error:
-        raise ConfigError(f"is no text: {error}", kind="xfail-file", file=path) from None
+        raise ConfigError(f"is not text: {error}", kind="xfail-file", file=path) from None
     entries: list[Expected] = []
     for number, line in enumerate(lines, start=1):
         comment = _COMMENT.search(line)
@@ -45,7 +45,7 @@ def _require(pattern: str, number: int, path: Path, before: list[Expected]) -> N
     level, colon, name = pattern.partition(":")
     if level not in LEVELS or (colon and not name):
         got = printable(repr(pattern))
-        raise ConfigError("is no entry", kind="xfail-file", file=path, thing=thing, got=got, expected=expected)
+        raise ConfigError("is not an entry", kind="xfail-file", file=path, thing=thing, got=got, expected=expected)
     twice = next((entry.line for entry in before if entry.pattern == pattern), None)
     if twice is not None:
         what = f"{printable(pattern)} stands on line {twice} already"

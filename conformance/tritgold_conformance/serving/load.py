@@ -114,9 +114,12 @@ def load(ask: Ask, prompts: Sequence[list[int]], clients: int) -> dict[str, Any]
         "tokens_per_second": sum(one.tokens for one in answered) / seconds,
         "first_token_p50": float(np.median(first)),
         "first_token_p95": float(np.percentile(first, 95)),
+        "first_token_p99": float(np.percentile(first, 99)),
+        "first_token_min": min(first),
         "p50": p50,
         "p95": p95,
         "p99": p99,
+        "min": min(whole),
     }
 
 

@@ -110,12 +110,22 @@ def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
 
 
 def xla_model(
-    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True, cache_reuse: int = 0
+    checkpoint: Checkpoint,
+    sequences: int,
+    scheme: KvScheme,
+    memory: int,
+    reuse: bool = True,
+    devices: int = 1,
+    cache_reuse: int = 0,
 ) -> XlaScheduler:
-    """The JAX engine with so many sequences, each of the positions that ``memory`` bytes hold.
+    """The JAX engine over so many devices, with so many sequences, each of the positions that ``memory`` bytes hold.
 
     Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
-    engine = open_engine(checkpoint, positions // sequences, scheme.name, sequences=sequences)
+    positions, name = positions // sequences, scheme.name
+    engine = open_engine(checkpoint, positions, name, sequences=sequences, measure=True, devices=devices)
+    if cache_reuse and not engine.movable:
+        what = "needs one device, and a model whose layers all turn keys alike"
+        raise ConfigError(what, kind="cache-reuse", thing="--cache-reuse", hint="do without it")
     return XlaScheduler(engine, reuse, cache_reuse)

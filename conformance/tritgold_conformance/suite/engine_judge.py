@@ -16,6 +16,7 @@ from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.judging.check import check
+from tritgold_conformance.policies import named_policy
 from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
@@ -47,7 +48,9 @@ class EngineJudge:
         try:
             depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
             ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
-            golden = GoldenRun.of(self.checkpoint, tokens, named_arithmetic(request.mode or self.engine.mode))
+            arithmetic = named_arithmetic(request.mode or self.engine.mode)
+            policy = named_policy(request.policy or self.engine.policy)
+            golden = GoldenRun.of(self.checkpoint, tokens, arithmetic, policy)
             options = request.options()
             return check(golden, self.engine, request.model_name, timed=False, options=options, ladder=ladder)[0]
         except TritgoldError as error:
@@ -64,7 +67,8 @@ def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
             seconds = request.timeout or DEFAULT_TIMEOUT
             ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth or "default", 1)
             room = max(request.tokens, 0 if ladder is None else ladder.longest)
-            judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds)
+            policy = None if request.policy is None else named_policy(request.policy)
+            judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds, policy=policy)
         except TritgoldError as error:
             judge.problem = clean(str(error))
         yield judge

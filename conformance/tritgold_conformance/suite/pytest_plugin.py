@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tritgold", "judging an engine against the golden model")
     group.addoption("--tritgold-engine", default="xla", help="as for tritgold check (default: xla)")
     group.addoption("--tritgold-mode", default=None, help="arithmetic to judge by (default: the engine's own)")
+    group.addoption("--tritgold-policy", default=None, help="precision to judge by (default: the engine's own)")
     group.addoption("--tritgold-model", default=None, help="checkpoint to judge on (default: the embedded kjv-ar)")
     group.addoption("--tritgold-xfail", default=None, help="what the engine is known to fail (docs/reports.md)")
     group.addoption("--tritgold-xfail-strict", action="store_true", help="a stale entry of that file is an error")
@@ -46,7 +47,7 @@ def tritgold_judging(request: pytest.FixtureRequest) -> Iterator["EngineJudge"]:
     from tritgold_conformance.suite.engine_judge import engine_judge
 
     option = request.config.getoption
-    options = {name: option(f"--tritgold-{name}") for name in ("engine", "model", "mode", "timeout", "depth")}
+    options = {name: option(f"--tritgold-{name}") for name in ("engine", "model", "mode", "policy", "timeout", "depth")}
     reading = Reading(option("--tritgold-linear-class"))
     with engine_judge(JudgeRequest(**options, tokens=max(INPUT_LENGTHS), reading=reading)) as judge:
         yield judge

@@ -2,16 +2,18 @@
 
 ``python -m measure.diagnosis --model kjv-ar --out docs/data/diagnosis-kjv-ar.json``
 
-Goes on where it stopped: rows stand in ``OUT.rows`` until all are there. An engine is the golden model with a fault and
-float32 noise of its own (``faults.noise``), so that no answer is equal to the last bit and ties break. ``matrix``: for
-each fault and level the named fault, its distance, those that say the same. ``paired``: two faults of different areas
-in one engine. ``accused``: right engines, with each kind of noise, that were told of a fault. A fault that a level does
-not show counts as invisible there and not as a miss: the golden model with it, without noise, is then within what is
-allowed of the golden model.
+Goes on where it stopped: rows stand in ``OUT.rows`` until all are there. ``--merge`` and ``--only``, for faults that
+are new: their rows take their places in the report that is there, and its pairs and right engines stay. An engine is
+the golden model with a fault and float32 noise of its own (``faults.noise``), so that no answer is equal to the last
+bit and ties break. ``matrix``: for each fault and level the named fault, its distance, those that say the same.
+``paired``: two faults of different areas in one engine. ``accused``: right engines, with each kind of noise, that were
+told of a fault. A fault that a level does not show counts as invisible there and not as a miss: the golden model with
+it, without noise, is then within what is allowed of the golden model.
 """
 
 import argparse
 import functools
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +127,20 @@ def report(
         "matrix": matrix,
         "paired": paired,
     }
+
+
+def merged(before: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A report with the rows of some faults from another one of the same model and input."""
+    if (before["model_hash"], before["tokens"]) != (new["model_hash"], new["tokens"]):
+        raise ValueError("reports of different models or inputs cannot be merged")
+    order = {name: number for number, name in enumerate(FAULTS)}
+    fresh = {row["fault"] for row in new["matrix"]}
+    matrix = [row for row in before["matrix"] if row["fault"] not in fresh] + new["matrix"]
+    matrix.sort(key=lambda row: (order.get(row["fault"], -1), LEVELS.index(row["level"])))
+    known = [fault for fault in FAULTS.values() if fault.area in MODEL_AREAS]
+    summary = {level: _summary([row for row in matrix if row["level"] == level]) for level in LEVELS}
+    seconds = before["seconds"] + new["seconds"]
+    return {**before, "faults": len(known), "seconds": seconds, "summary": summary, "matrix": matrix}
 
 
 def _matrix(m: Measurement, faults: list[Fault], levels: tuple[str, ...], journal: Journal) -> Iterator[dict[str, Any]]:
@@ -249,6 +265,7 @@ if __name__ == "__main__":
     parser.add_argument("--noise-runs", type=int, default=200)
     parser.add_argument("--only", nargs="*", help="some faults alone")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS)
+    parser.add_argument("--merge", action="store_true", help="put the rows of --only into the report that is there")
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
     kept = Journal(
@@ -259,6 +276,8 @@ if __name__ == "__main__":
     measured = report(
         given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels), journal=kept
     )
+    if given.merge:
+        measured = merged(json.loads(given.out.read_text(encoding="utf-8")), measured)
     if given.out:
         given.out.write_text(lines(measured) + "\n", encoding="utf-8")
         kept.close()

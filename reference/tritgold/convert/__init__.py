@@ -1,8 +1,8 @@
-"""Conversion between all formats: read by the one door, planned, written a tensor at a time, opened again and proved.
+"""Conversion between all formats: open, plan, write one tensor at a time, open the result again and prove it equal.
 
-What is carried: names, the order of q and k rows, the direction of the scale, tied head, activation, special
-tokens, tokenizer, chat template. What is refused: float weights, unless quantising is asked for; shapes and scales
-that the target cannot hold. Nothing is left behind on failure, and nothing replaced before the proof.
+Converted are names, the order of q and k rows, the direction of the scale, tied head, activation, special
+tokens, tokenizer, chat template. Refused are float weights, unless quantising is requested, and shapes and scales
+that the target cannot hold. A failure leaves no files, and an existing file is replaced only after the proof.
 """
 
 import warnings
@@ -36,18 +36,18 @@ from tritgold.formats.whole_file import written_beside, written_folder, written_
 __all__ = ["TARGETS", "Conversion", "Options", "convert"]
 
 HF_SHARD_BYTES = 5_000_000_000
-Progress = Callable[[str, int, int], None]  # what is being done, bytes done, bytes in all
+Progress = Callable[[str, int, int], None]  # current tensor or step, bytes done, bytes in total
 
 
 @dataclass(frozen=True)
 class Options:
-    """layouts: those of the target, TL1 and TL2 tiles above all. quantize: float masters by absmean.
+    """layouts: of the target, such as TL1 and TL2 tiles. quantize: make float masters ternary by absmean.
 
     architecture: of a GGUF file; None for the one that fits. embedding: dtype of embedding and head, F32, F16 or
     BF16; None keeps the source's. fallback: type of linears that the target's type cannot hold. round_scales: see
-    GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: of a safetensors
-    file, 5e9 where it is None, or of the tensors in a GGUF shard, which is one file where it is None.
-    ignore_keys: unknown keys of the source's config.json that its reader passed over.
+    GgufTarget. scale_rule: of a Hugging Face folder; None keeps the source's. shard_bytes: the most in a safetensors
+    file (None: 5e9), or in the tensors of a GGUF shard (None: one file). ignore_keys: unknown keys of the source's
+    config.json that its reader ignored.
     """
 
     layouts: Layouts = field(default_factory=Layouts)
@@ -63,10 +63,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was done. path: what to open, the first of several shards. files: how many hold tensors. types: tensors and
-    bytes by type. bits_per_weight: of the linears. other_type: linears kept in another type, by name. rounded_scales:
-    linears whose scale float16 holds only nearly. read_as_zero: codes of the source that are no trit. quantised:
-    linears made ternary by absmean. rounded_matrices: embedding or head whose values the asked dtype does not hold.
+    """The result. path: to open it (first shard). files: files with tensors. types: tensors and bytes by type.
+    linears: how many. bits_per_weight: of the linears. other_type: linears stored in another type, name -> type.
+    rounded_scales: linears whose scale was rounded to float16. read_as_zero: codes of the source that are not a trit.
+    quantised: linears made ternary by absmean. rounded_matrices: embedding or head, if it lost bits.
     """
 
     target: Target
@@ -83,11 +83,11 @@ class Conversion:
     rounded_matrices: tuple[str, ...] = ()
 
     def lost(self) -> list[str]:
-        """What the result does not keep of the source, each in words; empty where the conversion is lossless."""
+        """What was lost in the conversion, in words; empty if it is lossless."""
         said = {
             "quantised by absmean: {} linear weights, whose float values are not kept": self.quantised,
             "{} scales rounded to float16, as asked": self.rounded_scales,
-            "{} codes that are no trit read as 0, as asked": self.read_as_zero,
+            "{} codes that are no trits read as 0, as asked": self.read_as_zero,
         }
         found = [text.format(count) for text, count in said.items() if count]
         return found + [f"{name} rounded, as asked" for name in self.rounded_matrices]
@@ -97,7 +97,7 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
     """Write an opened checkpoint as ``to``, one of TARGETS, to ``path``: a file, or a new folder for ``hf``.
 
     The result appears at ``path`` only after it has been opened again and proved equal. Raises ConversionError,
-    PackingError, OutputError, or whatever the readers find wrong.
+    PackingError, OutputError, or the errors of the readers.
     """
     kind = target(to)
     _check_options(kind, options)
@@ -123,7 +123,7 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
             progress("proving", 0, 0)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TritgoldWarning)  # what is odd was said of the source
+                warnings.simplefilter("ignore", TritgoldWarning)  # the source gave the same warnings
                 written = open_checkpoint(plan.opened_by(scratch), ignore_keys=options.ignore_keys)
                 prove(want, plan, written)
         except TritgoldError as error:
@@ -132,7 +132,7 @@ def convert(source: Checkpoint, path: Path, to: str, options: Options, progress:
 
 
 def _check_whole(source: Checkpoint) -> None:
-    """Refuse a file that was never written in places: what is missing reads as zero bytes, which are weights."""
+    """Refuse a file with holes: they read as zero bytes, which are valid weights."""
     for file in {tensor.file for tensor in source.container.tensors.values()}:
         if found := holes(file):
             begin, end = found[0]
@@ -159,7 +159,7 @@ def _plan(kind: Target, want: Wanted, texts: dict[str, str], options: Options) -
 
 
 def _check_options(kind: Target, options: Options) -> None:
-    """Refuse an option that says nothing about this target: whoever gave it expects something of it."""
+    """Refuse an option that this target ignores: the caller expects it to have an effect."""
     used = _USED[kind.container] | {"quantize", "ignore_keys"}
     standard = Options()
     for name in (option.name for option in fields(options)):
@@ -177,9 +177,9 @@ _USED = {
 
 @contextmanager
 def _written_beside(path: Path, scratch: Path, texts: dict[str, str]) -> Iterator[None]:
-    """Text files named after the scratch file, and after ``path`` once the block has ended well.
+    """Write the text files beside the scratch file; rename them to ``<path>.<name>`` if the block ends well.
 
-    Raises OutputError ``exists`` where the text of an earlier file would be taken for one of this file's.
+    Raises OutputError ``exists`` if a text file of an earlier model would be read with this file.
     """
     for name in BESIDE:
         stale = path.with_name(f"{path.name}.{name}")
@@ -200,7 +200,7 @@ def _written_beside(path: Path, scratch: Path, texts: dict[str, str]) -> Iterato
 
 
 def _counted(tensors: list[PlannedTensor], progress: Progress) -> Iterator[PlannedTensor]:
-    """The same tensors, saying after each piece how far the file is."""
+    """The same tensors; they call ``progress`` after each piece."""
     total, done = sum(tensor.size for tensor in tensors), 0
 
     def counting(tensor: PlannedTensor) -> Callable[[], Iterator[bytes | memoryview]]:
@@ -219,7 +219,7 @@ def _counted(tensors: list[PlannedTensor], progress: Progress) -> Iterator[Plann
 def _summary(
     kind: Target, architecture: str | None, want: Wanted, plan: Plan, written: Checkpoint, path: Path
 ) -> Conversion:
-    """Counted in what was opened again."""
+    """The summary, counted in the opened result."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for tensor in written.container.tensors.values():
@@ -243,7 +243,7 @@ def _summary(
 
 
 def _rounds(want: Wanted, written: Checkpoint, name: str) -> bool:
-    """Whether embedding or head lost bits; types that hold all of the source's values are not looked at."""
+    """Whether embedding or head was rounded. Not checked if the type holds all of the source's values."""
     source, result = getattr(want.source.weights, name), getattr(written.weights, name)
     if source is None or source.dtype == result.dtype or result.dtype == "F32":
         return False

@@ -1,4 +1,4 @@
-"""config.json of the result: the source's own text where it says what is wanted, else as little as possible new."""
+"""config.json of the result: the source's text if it describes the result, else with as few changes as possible."""
 
 import json
 from typing import Any
@@ -17,11 +17,11 @@ _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
 def config_json(wanted: Wanted, texts: dict[str, str], floats: str, generation: str | None = None) -> str:
-    """texts: of the source. floats: dtype of the unpacked tensors, BF16, F16 or F32. generation: the
-    generation_config.json that will lie beside the result.
+    """The text of config.json.
 
-    Where the source's configuration is of another scale rule, mode or dtype, the keys that change no arithmetic are
-    kept (``pad_token_id`` ...) and the others are written again.
+    texts: of the source. floats: dtype of the unpacked tensors, BF16, F16 or F32. generation: the text of the
+    generation_config.json beside the result. If the source's configuration has another scale rule, mode or dtype, the
+    keys that change no arithmetic are kept (``pad_token_id`` ...) and the others are written new.
     """
     original, text = _original(wanted, texts), texts.get(CONFIG)
     if text is not None and _says(wanted, original, floats, generation):
@@ -31,14 +31,14 @@ def config_json(wanted: Wanted, texts: dict[str, str], floats: str, generation: 
 
 
 def _original(wanted: Wanted, texts: dict[str, str]) -> dict[str, Any]:
-    """The keys of the source's configuration, whatever container it is in; those that Hugging Face has."""
+    """The Hugging Face keys of the source's configuration, for any container."""
     container = wanted.source.container
     if isinstance(container, SglbitntFile):
         return dict(container.config)
     if CONFIG in texts:
         try:
             found = parse_json(texts[CONFIG])
-        except ValueError:  # a text in a GGUF file, which was not read before
+        except ValueError:  # possible for a text in a GGUF file, which has not been parsed before
             found = None
         if isinstance(found, dict):
             return found

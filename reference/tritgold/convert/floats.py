@@ -1,4 +1,4 @@
-"""Float tensors on their way into a file: as they are, or widened, or rounded where somebody asked for it."""
+"""Float tensors to be written: unchanged, widened, or rounded if requested."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _ROWS = 4096  # rows at a time: 40 MB of float32 for hidden = 2560
 
 
 def encode(values: np.ndarray, dtype: str) -> bytes:
-    """float32 -> little-endian bytes of F32, F16 or BF16, rounded half to even; beyond F16's range infinity."""
+    """float32 -> little-endian bytes of F32, F16 or BF16, rounded half to even; infinity beyond F16's range."""
     if dtype == "F32":
         return values.astype("<f4").tobytes()
     if dtype == "BF16":
@@ -22,7 +22,7 @@ def encode(values: np.ndarray, dtype: str) -> bytes:
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """float32 values as they come back from ``encode``."""
+    """The float32 values after ``encode`` and reading again."""
     if dtype == "BF16":
         return bf16_to_f32(f32_to_bf16(values))
     with np.errstate(over="ignore"):
@@ -30,7 +30,7 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def narrowest(values: np.ndarray) -> str:
-    """BF16 where it holds every value exactly, else F32.
+    """BF16 if it holds every value exactly, else F32.
 
     >>> narrowest(np.array([0.5, 3], np.float32)), narrowest(np.array([0.1], np.float32))
     ('BF16', 'F32')
@@ -44,13 +44,13 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def planned(name: str, values: np.ndarray, dtype: str) -> PlannedTensor:
-    """A small float32 array, already in memory, as a tensor to be written."""
+    """A small float32 array in memory as a tensor to be written."""
     data = encode(values, dtype)
     return PlannedTensor(name, dtype, values.shape, len(data), lambda: (data,))
 
 
 def planned_matrix(name: str, matrix: StoredTensor, dtype: str) -> PlannedTensor:
-    """A stored matrix under another name, and in another dtype where that differs; a few rows at a time."""
+    """A stored matrix to be written under another name and in ``dtype``, a few rows at a time."""
 
     def chunks() -> Iterator[bytes | memoryview]:
         for rows in row_slices(matrix):
@@ -65,7 +65,7 @@ def planned_matrix(name: str, matrix: StoredTensor, dtype: str) -> PlannedTensor
 
 
 def row_slices(matrix: StoredTensor) -> Iterator[slice]:
-    """The rows of a matrix, some thousand at a time; those before them need not stay in memory."""
+    """The rows of a matrix, 4096 at a time; earlier rows are released from memory."""
     for row in range(0, matrix.shape[0], _ROWS):
         yield slice(row, row + _ROWS)
         matrix.release()
@@ -74,10 +74,10 @@ def row_slices(matrix: StoredTensor) -> Iterator[slice]:
 def matrix_dtype(matrix: StoredTensor, asked: str | None, widened: bool, blocks: bool = False) -> str:
     """The dtype of the embedding or head in the target.
 
-    asked: F32, F16 or BF16, or None to keep what the source has. widened: the source's container knows float32
-    alone, so that its dtype says nothing: the narrowest that is exact is taken. blocks: the target's container
-    has ggml's block types; others get F32, which holds their values. Raises ConversionError
-    ``float-overflow`` where a value is beyond the range of F16.
+    asked: F32, F16 or BF16, or None to keep the source's. widened: the source's container stores only float32, so its
+    dtype means nothing: the narrowest exact one is used. blocks: whether the target's container has ggml's block
+    types; if not, such a matrix becomes F32, which holds its values. Raises ConversionError ``float-overflow`` if a
+    value is beyond the range of F16.
     """
     if asked is None:
         if matrix.dtype not in FLOAT_BYTES and not blocks:

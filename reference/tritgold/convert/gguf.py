@@ -1,4 +1,4 @@
-"""A checkpoint as a GGUF file: names, order of q and k rows, where the scale goes, and the metadata."""
+"""Convert a checkpoint to GGUF: names, order of q and k rows, the place of the scale, and the metadata."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.checkpoint import Checkpoint
 from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
 from tritgold.convert.plan import Plan
@@ -15,9 +16,9 @@ from tritgold.convert.targets import Target
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import ConversionError, PackingError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, PlannedTensor
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_metadata import gguf_metadata
+from tritgold.formats.gguf_rope import ROPE_TENSOR, scaling_keys
 from tritgold.formats.gguf_split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 from tritgold.formats.gguf_split_writer import in_shards, shard_path, write_split
 from tritgold.formats.gguf_writer import write_gguf
@@ -29,12 +30,12 @@ from tritgold.formats.rope_rows import interleaved_rows
 from tritgold.formats.texts.gguf_tokenizer import TEXT_KEY
 from tritgold.formats.texts.side_texts import KEPT_KEY, texts_as_metadata
 from tritgold.ternary import TernaryTensor
-from tritgold.weights import NORMS
+from tritgold.weights import VECTORS
 
-# What a GGUF source says of model and tokenizer goes along as it is, but for what describes the file itself.
+# Metadata of a GGUF source about model and tokenizer is copied, except keys that describe the file itself.
 _CARRIED = ("general.", "tokenizer.", KEPT_KEY)
 _OF_THE_FILE = ("general.architecture", "general.file_type", "general.alignment", "general.quantization_version")
-# Types whose scale lies in float16 numbers inside the payload.
+# Types that store the scale as float16 inside the payload.
 _F16_SCALE = ("TQ1_0", "TQ2_0", "IQ1_BN", "F16")
 # Types that hold a scale for each row.
 _ROW_SCALES = ("TQ1_0", "TQ2_0", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4", "F16", "F32")
@@ -42,24 +43,24 @@ _ROW_SCALES = ("TQ1_0", "TQ2_0", "IQ1_BN", "IQ2_BN", "IQ2_BN_R4", "F16", "F32")
 
 @dataclass
 class GgufPlan(Plan):
-    """metadata: all keys of the file. shard_bytes: of tensors in a shard; None for one file."""
+    """metadata: all keys of the file. shard_bytes: the most bytes of tensors in a shard; None for one file."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
     shard_bytes: int | None = None
 
     def write(self, path: Path) -> None:
-        """One file, or shards beside each other."""
+        """Write one file, or several shards in one folder."""
         if self.shard_bytes is None:
             write_gguf(path, self.metadata, self.tensors)
         else:
             write_split(path, self.metadata, self.tensors, self.shard_bytes)
 
     def opened_by(self, path: Path) -> Path:
-        """The file, or its first shard."""
+        """The path of the file, or of its first shard."""
         return path if self.shard_bytes is None else shard_path(path, 1, len(in_shards(self.tensors, self.shard_bytes)))
 
     def differs(self, written: Checkpoint) -> str | None:
-        """The first key that reads otherwise than it was to be written."""
+        """The first metadata key that differs from the plan; None if all are equal."""
         assert isinstance(written.container, GgufFile)
         found = {k: v for k, v in written.container.metadata.items() if k not in (NUMBER_KEY, COUNT_KEY, TENSORS_KEY)}
         keys = [key for key in {**self.metadata, **found} if not _same(self.metadata.get(key), found.get(key))]
@@ -67,7 +68,7 @@ class GgufPlan(Plan):
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether a value reads as it was written: a float as the nearest float32."""
+    """Whether a value read is the value written, where a float is written as the nearest float32."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return first.dtype == second.dtype and first.tobytes() == second.tobytes()
     if isinstance(first, float) and isinstance(second, float):
@@ -78,10 +79,10 @@ def _same(first: Any, second: Any) -> bool:
 class GgufTarget:
     """Plans a GGUF file.
 
-    architecture: its ``general.architecture``. layouts: as the reader will be told; its tiles go into the file.
-    embedding: F32, F16, BF16, or None to keep the source's. fallback: the type of linears that the target's type
-    cannot hold (rows that are not whole blocks), or None to refuse them. round_scales: store a scale rounded to
-    float16 where no other place is left.
+    architecture: its ``general.architecture``. layouts: of the file, also written into its metadata.
+    embedding: F32, F16, BF16, or None to keep the source's. fallback: the type for linears that the target's type
+    cannot hold (rows that are not whole blocks), or None to refuse them. round_scales: round a scale to float16 if it
+    cannot be stored exactly.
     """
 
     def __init__(
@@ -97,9 +98,9 @@ class GgufTarget:
         self.embedding, self.fallback, self.round_scales = embedding, fallback, round_scales
 
     def plan(self, wanted: Wanted, texts: dict[str, str]) -> GgufPlan:
-        """Raises ConversionError or PackingError for whatever the file could not hold. texts: of the source."""
+        """The plan of the file. texts: of the source. ConversionError or PackingError for what it cannot hold."""
         plan = GgufPlan(metadata=self._metadata(wanted, texts))
-        if ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
+        if GGUF_ARCHITECTURES[self.architecture].sub_norms and not wanted.config.tied_head:
             raise ConversionError(
                 "the model has a head of its own; engines take the embedding for it in files of this architecture",
                 kind="untied-head",
@@ -117,10 +118,10 @@ class GgufTarget:
         return plan
 
     def _metadata(self, wanted: Wanted, texts: dict[str, str]) -> dict[str, Any]:
-        """The graph's keys, and what is said of model and tokenizer: of a GGUF source as it says it."""
+        """The keys of the graph, and those of model and tokenizer; the latter are copied from a GGUF source."""
         source = wanted.source
         name = source.path.resolve().name.removesuffix(".gguf").removesuffix(".bin")
-        name = name.encode("utf-8", "replace").decode()  # a file system's names need not be text
+        name = name.encode("utf-8", "replace").decode()  # a file name need not be valid UTF-8
         own = gguf_metadata(wanted.config, self.architecture, name, self.target.file_type)
         if not isinstance(source.container, GgufFile):
             return own | texts_as_metadata(texts, wanted.config)
@@ -137,9 +138,12 @@ class GgufTarget:
                 written_name(GGUF, name), matrix, matrix_dtype(matrix, self.embedding, wanted.widened, blocks=True)
             )
         for index, layer in enumerate(weights.layers):
-            for norm in NORMS:
+            for norm in VECTORS:
                 if (gain := getattr(layer, norm)) is not None:
                     yield planned(written_name(GGUF, f"layers.{index}.{norm}"), gain, "F32")
+        factors = scaling_keys(wanted.config, GGUF_ARCHITECTURES[self.architecture].permuted)[1]
+        if factors is not None:
+            yield planned(ROPE_TENSOR, factors, "F32")
         yield planned(written_name(GGUF, "final_norm"), weights.final_norm, "F32")
         for name, shape in wanted.shapes().items():
             yield from self._linear(wanted, plan, name, shape)
@@ -189,17 +193,17 @@ class GgufTarget:
         return self.fallback, layout
 
     def _scale(self, wanted: Wanted, name: str, dtype: str, scale: np.float32) -> tuple[np.float32, np.float32 | None]:
-        """(scale in the payload, scale beside it or None)."""
+        """The scale in the payload, and the scale in a separate tensor ``.scale`` or None."""
         half = scale
         if dtype in _F16_SCALE:
             with np.errstate(over="ignore"):
                 half = np.float32(np.float16(scale))
-        # A float weight is trit times scale: a scale that is not positive cannot be told from other trits.
+        # A float weight is trit * scale, so a scale that is not positive would be read as other trits.
         if half == scale and (scale > 0 or dtype not in FLOAT_BYTES):
             return scale, None
         if dtype in FLOAT_BYTES and not wanted.linear(name).trits.any():
-            return np.float32(1), None  # of zeros alone a float type keeps no scale, and needs none
-        if self.architecture == "bitnet":  # the one architecture whose readers multiply by a .scale tensor
+            return np.float32(1), None  # a float type stores no scale for zeros only
+        if self.architecture == "bitnet":  # the only architecture whose readers multiply by a .scale tensor
             return np.float32(1), scale
         if self.round_scales and np.isfinite(half) and (half > 0 or (half < 0 and dtype not in FLOAT_BYTES)):
             return half, None
@@ -213,7 +217,7 @@ class GgufTarget:
         )
 
     def _scales_of_rows(self, name: str, dtype: str, scales: np.ndarray) -> np.ndarray:
-        """The scales [out, 1] as the payload holds them."""
+        """The row scales float32 [out, 1] as the payload will store them; ConversionError if float16 cannot."""
         if dtype not in _F16_SCALE:
             return scales
         with np.errstate(over="ignore"):
@@ -230,8 +234,8 @@ class GgufTarget:
         )
 
     def _row_order(self, wanted: Wanted, name: str, rows: int) -> np.ndarray | None:
-        """Row of the model for each row of the file, where the architecture has q and k permuted."""
-        if not ARCHITECTURES[self.architecture].permuted or not name.endswith((".q", ".k")):
+        """The model's row for each row of the file, int64 [rows], if the architecture permutes q and k; else None."""
+        if not GGUF_ARCHITECTURES[self.architecture].permuted or not name.endswith((".q", ".k")):
             return None
         return np.argsort(interleaved_rows(rows, wanted.config.head_dim))
 

@@ -1,4 +1,4 @@
-"""A checkpoint as a Hugging Face folder: packed uint8 linears with a weight_scale, config.json, the text files."""
+"""Convert a checkpoint to a Hugging Face folder: packed uint8 linears with a weight_scale, config.json, text files."""
 
 import shutil
 import warnings
@@ -8,30 +8,31 @@ from pathlib import Path
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.convert.config_json import config_json
 from tritgold.convert.floats import matrix_dtype, narrowest, planned, planned_matrix
 from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import TritgoldWarning
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.names import HF, written_name
+from tritgold.formats.names import HF, hf_names, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_writer import write_sharded
 from tritgold.formats.special_tokens import GENERATION, generation_eos, generation_with
 from tritgold.formats.texts.side_texts import CONFIG, other_files
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
 
 
 @dataclass
 class HfPlan(Plan):
-    """texts: the files beside the weights, by name. copied: files of the source that go along as they are."""
+    """texts: the text files, name -> text. copied: files of the source to copy. shard_bytes: the most per file."""
 
     texts: dict[str, str] = field(default_factory=dict)
     copied: list[Path] = field(default_factory=list)
     shard_bytes: int = 0
 
     def write(self, path: Path) -> None:
-        """Into an existing, empty folder."""
+        """Write into ``path``, an existing, empty folder."""
         for name, text in self.texts.items():
             (path / name).write_bytes(text.encode())
         for file in self.copied:
@@ -40,7 +41,7 @@ class HfPlan(Plan):
 
 
 def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_bytes: int) -> HfPlan:
-    """texts: of the source. embedding: F32, F16 or BF16, or None to keep the source's."""
+    """Plan the folder. texts: of the source. embedding: F32, F16 or BF16, or None to keep the source's."""
     floats = matrix_dtype(wanted.matrix("embedding"), embedding, wanted.widened)
     texts = dict(texts)
     if GENERATION in texts and not _gives_eos(wanted, texts[GENERATION]):
@@ -57,7 +58,7 @@ def plan_hf(wanted: Wanted, texts: dict[str, str], embedding: str | None, shard_
 
 
 def _gives_eos(wanted: Wanted, text: str) -> bool:
-    """Whether a generation_config.json stops where the source did. One from a GGUF file may not: its own keys decide.
+    """Whether a generation_config.json has the source's stop ids. In a GGUF source it may not: there the keys decide.
 
     Raises ConfigError for a text that is not a generation_config.json.
     """
@@ -66,17 +67,23 @@ def _gives_eos(wanted: Wanted, text: str) -> bool:
 
 
 def _tensors(wanted: Wanted, plan: HfPlan, embedding: str | None) -> Iterator[PlannedTensor]:
-    weights = wanted.source.weights
+    weights, entry = wanted.source.weights, architecture_of(wanted.config)
+    names = hf_names(entry)
+
+    def vector(name: str, values: np.ndarray) -> PlannedTensor:
+        stored = values - np.float32(entry.gain_offset) if entry.gain_offset and "norm" in name else values
+        return planned(written_name(names, name), stored, narrowest(stored))
+
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
         matrix = wanted.matrix(name)
         yield planned_matrix(written_name(HF, name), matrix, matrix_dtype(matrix, embedding, wanted.widened))
     for index, layer in enumerate(weights.layers):
-        for norm in NORMS:
+        for norm in VECTORS:
             if (gain := getattr(layer, norm)) is not None:
-                yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, narrowest(gain))
+                yield vector(f"layers.{index}.{norm}", gain)
         for linear in LINEARS:
             yield from _linear(wanted, plan, f"layers.{index}.{linear}")
-    yield planned(written_name(HF, "final_norm"), weights.final_norm, narrowest(weights.final_norm))
+    yield vector("final_norm", weights.final_norm)
 
 
 def _linear(wanted: Wanted, plan: HfPlan, name: str) -> Iterator[PlannedTensor]:

@@ -1,4 +1,4 @@
-"""Plan: everything about the result decided and checked, and only the payloads still to be made."""
+"""Plan: the result of a conversion, decided and checked; only the bytes of the tensors are made later."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -12,9 +12,11 @@ from tritgold.formats.container import PlannedTensor
 
 @dataclass
 class Plan(ABC):
-    """scales: of each linear by our name, [] or [out, 1], as a reader must find it. linear_bytes: of all packed ones.
+    """The plan of one target.
 
-    other_type: linears of another type than the target's, by the name they have in the file.
+    tensors: to be written, in order. scales: of each linear by tritgold's name, [] or [out, 1], as a reader must read
+    it. linear_bytes: of all packed linears. other_type: linears of another type than the target's, by their names in
+    the file.
     """
 
     tensors: list[PlannedTensor] = field(default_factory=list)
@@ -24,12 +26,12 @@ class Plan(ABC):
 
     @abstractmethod
     def write(self, path: Path) -> None:
-        """Write everything at ``path``, which is not visible yet."""
+        """Write everything to ``path``, which is temporary."""
 
     def opened_by(self, path: Path) -> Path:
-        """What to open of what was written at ``path``: that, or its first shard."""
+        """The path to open after writing to ``path``: the same, or that of the first shard."""
         return path
 
     def differs(self, written: Checkpoint) -> str | None:
-        """What the container says otherwise than planned, beside its tensors; None where nothing."""
+        """What differs from the plan in the opened result, apart from tensors; None if nothing."""
         return None

@@ -1,9 +1,10 @@
-"""The proof: the written file, opened by the readers that open any file, is what was wanted.
+"""The proof: open the written file with the ordinary readers and compare it with what was to be written.
 
-Names, types and sizes as planned; metadata key for key; trits and scales bit for bit, gains bit for bit, embedding
-and head as the source has them or rounded as asked, configuration field for field, tokenizer and template byte for
-byte.
+Compared are names, types and sizes; every metadata key; trits, scales and gains bit for bit; embedding and head, after
+the requested rounding; every field of the configuration; tokenizer and chat template byte for byte.
 """
+
+from dataclasses import fields
 
 import numpy as np
 
@@ -13,14 +14,14 @@ from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
 from tritgold.errors import ConversionError
 from tritgold.formats.container import StoredTensor
-from tritgold.weights import NORMS
+from tritgold.weights import VECTORS
 
 
 def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
-    """plan: whose scales differ from ``wanted`` only where rounding was asked. written: opened without being told
-    anything of its layouts.
+    """Compare the opened result with the plan and the source. written: must be opened without layout options.
 
-    Raises ConversionError ``not-equal`` naming the first difference.
+    Scales are compared with the plan's, which differ from ``wanted`` only by requested rounding. Raises
+    ConversionError ``not-equal`` with the first difference.
     """
     _tensors(plan, written)
     if (thing := plan.differs(written)) is not None:
@@ -36,7 +37,7 @@ def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
             row, column = np.argwhere(expected.trits != found.trits)[0].tolist()
             _differs(f"{name}: trit [{row}, {column}]", expected.trits[row, column], found.trits[row, column])
         scale, stored = np.asarray(plan.scales[name], np.float32), found.scale
-        heard = expected.trits.any(axis=1)  # rows of zeros keep no scale
+        heard = expected.trits.any(axis=1)  # the scale of an all-zero row is not stored
         both = (np.broadcast_to(each.reshape(-1), heard.shape)[heard] for each in (scale, stored))
         if not same_bits(*map(np.ascontiguousarray, both)):
             _differs(f"{name}: scale", scale, stored)
@@ -46,7 +47,7 @@ def prove(wanted: Wanted, plan: Plan, written: Checkpoint) -> None:
 
 
 def _tensors(plan: Plan, written: Checkpoint) -> None:
-    """Names, types, shapes, sizes: that what was asked for is what is there."""
+    """Names, types, shapes and sizes of all tensors are as planned."""
     planned = {t.name: (t.dtype, t.shape, t.size) for t in plan.tensors}
     found = {t.name: (t.dtype, t.shape, t.data.size) for t in written.container.tensors.values()}
     for name in {**planned, **found}:
@@ -55,17 +56,17 @@ def _tensors(plan: Plan, written: Checkpoint) -> None:
 
 
 def _config(wanted: Wanted, written: Checkpoint) -> None:
-    expected, found = wanted.config.as_dict(), written.config.as_dict()
-    for field, value in expected.items():
-        if value != found[field]:
-            _differs(f"configuration: {field}", value, found[field])
+    for field in fields(wanted.config):
+        value, found = (getattr(config, field.name) for config in (wanted.config, written.config))
+        if value != found:
+            _differs(f"configuration: {field.name}", value, found)
 
 
 def _gains(wanted: Wanted, written: Checkpoint) -> None:
     source = wanted.source.weights
     pairs = [("final_norm", source.final_norm, written.weights.final_norm)]
     for index, (ours, theirs) in enumerate(zip(source.layers, written.weights.layers, strict=True)):
-        pairs += [(f"layers.{index}.{norm}", getattr(ours, norm), getattr(theirs, norm)) for norm in NORMS]
+        pairs += [(f"layers.{index}.{norm}", getattr(ours, norm), getattr(theirs, norm)) for norm in VECTORS]
     for name, expected, found in pairs:
         if (expected is None) is not (found is None) or (expected is not None and not same_bits(expected, found)):
             _differs(name, "the source's gains", "others")

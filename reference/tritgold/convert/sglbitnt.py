@@ -1,6 +1,6 @@
-"""A checkpoint as an SGLBITNT file: I2_S rows with the scale in the tensor's header, all else widened to float32.
+"""Convert a checkpoint to SGLBITNT: I2_S rows with the scale in the tensor's header, other tensors widened to float32.
 
-The container has no room for texts: tokenizer and chat template lie beside the file, named after it.
+The container cannot hold texts: tokenizer and chat template are written beside the file, ``<file>.<name>``.
 """
 
 import json
@@ -11,32 +11,47 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.architectures import architecture_of
 from tritgold.convert.config_json import config_json
 from tritgold.convert.floats import matrix_dtype, planned, planned_matrix
 from tritgold.convert.plan import Plan
 from tritgold.convert.wanted import Wanted
-from tritgold.errors import PackingError
+from tritgold.errors import ConversionError, PackingError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.names import HF, written_name
 from tritgold.formats.packings import packing
 from tritgold.formats.sglbitnt_file import write_sglbitnt
-from tritgold.weights import LINEARS, NORMS
+from tritgold.weights import LINEARS, VECTORS
+
+LOADED = ("bitnet", "llama")  # what the format's own loader knows
 
 
 @dataclass
 class SglbitntPlan(Plan):
-    """config: what goes into the header, Hugging Face keys. headers: scales by the name of the tensor."""
+    """config: the file's configuration, Hugging Face keys. headers: scales by tensor name."""
 
     config: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, np.float32] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """One file."""
+        """Write one file."""
         write_sglbitnt(path, self.config, self.tensors, self.headers)
 
 
 def plan_sglbitnt(wanted: Wanted, texts: dict[str, str]) -> SglbitntPlan:
-    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128."""
+    """texts: of the source. Raises PackingError for rows that are not whole blocks of 128, ConversionError for a model
+    of an architecture that the format's own loader does not have.
+    """
+    entry = architecture_of(wanted.config)
+    if entry.name not in LOADED or wanted.config.rope_scaling is not None:
+        got = entry.name if entry.name not in LOADED else "a scaling of RoPE"
+        raise ConversionError(
+            "SGLBITNT's loader would leave out what this model has",
+            kind="architecture",
+            got=got,
+            expected=" or ".join(LOADED),
+            hint="--to hf or --to tq2_0 keeps it",
+        )
     plan = SglbitntPlan(
         config=json.loads(config_json(wanted, texts, matrix_dtype(wanted.matrix("embedding"), None, widened=False)))
     )
@@ -49,7 +64,7 @@ def _tensors(wanted: Wanted, plan: SglbitntPlan) -> Iterator[PlannedTensor]:
     for name in ("embedding", "head") if weights.head is not None else ("embedding",):
         yield planned_matrix(written_name(HF, name), wanted.matrix(name), "F32")
     for index, layer in enumerate(weights.layers):
-        for norm in NORMS:
+        for norm in VECTORS:
             if (gain := getattr(layer, norm)) is not None:
                 yield planned(written_name(HF, f"layers.{index}.{norm}"), gain, "F32")
         for linear in LINEARS:

@@ -1,4 +1,4 @@
-"""What a checkpoint can be converted to: one row a target."""
+"""The targets of a conversion, one row each."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,9 @@ from tritgold.errors import ConversionError
 
 @dataclass(frozen=True)
 class Target:
-    """container: what kind of file. dtype: the type of its linear weights, in the container's word.
+    """container: the kind of file. dtype: the type of its linear weights, by its name in the container.
 
-    file_type: ``general.file_type`` of a GGUF file, a label that forks number differently; it cannot be trusted.
+    file_type: ``general.file_type`` of a GGUF file. Forks number it differently, so readers cannot rely on it.
     """
 
     name: str

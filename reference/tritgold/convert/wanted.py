@@ -1,7 +1,7 @@
-"""Wanted: what the converted checkpoint must say, worked out before a byte of it is written.
+"""Wanted: the content that the converted checkpoint must have, determined before any byte is written.
 
-It is the one statement of what a conversion keeps. The writers write it; afterwards the written file is opened
-by the readers that open any file, and compared with it.
+It alone defines what a conversion keeps. The writers write it; then the written file is opened with the ordinary
+readers and compared with it.
 """
 
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ from tritgold.ternary import LinearWeight, TernaryTensor
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """source: the opened checkpoint. config: that of the target, which differs in ``scale_rule`` at most.
+    """source: the opened checkpoint. config: of the target; only ``scale_rule`` may differ from the source's.
 
-    ignore_keys: keys of the source's config.json that the user passes over, and the reader of the result as well.
+    ignore_keys: keys of the source's config.json that are ignored, also when the result is read.
     """
 
     source: Checkpoint
@@ -31,16 +31,17 @@ class Wanted:
 
     @property
     def widened(self) -> bool:
-        """Whether the source's container knows float32 alone, so that the dtype of its floats says nothing."""
+        """Whether the source's container stores all floats as float32, so that their dtype means nothing."""
         return isinstance(self.source.container, SglbitntFile)
 
     def linear(self, name: str) -> TernaryTensor:
-        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked anew at each call."""
+        """Trits [out, in] and scale of ``layers.3.q`` as the target applies it; unpacked again at each call."""
         return TernaryTensor(self._weight(name).ternary().trits, self.scales(name))
 
     def scales(self, name: str) -> np.ndarray:
-        """Its scale alone, as the target applies it: float32 [], or [out, 1] where rows have their own; the trits stay
-        packed where one number is all there is.
+        """Its scale, as the target applies it: float32 [], or [out, 1] if rows have their own.
+
+        Unpacks the trits only if the stored scales are not one number.
         """
         weight = self._weight(name)
         stored = weight.one_scale() if isinstance(weight, PackedWeight) else None
@@ -51,7 +52,7 @@ class Wanted:
         return np.asarray(self._one(name, weight, stored))
 
     def scale(self, name: str) -> np.float32:
-        """The same where the target has room for one number: raises ConversionError ``several-scales`` for more."""
+        """The scale, for a target with one per tensor; ConversionError ``several-scales`` if rows have their own."""
         scales = self.scales(name)
         if scales.ndim:
             raise ConversionError(
@@ -70,10 +71,10 @@ class Wanted:
         except ConversionError:
             if weight.ternary().trits.any():
                 raise
-            return np.float32(1)  # of nothing but zeros: any scale says the same
+            return np.float32(1)  # for zeros only, any scale is right
 
     def matrix(self, name: str) -> StoredTensor:
-        """``embedding`` or ``head``, which lie in the source's file."""
+        """``embedding`` or ``head`` of the source."""
         found = getattr(self.source.weights, name)
         assert isinstance(found, StoredTensor)
         return found
@@ -88,7 +89,7 @@ class Wanted:
 
 
 def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool, ignore_keys: tuple[str, ...] = ()) -> Wanted:
-    """Raises ConversionError ``not-ternary`` for float masters that nobody asked to quantise."""
+    """The Wanted of a conversion. Raises ConversionError ``not-ternary`` for float masters without ``quantize``."""
     for name, weight in source.weights.linears():
         if isinstance(weight, MasterWeight) and not quantize:
             raise ConversionError(
@@ -102,10 +103,10 @@ def wanted(source: Checkpoint, rule: ScaleRule, quantize: bool, ignore_keys: tup
 
 
 def carried_scale(scale: np.float32, stored: ScaleRule, target: ScaleRule, name: str) -> np.float32:
-    """The scale for a target that applies it by another rule: the reciprocal, chosen so that the way back is exact.
+    """The scale for the target's scale rule: if the rules differ, the reciprocal, such that converting back is exact.
 
-    float32(1 / float32(1 / s)) is not always s. Where a bfloat16 number has the stored scale as its reciprocal, as
-    is so whenever the stored one was made from it, that number is taken: it is what was meant.
+    float32(1 / float32(1 / s)) is not always s. If a bfloat16 number has the stored scale as its reciprocal, that
+    number is used: the stored scale was very probably computed from it.
 
     >>> stored = np.float32(165 / 256)
     >>> multiplying = carried_scale(stored, "divide", "multiply", "q")

@@ -1,1 +1,1 @@
-"""Decoding: how logits become tokens."""
+"""Decoding, from logits to tokens: autoregressive, block diffusion, and batches of requests."""

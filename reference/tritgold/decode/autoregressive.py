@@ -1,4 +1,4 @@
-"""Autoregressive decoding: one token a forward pass, the likeliest or a drawn one (``sampling``)."""
+"""Autoregressive decoding: one token per forward pass, the most likely or a sampled one (``sampling``)."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NextLogits = Callable[[list[int]], np.ndarray]
 
 @dataclass(frozen=True)
 class Step:
-    """A generated token. reason: why decoding ended with it, None while it goes on."""
+    """A generated token. reason: why decoding ended with it, None if it continues."""
 
     token: int
     reason: StopReason | None
@@ -30,14 +30,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a text ends. stop: tokens that end it. max_tokens: to generate at most. context: positions of the model."""
+    """When a text ends. stop: tokens that end it. max_tokens: the most to generate. context: positions of the model."""
 
     stop: frozenset[int]
     max_tokens: int
     context: int
 
     def reason(self, token: int, count: int, before: int) -> StopReason | None:
-        """Why the text ends with ``token``, the ``count``-th generated, after ``before`` tokens; None if it does not.
+        """Why the text ends with ``token``, the ``count``-th generated, after ``before`` tokens; None if it goes on.
 
         >>> limits = Limits(stop=frozenset([9]), max_tokens=3, context=8)
         >>> [limits.reason(*which) for which in [(9, 3, 8), (1, 3, 8), (1, 2, 8), (1, 2, 7)]]
@@ -50,7 +50,7 @@ class Limits:
         return "context_full" if before == self.context else None
 
     def positions(self, prompt: int) -> int:
-        """Positions that a prompt of so many tokens and its text fill at most; the last token is never read."""
+        """The most positions that a prompt of ``prompt`` tokens and its output need; the last token is never read."""
         return min(prompt + self.max_tokens - 1, self.context)
 
 
@@ -61,7 +61,7 @@ def check_limits(
     stop: Collection[int] | None = None,
     sampling: Sampling = GREEDY,
 ) -> Limits:
-    """The limits of a text, or the error that ``generate`` raises before any compute."""
+    """The limits of a text. Raises the errors that ``generate`` raises before any compute."""
     check_tokens(prompt, config)
     check_budget(max_tokens)
     stops = config.eos if stop is None else stop
@@ -74,7 +74,7 @@ def check_limits(
 
 
 def possible(logits: np.ndarray, config: ModelConfig) -> np.ndarray:
-    """The logits of the model's own tokens, float64 [vocab], of which a block-diffusion model's mask cannot come.
+    """The logits of the model's tokens, float64 [vocab], padding cut off; the mask of a block-diffusion model is -inf.
 
     Raises EngineError (``logits-shape``) as ``usable_logits``.
     """
@@ -85,7 +85,7 @@ def possible(logits: np.ndarray, config: ModelConfig) -> np.ndarray:
 
 
 def check_budget(max_tokens: int) -> None:
-    """Raises ContextError (``max-tokens``) for what is not an integer from 1 on: NaN would never be reached."""
+    """Raises ContextError (``max-tokens``) if it is not an integer from 1: with NaN decoding would never end."""
     if type(max_tokens) is not int or max_tokens < 1:
         raise ContextError(
             "is not usable",
@@ -97,7 +97,7 @@ def check_budget(max_tokens: int) -> None:
 
 
 def greedy(prompt: list[int], config: ModelConfig, next_logits: NextLogits, max_tokens: int) -> Iterator[Step]:
-    """Generate up to ``max_tokens`` tokens, each the first maximum of the logits: ``generate`` by its defaults."""
+    """Generate up to ``max_tokens`` tokens, each the first maximum of the logits: ``generate`` with its defaults."""
     return generate(prompt, config, next_logits, max_tokens)
 
 
@@ -109,19 +109,19 @@ def generate(
     sampling: Sampling = GREEDY,
     stop: Collection[int] | None = None,
 ) -> Iterator[Step]:
-    """Generate up to ``max_tokens`` tokens; an engine is known here only as a function.
+    """Generate up to ``max_tokens`` tokens with any engine, given as a function.
 
-    next_logits: takes the tokens not yet seen (the prompt, then one at a time), returns float [vocab] for the next;
-    what an engine pads the vocabulary with is cut off, and the mask of a model that has one never comes. sampling: how
-    a token is chosen. stop: tokens that end the text, instead of the model's end-of-sequence tokens; an empty set, and
-    only the budget and the context do.
+    next_logits: takes the tokens not yet read (the prompt, then one at a time), returns float [vocab] for the next
+    token; padding of the vocabulary is cut off, and the mask of a model that has one is never generated. sampling: how
+    a token is chosen. stop: tokens that end the text; None: the model's end-of-sequence tokens; with an empty set only
+    max_tokens and the context end it.
 
-    Ends with ``stop`` at such a token (which is yielded), with ``length`` at max_tokens, with ``context_full`` when the
-    model has no position left to read the token at; where several hold, the first of these is the reason.
+    Ends with ``stop`` at such a token (which is yielded), with ``length`` at max_tokens, with ``context_full`` if the
+    model has no position left to read the token; if several are true, the first of these is the reason.
 
-    Raises ContextError before any compute when the prompt is empty, out of vocabulary or too long, when max_tokens is
-    no integer from 1 on, or a token of ``stop`` is outside the vocabulary; NonFiniteError and EngineError, while it
-    runs, for logits that allow no choice (``sampling.candidates``, ``possible``).
+    Raises ContextError before any compute if the prompt is empty, has ids outside the vocabulary or is too long, if
+    max_tokens is not an integer from 1, or if a token of ``stop`` is outside the vocabulary; while it runs,
+    NonFiniteError and EngineError for logits from which no token can be chosen (``sampling.candidates``, ``possible``).
     """
     limits = check_limits(prompt, config, max_tokens, stop, sampling)
     return _generate(prompt, config, next_logits, sampling, limits)
@@ -150,7 +150,7 @@ def reference_logits(
 ) -> NextLogits:
     """The golden model as a ``NextLogits`` with its own cache of ``capacity`` positions (at most the context).
 
-    cache: an empty one to be used instead. arithmetic: another than the golden one, a sparsity rule's for example.
+    cache: an empty cache to use instead. arithmetic: to use instead of the golden one, as for a sparsity rule.
     """
     rows = cache or Float32Cache(config, min(capacity, config.context))
     return lambda tokens: forward(tokens, weights, config, rows, last_only=True, arithmetic=arithmetic)[-1]

@@ -1,12 +1,13 @@
-"""One forward pass over the next tokens of several sequences: linear layers see all rows, attention its own alone.
+"""One forward pass over the next tokens of several sequences: linears see all rows, attention only its own sequence.
 
 The graph is ``model.forward`` with three functions replaced. Every other function works row by row, so a row has the
-bits that it has alone: in the integer tier because sums of integers are exact, in the float tier because each row is
-summed in an order of its own. An engine whose activation scale is that of the whole pass fails here.
+same bits as alone: in the integer tier because sums of integers are exact, in the float tier because the order of
+summation within a row does not depend on other rows. An engine with one activation scale per pass fails here.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from tritgold.weights import ModelWeights
 
 @dataclass(frozen=True)
 class Part:
-    """The share of one sequence. tokens: at least one, to be read after what its cache holds.
+    """One sequence's part of the pass. tokens: at least one, to be read after the tokens in its cache.
 
-    wanted: whether the logits of the last of them are; every: those of all. trace: gets what it would get if the
-    sequence were alone.
+    wanted: return the logits of the last token. every: return the logits of all tokens. trace: receives what it would
+    receive if the sequence were alone.
     """
 
     tokens: list[int]
@@ -36,17 +37,17 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """Its tokens, the last ones, whose logits are wanted."""
+        """How many of its tokens, counted from the end, have their logits returned."""
         return len(self.tokens) if self.every else int(self.wanted)
 
 
 def forward_parts(
     parts: Sequence[Part], weights: ModelWeights, config: ModelConfig, arithmetic: Arithmetic = GOLDEN_ARITHMETIC
 ) -> list[np.ndarray]:
-    """Read the tokens of all parts; caches of one pool. Returns logits float32 [rows, vocab] a part.
+    """Read the tokens of all parts; their caches use one pool. Returns logits float32 [rows, vocab] for each part.
 
-    Raises what ``forward`` does, and before any compute where the pool cannot hold the tokens of all parts together
-    (ContextError ``no-free-page``). Then no part has been read, and no trace written.
+    Raises as ``forward`` does, and, before any compute, ContextError ``no-free-page`` if the pool cannot hold the
+    tokens of all parts together. After an error no part has been read, and no trace written.
     """
     if not parts:
         return []
@@ -60,7 +61,7 @@ def forward_parts(
     logits = forward(
         [token for part in parts for token in part.tokens],
         weights,
-        replace(config, context=max(config.context, int(ends[-1]))),  # of rows; positions are checked above
+        replace(config, context=max(config.context, int(ends[-1]))),  # forward limits rows; positions are checked above
         together,
         scratch,
         arithmetic=placed,
@@ -69,7 +70,7 @@ def forward_parts(
     wanted = np.cumsum([part.rows for part in parts])
     shares = [logits[end - part.rows : end] for part, end in zip(parts, wanted, strict=True)]
     if scratch is not None:
-        # What is replaced changes no bit: the mode is that of the arithmetic itself.
+        # The replaced functions change no bit, so the mode is that of the original arithmetic.
         scratch.mode = scratch.mode.removesuffix(mode_id(placed)) + mode_id(arithmetic)
         for n, part in enumerate(parts):
             if part.trace is not None:
@@ -78,7 +79,7 @@ def forward_parts(
 
 
 class _Together(KvCache):
-    """The caches of all parts as one: keys and values one part after the other. The positions are the parts' own."""
+    """The caches of all parts as one: keys and values of the parts, concatenated. Each part keeps its own positions."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         tokens = [len(part.tokens) for part in parts]
@@ -89,34 +90,34 @@ class _Together(KvCache):
         self.pairs = (sum(tokens), sum(keys))
 
     def check_room(self, tokens: int) -> None:
-        """Of each part, and of the pool for all of them."""
+        """Refuse tokens that do not fit a part's cache, or the pool for all parts together."""
         for part in self.parts:
             part.cache.check_room(len(part.tokens))
         missing = sum(part.cache.pages_missing(len(part.tokens)) for part in self.parts)
         self.parts[0].cache.pool.check_free(missing)
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """To each part its rows."""
+        """Append each part's rows to its cache; returns the keys and values of all parts, concatenated."""
         read = [part.cache.append(layer, k[r], v[r]) for part, r in zip(self.parts, self.rows, strict=True)]
         return np.concatenate([keys for keys, _ in read]), np.concatenate([values for _, values in read])
 
     def advance(self, tokens: int) -> None:
-        """Each part by its own."""
+        """Advance each part by its own number of tokens."""
         for part in self.parts:
             part.cache.advance(len(part.tokens))
 
     def in_place_of(self, arithmetic: Arithmetic) -> Arithmetic:
-        """The same arithmetic, each part at its own positions and with its own keys."""
+        """The same arithmetic, but each part has its own positions and sees only its own keys."""
         spans = zip(self.starts, self.parts, strict=True)
         positions = np.concatenate([start + np.arange(len(part.tokens)) for start, part in spans])
 
-        def table(_: np.ndarray, head_dim: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
-            return arithmetic.rotation_table(positions, head_dim, theta)
+        def table(_: np.ndarray, *rope: Any) -> Any:
+            return arithmetic.rotation_table(positions, *rope)
 
-        def softmax_weights(q: np.ndarray, k: np.ndarray, _: int) -> np.ndarray:
+        def softmax_weights(q: np.ndarray, k: np.ndarray, _: int, **window: int) -> np.ndarray:
             weights = np.zeros((q.shape[1], *self.pairs), np.float32)
             for start, rows, keys in zip(self.starts, self.rows, self.keys, strict=True):
-                weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start)
+                weights[:, rows, keys] = arithmetic.softmax_weights(q[rows], k[keys], start, **window)
             return weights
 
         def mix_values(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -126,7 +127,7 @@ class _Together(KvCache):
         return replace(arithmetic, rotation_table=table, softmax_weights=softmax_weights, mix_values=mix_values)
 
     def hand_out(self, scratch: Trace, n: int, logits: np.ndarray, trace: Trace) -> None:
-        """Add to ``trace`` what part ``n`` has in the trace of all."""
+        """Copy part ``n``'s rows from the trace of the whole pass to ``trace``."""
         rows, keys = self.rows[n], self.keys[n]
         for name, array in scratch.arrays.items():
             if name == "logits":
@@ -138,6 +139,6 @@ class _Together(KvCache):
 
 
 def _slices(lengths: Sequence[int]) -> list[slice]:
-    """Consecutive ones of these lengths."""
+    """Consecutive slices of these lengths, from 0."""
     ends = np.cumsum(lengths).tolist()
     return [slice(end - length, end) for end, length in zip(ends, lengths, strict=True)]

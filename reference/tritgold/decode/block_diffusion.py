@@ -1,19 +1,19 @@
-"""Block diffusion: a block of masked tokens is filled over several forward passes, then kept; one engine for all ways.
+"""Block diffusion: a block of masked tokens is filled in several forward passes, then cached; one engine for all modes.
 
-For each block, as ``diffusion_options`` and a name in ``diffusion_presets`` say:
+For each block, with the options of ``diffusion_options`` (by name: ``diffusion_presets``):
 
-    open      masks after what is known
-    decide    sub-block by sub-block, pass by pass: ``block_reads`` says what is read, ``predictions`` what the model
-              takes each masked token for, ``unmasking`` which of these are decided
-    close     the finished block gets into the cache
+    open      append masks after the known tokens
+    decide    for each sub-block, pass by pass: ``block_reads`` determines the tokens to read, ``predictions`` predicts
+              a token for each mask, ``unmasking`` selects which predictions are kept
+    close     store the finished block in the cache
 
-What is kept is exact, whatever the preset: a key or value of a mask, or of a token that was still among masks, is never
-left where a later block reads it. Not so with the two approximations that are asked for by name (cache ``dual`` of the
-block attention, and any cache with full attention). The mask is never predicted, so none is ever emitted. Output ends
-after the first end-of-sequence token and at max_tokens, and no pass is made for what is not read.
+The cache is exact with every preset: keys and values that were computed from a mask, or from a token that saw masks,
+are never left where a later block reads them. There are two exceptions, approximations that one must choose by name:
+cache ``dual`` with block attention, and any cache with full attention. The mask is never predicted, so never emitted.
+Output ends after the first end-of-sequence token and at max_tokens, and no pass is made whose result is not needed.
 
 Sources: arXiv 2509.26328 and the released model's ``generate`` (block attention); arXiv 2505.22618 (full attention).
-There a prompt of exactly one block is lost, and the mask may be predicted, without end: see ``Defect``.
+The released program loses a prompt of exactly one block, and may predict the mask forever: see ``Defect``.
 """
 
 from collections.abc import Generator, Sequence
@@ -34,10 +34,10 @@ def block_diffusion(
 ) -> Diffused:
     """Generate up to ``max_tokens`` tokens.
 
-    model: a fresh one, with nothing stored, of the same attention. options: preset fast-dllm-v2 if None.
+    model: a new one with an empty cache and the attention of ``options``. options: None is preset fast-dllm-v2.
 
     Raises, before any compute, ConfigError as ``resolve`` does; ContextError for a prompt that cannot be read
-    (``check_tokens``), holds the mask (``mask-in-prompt``) or leaves no room for what has to stand behind it
+    (``check_tokens``), contains the mask (``mask-in-prompt``) or leaves no room for the blocks that must follow it
     (``context-length``), and for max_tokens below 1 (``max-tokens``).
     """
     return block_diffusion_batch([prompt], config, [model], max_tokens, options).results[0]
@@ -69,10 +69,10 @@ def block_diffusion_batch(
     max_tokens: int,
     options: Diffusion | None = None,
 ) -> DiffusedBatch:
-    """Generate for several prompts together, each with a model of its own: what each would alone.
+    """Generate for several prompts together, each with its own model; the tokens are those of each prompt alone.
 
-    Sequences take their passes together: those at the earliest block, sub-block by sub-block. Which of them share a
-    pass shows in the number of forwards and nowhere else. Raises what ``block_diffusion`` raises.
+    The sequences at the earliest block share their passes, sub-block by sub-block. Sharing changes only the number of
+    forwards. Raises as ``block_diffusion`` does, and ContextError ``models`` for a wrong number of models.
     """
     options = preset("fast-dllm-v2") if options is None else options
     sizes = resolve(options, config)
@@ -95,7 +95,7 @@ def block_diffusion_batch(
 
 
 def _fill_block(sequences: list[BlockSequence], options: Diffusion, sizes: Sizes) -> int:
-    """The next block of each. Returns the passes, those of several sequences at once counted once."""
+    """Fill the next block of each. Returns the number of passes; a pass shared by several sequences counts once."""
     passes = 0
     opened = [sequence for sequence in sequences if sequence.open()]
     if not opened:
@@ -106,14 +106,14 @@ def _fill_block(sequences: list[BlockSequence], options: Diffusion, sizes: Sizes
             for sequence in busy:
                 sequence.decide(sub_block, whole=shared)
             passes += 1
-    committed = [sequence.close() for sequence in opened]  # a list: any() would stop at the first
+    committed = [sequence.close() for sequence in opened]  # a list, because any() would stop at the first True
     return passes + any(committed)
 
 
 def _checked(
     prompt: Sequence[int], config: ModelConfig, sizes: Sizes, options: Diffusion, max_tokens: int
 ) -> list[int]:
-    """The prompt's ids, once it is certain that what the first block needs fits."""
+    """The prompt's ids. Refuses a prompt with the mask, or one after which the first block does not fit."""
     ids: list[int] = check_tokens(prompt, config).tolist()
     n, block = len(ids), sizes.block
     if sizes.mask in ids:

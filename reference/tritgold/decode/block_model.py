@@ -1,4 +1,4 @@
-"""A model that block diffusion can use: keys and values stand at their positions and are replaced in place."""
+"""A model for block diffusion: keys and values are stored by position and can be replaced in place."""
 
 from collections.abc import Callable
 
@@ -14,15 +14,15 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.model import forward
 from tritgold.weights import ModelWeights
 
-# (tokens, start, end, rows) -> float [len(rows), vocab]. The tokens stand at the positions from ``start`` on; their
-# keys and values replace what is stored there. They see what is stored below ``end`` and one another, as far as the
-# attention allows. ``rows``: the tokens, counted from the first, whose logits are wanted; there may be none.
-# What pads the vocabulary is cut off.
+# (tokens, start, end, rows) -> float [len(rows), vocab]. The tokens have the positions from ``start`` on; their
+# keys and values replace those stored there. They see the stored positions below ``end`` and one another, as far as
+# the attention allows. ``rows``: indices of the tokens, from 0, whose logits are returned; may be empty.
+# Padding of the vocabulary is cut off by the caller.
 BlockModel = Callable[[list[int], int, int, list[int]], np.ndarray]
 
 
 class RowCache(KvCache):
-    """A cache whose passes may lie inside what is stored, and see what is stored after them, up to ``end``."""
+    """A cache in which a pass may replace stored positions, and sees the stored positions after it, up to ``end``."""
 
     def __init__(self, rows: KvCache) -> None:
         if not isinstance(rows, TokenCache | Float32Cache):
@@ -32,13 +32,13 @@ class RowCache(KvCache):
         self._rows, self.end = rows, 0
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Replace the rows from ``length`` on; return all below ``end``."""
+        """Replace the rows from position ``length`` on; returns all keys and values below ``end``."""
         self._rows.truncate(self.length)
         self._rows.length = self.length
         found = self._rows.append(layer, k, v)
         if self.end == self.length + k.shape[0]:
             return found
-        self._rows.length = self.end  # rows after the pass are still there: read them by appending nothing
+        self._rows.length = self.end  # rows after the pass still exist: append nothing, to read them
         return self._rows.append(layer, k[:0], v[:0])
 
 
@@ -50,13 +50,13 @@ def reference_block_model(
     cache: KvCache | None = None,
     arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
 ) -> BlockModel:
-    """The golden model with a cache of its own.
+    """The golden model with its own cache.
 
-    options: its attention and block. capacity: positions of prompt and output together; there is room for a block more,
-    at most for the context. cache: an empty one to be used instead, of a scheme that keeps each token by itself, else
-    ConfigError (``kv-in-place``). arithmetic: another than the golden one, that of a sparsity rule for example.
+    options: give its attention and block. capacity: positions of prompt and output together; the cache has one block
+    more, but not more than the context. cache: an empty cache to use instead; its scheme must store each token
+    separately, else ConfigError (``kv-in-place``). arithmetic: to use instead of the golden one.
     """
-    block = options.block or config.block or 1  # neither: refused before this model is used
+    block = options.block or config.block or 1  # if neither is given, ``resolve`` refuses before this model is used
     sees = {"block": block, "causal": 1, "full": config.context}.get(options.attention, 1)
     rows_cache = RowCache(cache or Float32Cache(config, min(capacity + block, config.context)))
 

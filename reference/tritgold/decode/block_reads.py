@@ -1,7 +1,7 @@
-"""What a pass of block diffusion reads: the least that gives its logits, by attention and cache policy.
+"""Which tokens a pass of block diffusion reads: the fewest that give its logits, by attention and cache policy.
 
-With causal attention the exact rule is: a pass begins no later than the first token that was masked when the pass
-before it read it. What is before that token was read as it is now, and keys and values depend on nothing after.
+With causal attention the exact rule is: a pass begins no later than at the first token that was a mask in the previous
+pass. The tokens before it have not changed since they were read, and keys and values do not depend on later tokens.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from tritgold.options import Sizes
 
 
 class Span(NamedTuple):
-    """Tokens [first, stop) that a pass reads; they see what is below end."""
+    """The tokens first .. stop - 1, which a pass reads; they see the tokens below ``end``."""
 
     first: int
     stop: int
@@ -21,11 +21,11 @@ class Span(NamedTuple):
 
 
 class BlockReads:
-    """What the cache holds of one sequence's current block.
+    """The state of the cache for one sequence's current block.
 
-    start, stop: of the block, as far as it can be read. canvas: index after everything that can be. committed_until:
-    below it, keys and values are those of the final tokens, or taken for it (causal). opened: a pass over the whole
-    block was made. steps: passes by sub-block.
+    start, stop: the block's range, as far as the context allows. canvas: index after the last token that can be read.
+    committed_until: below it, keys and values are those of the final tokens, or (causal, with a defect) treated as
+    such. opened: whether a pass over the whole block was made. steps: number of passes of each sub-block.
     """
 
     def __init__(self, options: Diffusion, sizes: Sizes) -> None:
@@ -34,16 +34,16 @@ class BlockReads:
         self.opened, self.steps = False, list[int]()
 
     def open(self, start: int, stop: int, canvas: int) -> None:
-        """A new block begins."""
+        """Begin a new block, with indices as in the class."""
         self.start, self.stop, self.canvas, self.opened = start, stop, canvas, False
         self.steps = [0] * (self.sizes.block // self.sizes.sub_block)
         if self.options.defects & {Defect.NO_COMMIT, Defect.COMPACT_FEED}:
             self.committed_until = max(self.committed_until, start - 1)
 
     def spans(self, sub_block: int, masked: Collection[int], whole: bool) -> list[Span]:
-        """For a pass that decides tokens of a sub-block.
+        """The tokens to read in a pass that decides tokens of a sub-block.
 
-        masked: what is, of the block. whole: read the block and not the sub-block alone, where there is a choice.
+        masked: indices of the block's masks. whole: read the whole block even if the options allow the sub-block only.
         """
         o, stop = self.options, self.stop
         first = self.start + sub_block * self.sizes.sub_block
@@ -64,12 +64,12 @@ class BlockReads:
         return [Span(begin, last if o.cache == "dual" else stop, last if o.cache == "dual" else stop)]
 
     def has_read(self, sub_block: int, masked: Collection[int]) -> None:
-        """A pass was made. masked: what was, of the block, when it read it."""
+        """Note a pass. masked: indices of the block's masks at the time of the pass."""
         self.opened, self.committed_until = True, min(masked)
         self.steps[sub_block] += 1
 
     def commit(self) -> Span:
-        """What the pass over the finished block reads."""
+        """The tokens to read in the pass that stores the finished block."""
         stop = self.stop
         if self.options.cache == "none":
             return Span(0, stop, stop)
@@ -79,7 +79,7 @@ class BlockReads:
 
 
 def _runs(indices: list[int]) -> list[Span]:
-    """Neighbours together; causal attention lets them be read one run after the other.
+    """Runs of consecutive indices; with causal attention one run can be read after the other.
 
     >>> [(span.first, span.stop) for span in _runs([3, 4, 7])]
     [(3, 5), (7, 8)]

@@ -1,7 +1,7 @@
-"""One sequence on its way through block diffusion: what is known, and what each pass decides.
+"""One sequence in block diffusion: its known tokens, and what each pass decides.
 
-Indices count the tokens of prompt and output. The model is given positions; they are the indices, but for two defects
-that lose positions (``low``).
+Indices count the tokens of prompt and output. The model receives positions; they equal the indices, except with two
+defects that lose positions (``low``).
 """
 
 import numpy as np
@@ -18,11 +18,11 @@ from tritgold.options import Sizes
 
 
 class BlockSequence:
-    """State of one sequence; ``block_diffusion`` says what happens when.
+    """State of one sequence; ``block_diffusion`` calls its methods in order.
 
-    ids: the tokens, the mask where one is not decided. masked: the indices of those. start: of the current block, of
-    which it is number ``block``. limit: index after the last token that is wanted. best: the surest prediction so far
-    for a token: how sure, which, in which pass. reason: why it has ended, None before.
+    ids: the tokens, with the mask id for those not decided yet. masked: the indices of these. start: index of the
+    current block's first token. block: its number. limit: index after the last requested token. best: for each index
+    the most confident prediction so far: probability, token, number of the pass. reason: why it has ended, else None.
     """
 
     def __init__(
@@ -45,23 +45,23 @@ class BlockSequence:
 
     @property
     def turn(self) -> int:
-        """Which block it is at, for those that are decoded together."""
+        """The number of its current block, by which the sequences of a batch are ordered."""
         return self.start // self.sizes.block if self.options.attention == "block" else self.block
 
     def prefill(self) -> None:
-        """Read the prompt, or of it what makes whole blocks; if that is all of it, decide the token after it."""
+        """Read the prompt, with block attention only its whole blocks; if all was read, decide the next token."""
         n, block = self.prompt, self.sizes.block
         self.start = n // block * block if self.options.attention == "block" else n
         if self.options.attention == "full":
             self._mask(n + -(-(self.limit - n) // block) * block)  # the canvas: every block to come
         elif self._has(Defect.SHORT_PROMPT) and n > 2 * block:
-            self.reason = "stuck"  # the logits that it waits for are never computed
+            self.reason = "stuck"  # the engine waits for logits that are never computed
         elif self._has(Defect.LOST_BLOCK) and n == block:
             self.low = block
         else:
             step = block if self.options.attention == "block" else n
             logits = np.zeros((0, self.config.vocab))
-            for first in range(0, self.start, step):  # block by block; logits of the last token alone
+            for first in range(0, self.start, step):  # block by block; only the last token's logits
                 stop = first + step
                 logits = self._read([Span(first, stop, stop)], [n - 1] if stop == n else [])
             if len(logits) and (self.options.shift or self.options.attention == "causal"):
@@ -71,12 +71,12 @@ class BlockSequence:
         self._end_if_decided()
 
     def open(self) -> bool:
-        """Begin the next block; False where the sequence ends instead because its context is full."""
+        """Begin the next block. False if the sequence ends instead because its context is full."""
         if self.options.commit == "merged":
-            self.start = len(self.ids)  # after what the prefill said
+            self.start = len(self.ids)  # after the token that the prefill decided
         room, stop = self.config.context + self.low, self.start + self.sizes.block
         causal = self.options.attention == "causal"
-        if causal:  # the last block is cut; the token after all that can be read needs no position of its own
+        if causal:  # the last block is shortened; a token that is only predicted, never read, needs no position
             stop = min(stop, room + (self.options.shift and self.options.commit == "merged"))
         if stop <= self.start or (stop > room and not causal):
             self.reason = "context_full"
@@ -87,25 +87,25 @@ class BlockSequence:
         return True
 
     def busy(self, sub_block: int) -> bool:
-        """Whether a pass for this sub-block has something to do."""
+        """Whether this sub-block needs another pass."""
         spent = len(self.passes) - self.first_pass
         left = self.options.max_passes is None or spent < self.options.max_passes
         return self.reason is None and left and not self.masked.isdisjoint(self._indices(sub_block))
 
     def needs_whole(self, sub_block: int) -> bool:
-        """Whether its next pass reads the whole block where a cache of sub-blocks might spare it that."""
+        """Whether the next pass must read the whole block although the cache policy would allow the sub-block only."""
         return not self.reads.opened or self._indices(sub_block).start in self.masked
 
     def decide(self, sub_block: int, whole: bool = False) -> None:
-        """One pass for this sub-block. whole: read the whole block in any case."""
+        """Make one pass for this sub-block. whole: read the whole block in any case."""
         o, number = self.options, len(self.passes)
         block = range(self.start, self.start + self.sizes.block)
         masked = sorted(self.masked.intersection(block))
         spans = self.reads.spans(sub_block, masked, whole or self.needs_whole(sub_block))
         wanted = [at for at in masked if at in self._indices(sub_block)]
         if o.attention == "full" and o.shift and o.cache != "none" and not self.reads.opened:
-            wanted = [self.start]  # later passes begin here: only now is the position before it read
-        rows = [max(at - o.shift, spans[0].first) for at in wanted]  # max: before a lost block there is nothing
+            wanted = [self.start]  # later passes begin here, so only this pass reads the position before it
+        rows = [max(at - o.shift, spans[0].first) for at in wanted]  # max: nothing is stored before a lost block
         logits = self._read(spans, rows)
         tokens, sure = predict(logits, wanted, number, o.noise, o.sampling, o.confidence, o.token_ties == "last")
         chosen = o.rule.decided(sure, self.reads.steps[sub_block], o.position_ties == "last")
@@ -121,10 +121,10 @@ class BlockSequence:
         self.idle = 0 if decided else self.idle + 1
         self._end_if_decided()
         if self.reason is None and self.idle > self.sizes.block and o.max_passes is None:
-            self.reason = "stuck"  # the mask is predicted for ever
+            self.reason = "stuck"  # the mask is predicted forever
 
     def close(self) -> bool:
-        """End the block: fill what is still masked, keep the block. Whether that took a pass."""
+        """End the block: fill the remaining masks and store the block. Returns whether that took a pass."""
         if self.reason is not None:
             return False
         for at in self.masked.intersection(range(self.start, self.start + self.sizes.block)):
@@ -144,7 +144,7 @@ class BlockSequence:
         return commits
 
     def result(self) -> Diffused:
-        """What has been generated up to the end, or to the first token that never was."""
+        """The generated tokens up to the end of the output, or up to the first token that was never decided."""
         end, _ = self._end()
         new = range(self.prompt, min([end, len(self.ids), *self.masked]))
         order = [self.order[at] for at in new]
@@ -158,7 +158,7 @@ class BlockSequence:
         return range(first, first + self.sizes.sub_block)
 
     def _mask(self, stop: int) -> None:
-        """Masks from the last token on, up to index ``stop``."""
+        """Append masks up to index ``stop``."""
         self.masked.update(range(len(self.ids), stop))
         self.ids += [self.sizes.mask] * (stop - len(self.ids))
 
@@ -167,7 +167,7 @@ class BlockSequence:
         self.masked.discard(at)
 
     def _append(self, logits: np.ndarray) -> None:
-        """The token after all others, by the row before it; from the prefill (the first token) it may be drawn."""
+        """Append the token predicted by the last row of logits; the first token (from the prefill) may be sampled."""
         drawn = self.options.noise == "first" and self.options.sampling.temperature > 0
         if drawn and len(self.ids) == self.prompt:
             token = choose(logits[-1], self.options.sampling, self.ids)
@@ -177,7 +177,7 @@ class BlockSequence:
         self.ids.append(token)
 
     def _read(self, spans: list[Span], rows: list[int]) -> np.ndarray:
-        """float64 [rows, vocab]: logits of the tokens with these indices, which ascend; the mask impossible."""
+        """float64 [rows, vocab]: logits of the tokens with these ascending indices; the mask's logit is -inf."""
         found = [np.zeros((0, self.config.vocab))]
         for first, stop, end in spans:
             wanted = [at - first for at in rows if first <= at < stop]
@@ -189,7 +189,7 @@ class BlockSequence:
         return logits
 
     def _end(self) -> tuple[int, StopReason]:
-        """Where the output ends and why: after the first end-of-sequence token, or at the limit."""
+        """The index where the output ends, and why: after the first end-of-sequence token, or at the limit."""
         limit = max(self.limit, len(self.ids)) if self._has(Defect.WHOLE_BLOCKS) else self.limit
         generated = range(self.prompt, min(len(self.ids), limit))
         at = next((at for at in generated if self.ids[at] in self.config.eos), None)
@@ -198,7 +198,7 @@ class BlockSequence:
         return (generated.stop if self._has(Defect.PAST_STOP) else at + 1), "stop"
 
     def _end_if_decided(self) -> None:
-        """End the sequence once nothing before the end of its output is masked."""
+        """End the sequence if no token before the end of its output is masked."""
         end, reason = self._end()
         if self.reason is None and len(self.ids) >= end and all(at >= end for at in self.masked):
             self.reason = reason

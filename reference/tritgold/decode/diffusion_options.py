@@ -1,7 +1,7 @@
 """The parameters of block diffusion, and the defects of known engines as switches.
 
-The defaults are right. A switch makes the engine wrong in one known way, so that a wrong output can be recognised:
-whatever differs from the golden text and equals it with a switch has that defect.
+The defaults are correct. A switch makes the engine wrong in one known way, to recognise wrong outputs: an output that
+differs from the golden text but equals the text with a switch has that defect.
 """
 
 from collections.abc import Callable
@@ -19,41 +19,41 @@ Ties = Literal["first", "last"]
 
 
 class Defect(StrEnum):
-    """What engines do wrong. Causal servers: D1 to D7 of one engine, and compact-feed; the rest: Fast-dLLM v2."""
+    """Known defects. Causal servers: D1 to D7 of one engine, and compact-feed; the other two: Fast-dLLM v2."""
 
-    NO_COMMIT = "no-commit"  # D1: what a block's last pass decided stays in the cache as the masks it read
-    STALE_PREFIX = "stale-prefix"  # D2: keys are kept that were computed while the token was still a mask
-    OVERWRITTEN_PROMPT = "overwritten-prompt"  # D3: the first token is read at the prompt's last position
-    WHOLE_BLOCKS = "whole-blocks"  # D4: max_tokens is looked at between blocks only
-    PAST_STOP = "past-stop"  # D5: what stands in the block after an end of sequence is emitted
-    SHORT_PROMPT = "short-prompt"  # D6: of a prompt only two blocks are read, and then nothing ever comes
-    MASK_PREDICTED = "mask-predicted"  # D7: the mask is a prediction like any other
-    COMPACT_FEED = "compact-feed"  # the small-block mode: decided tokens of a sub-block are not read again, ever
+    NO_COMMIT = "no-commit"  # D1: for tokens decided in a block's last pass the cache keeps the masks' keys and values
+    STALE_PREFIX = "stale-prefix"  # D2: keys computed while the token was still a mask are kept
+    OVERWRITTEN_PROMPT = "overwritten-prompt"  # D3: the first generated token is read at the prompt's last position
+    WHOLE_BLOCKS = "whole-blocks"  # D4: max_tokens is checked only between blocks
+    PAST_STOP = "past-stop"  # D5: the tokens after an end of sequence in the same block are emitted
+    SHORT_PROMPT = "short-prompt"  # D6: only two blocks of a prompt are read, and then decoding never ends
+    MASK_PREDICTED = "mask-predicted"  # D7: the mask can be predicted like any other token
+    COMPACT_FEED = "compact-feed"  # small-block mode: decided tokens of a sub-block are never read again
     LOST_BLOCK = "lost-block"  # a prompt of exactly one block is not read
-    SHARED_REFRESH = "shared-refresh"  # in a batch, one sequence's need of a whole-block pass is everybody's
+    SHARED_REFRESH = "shared-refresh"  # in a batch, if one sequence needs a whole-block pass, all make one
 
 
 @dataclass(frozen=True)
 class Diffusion:
     """How blocks of masked tokens become text.
 
-    attention: a token sees ``block``: its own block of absolute positions and all before it; ``causal``: what is before
-        it; ``full``: everything, masks of blocks to come included.
-    block, sub_block: tokens that are masked together, and of these the groups that are decided left to right. block
-        None: the model's own; sub_block None: the whole block.
+    attention: what a token sees. ``block``: its block (by absolute position) and all earlier ones; ``causal``: earlier
+        tokens; ``full``: everything, including the masks of later blocks.
+    block, sub_block: number of tokens that are masked together, and of tokens in each group of them; groups are
+        decided left to right. block None: the model's; sub_block None: the whole block.
     rule: which tokens a pass decides.
-    cache: ``none``: each pass reads the whole text; ``prefix``: keys and values of what is before the block are kept;
-        ``dual``: also of the rest of the block (v2), or of what is after it (v1). The first two are exact except with
-        full attention, where what is kept is as old as the block's first pass. Dual is approximate except with causal
-        attention, where it leaves out what is not seen.
-    commit: how a finished block gets into the cache: ``pass``: by a pass of its own, which predicts the next block's
-        first token; ``merged``: by the next block's first pass (causal attention); ``none``: it needs not (full).
-    shift: a token is predicted by the position before it; else by its own.
-    token_ties, position_ties: which of equal logits, which of equally sure positions.
-    max_passes: a block's; then what is still masked becomes the surest prediction that any pass made of it.
-    noise, sampling: at temperatures above 0, see ``predictions``. ``first``: only a token from the prefill is drawn.
-    confidence: ``exact``, or by the fast exponential of some engines.
-    mask: the id; None: the model's own.
+    cache: ``none``: each pass reads the whole text; ``prefix``: keys and values of the tokens before the block are
+        kept; ``dual``: also those of the rest of the block (v2), or of the tokens after it (v1). ``none`` is exact, and
+        so is ``prefix`` except with full attention, where the kept values are from the block's first pass. ``dual`` is
+        approximate except with causal attention, where it only skips tokens that are not seen.
+    commit: how a finished block gets into the cache. ``pass``: by an additional pass, which also predicts the next
+        block's first token; ``merged``: by the next block's first pass (causal attention); ``none``: not at all (full).
+    shift: whether a token is predicted by the position before it; otherwise by its own position.
+    token_ties, position_ties: which of several equal logits, or equally probable positions, is taken.
+    max_passes: of a block; after them each remaining mask becomes its most probable prediction in any pass.
+    noise, sampling: for temperatures above 0, see ``predictions``. ``first``: only the token of the prefill is sampled.
+    confidence: ``exact``, or computed with the fast exponential of some engines.
+    mask: its id; None: the model's.
     """
 
     attention: Attention = "block"
@@ -74,10 +74,10 @@ class Diffusion:
 
 
 def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
-    """The sizes, after every check that needs no prompt.
+    """The sizes, after all checks that need no prompt.
 
     Raises ConfigError as ``Sizes.of`` does, and ``diffusion-option`` for an unknown value, options that contradict
-    each other, and a defect that these options have no place for.
+    each other, and a defect that is impossible with these options.
     """
     for name, known in (
         ("attention", Attention), ("cache", CachePolicy), ("commit", Commit), ("token_ties", Ties),
@@ -94,7 +94,7 @@ def resolve(options: Diffusion, config: ModelConfig) -> Sizes:
 def _check_together(options: Diffusion) -> None:
     commits = {"block": ("pass",), "causal": ("pass", "merged"), "full": ("none",)}[options.attention]
     _check(options.commit in commits, "commit", options.commit, f"{' or '.join(commits)} with this attention")
-    # Its first pass over a block is needed for all of the text, and predicts the block's first token alone.
+    # The first pass over a block reads the whole text and predicts only the block's first token.
     first_only = options.attention == "full" and options.shift and options.cache != "none"
     _check(
         not first_only or options.max_passes != 1, "max_passes", 1, "2 or more with full attention, shift and a cache"

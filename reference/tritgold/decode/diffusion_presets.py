@@ -1,16 +1,16 @@
-"""The ways of block diffusion that engines have, by name, each without its engine's defects.
+"""The block-diffusion modes of known engines, by name, each without its engine's defects.
 
     fast-dllm-v2       blocks at multiples of 32, sub-blocks of 8, threshold 0.9, a commit pass; arXiv 2509.26328, as
                        released by default (use_block_cache=False)
     fast-dllm-v2-dual  the same with the sub-block cache (the paper's DualCache): cheaper passes, approximate
-    greedy             causal; a block in one pass
-    iterative          causal; passes over a whole block, at most 10, then the surest predictions; threshold 0.9
-    adaptive           the same with two bolder passes first
-    small-block        causal; sub-blocks of 8, read no further than to their end
-    llada              full attention, no token shift, threshold reached rather than passed; arXiv 2505.22618
+    greedy             causal; each block in one pass
+    iterative          causal; at most 10 passes over the whole block, then the most probable predictions; threshold 0.9
+    adaptive           the same, but the first two passes have lower thresholds
+    small-block        causal; sub-blocks of 8; nothing after the sub-block is read
+    llada              full attention, no token shift, a probability equal to the threshold is enough; arXiv 2505.22618
     dream              the same with token shift
 
-The causal ones are those of a llama.cpp server; there they come with the defects D1 to D7 of ``diffusion_options``.
+The causal ones are the modes of a llama.cpp server, which has the defects D1 to D7 of ``diffusion_options``.
 """
 
 from dataclasses import replace
@@ -26,9 +26,9 @@ PRESETS = tuple(shared.PRESETS)
 
 
 def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion:
-    """The options of this name. threshold: of its rule; greedy has none. changes: fields of ``Diffusion``.
+    """The options of the preset ``name``. threshold: of its rule; greedy ignores it. changes: fields of ``Diffusion``.
 
-    Raises ConfigError: ``unknown-preset``, ``diffusion-option`` for a field that does not exist, ``threshold``.
+    Raises ConfigError ``unknown-preset``, ``diffusion-option`` for an unknown field, ``threshold``.
 
     >>> preset("adaptive", 0.9).rule, preset("fast-dllm-v2", sub_block=4).sub_block
     (Thresholds(values=(0.5, 0.7, 0.9), inclusive=False), 4)

@@ -1,4 +1,4 @@
-"""What block diffusion did: the tokens, and pass by pass what they cost."""
+"""The result of block diffusion: the tokens, and the cost of each pass."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +12,9 @@ Ending = StopReason | Literal["stuck"]
 class Pass:
     """One forward pass over a block.
 
-    block: number of the block, from 0. fed: tokens that were read. rows: logits that were asked for. decided: masked
-    tokens that became others, those after the end of the text among them. commit: it read the finished block only, to
-    keep its keys and values.
+    block: number of the block, from 0. fed: tokens that were read. rows: rows of logits that were requested. decided:
+    masks that were replaced, including those after the end of the text. commit: the pass only read the finished block,
+    to store its keys and values.
     """
 
     block: int
@@ -28,8 +28,8 @@ class Pass:
 class Diffused:
     """What block diffusion generated.
 
-    tokens: without the prompt. order: for each the number of the pass that decided it, from 0; -1 for the prefill.
-    reason: why the text ends; ``stuck`` is an engine with a defect that would run forever. passes: all but the prefill.
+    tokens: without the prompt. order: for each token the number of the pass that decided it, from 0; -1: the prefill.
+    reason: why the text ends; ``stuck`` if an engine with this defect would run forever. passes: without the prefill.
     """
 
     tokens: list[int]
@@ -39,29 +39,29 @@ class Diffused:
 
     @property
     def forwards(self) -> int:
-        """Passes over a block, those that keep one included, the prompt's prefill not."""
+        """Number of passes over blocks, commits included, without the prompt's prefill."""
         return len(self.passes)
 
     @property
     def commits(self) -> int:
-        """Passes that keep a finished block."""
+        """Number of passes that store a finished block."""
         return sum(done.commit for done in self.passes)
 
     @property
     def tokens_per_forward(self) -> float:
-        """Generated tokens, without one of the prefill, by forwards; 0 without any."""
+        """Generated tokens, without one decided by the prefill, / forwards; 0 without forwards."""
         return sum(number >= 0 for number in self.order) / self.forwards if self.passes else 0.0
 
     @property
     def forwards_per_block(self) -> tuple[int, ...]:
-        """Forwards of each block in turn, the one that keeps it included."""
+        """Number of forwards of each block in order, its commit included."""
         blocks = [done.block for done in self.passes]
         return tuple(blocks.count(block) for block in range(max(blocks, default=-1) + 1))
 
 
 @dataclass(frozen=True)
 class DiffusedBatch:
-    """Several sequences decoded together. forwards: passes in which every sequence with something to do took part."""
+    """Several sequences decoded together. forwards: number of shared passes, each counted once."""
 
     results: list[Diffused]
     forwards: int

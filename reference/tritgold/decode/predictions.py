@@ -1,8 +1,8 @@
-"""From logits to predictions: for each masked token the likeliest id, or a drawn one, and how sure the model is.
+"""From logits to predictions: for each masked token the most likely or a sampled id, and its confidence.
 
-float64 from ``tritgold.portable_math``: the same tokens from the same logits everywhere. A random number depends on the
-seed, the number of the pass, the position and (Gumbel) the id, and on nothing else, so a batch draws what its sequences
-would draw alone.
+The arithmetic is float64 from ``tritgold.portable_math``, so the same logits give the same tokens on every machine. A
+random number depends only on the seed, the number of the pass, the position and (Gumbel) the id, so a sequence gets
+the same tokens in a batch as alone.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Confidence = Literal["exact", "schraudolph"]
 
 
 def likeliest(logits: np.ndarray, last_ties: bool = False) -> np.ndarray:
-    """int64 [rows]: the id with the largest logit; of several the lowest, or the last. logits: float64 [rows, vocab].
+    """int64 [rows]: the id with the largest logit; at a tie the first, or the last. logits: float64 [rows, vocab].
 
     >>> likeliest(np.array([[0.0, 2.0, 2.0]])).tolist(), likeliest(np.array([[0.0, 2.0, 2.0]]), last_ties=True).tolist()
     ([1], [2])
@@ -42,11 +42,11 @@ def probabilities(logits: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 
 def schraudolph_exp(x: np.ndarray) -> np.ndarray:
-    """e**x by writing x into the exponent of a float32: up to 6.15 % too large, never too small. x: float64, <= 0.
+    """e**x by writing x into a float32's exponent field: up to 6.15 % too large, never too small. x: float64, <= 0.
 
-    Between two powers of two it is a straight line; below -88 next to nothing. Nicol Schraudolph, "A Fast, Compact
+    Between two powers of two it is linear; below -88 it is almost 0. Source: Nicol Schraudolph, "A Fast, Compact
     Approximation of the Exponential Function" (1999), without the correction that makes the mean error 0. Engines that
-    vectorise confidence this way are a little less sure than they should be.
+    vectorise the confidence this way get values that are slightly too low.
 
     >>> schraudolph_exp(np.array([0.0, -0.5])).round(4).tolist()
     [1.0, 0.6393]
@@ -64,12 +64,12 @@ def predict(
     confidence: Confidence = "exact",
     last_ties: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens int64 [rows] and how sure the model is of each, float64 [rows].
+    """Tokens int64 [rows] and their confidence, float64 [rows].
 
-    logits: float64 [rows, vocab], for the tokens at ``positions``. number: of the pass. noise: at a temperature of 0
-    none; ``gumbel``: the id with the largest logit + temperature * Gumbel noise, sure as the softmax of the logits
-    without noise says (LLaDA); ``nucleus``: one drawn by ``sampling``, sure as its share of what it was drawn from
-    (Fast-dLLM v2). ``first`` concerns another token and adds nothing here.
+    logits: float64 [rows, vocab], for the tokens at ``positions``. number: of the pass. noise: none at temperature 0.
+    ``gumbel``: the id with the largest logit + temperature * Gumbel noise; its confidence is the softmax of the logits
+    without noise (LLaDA). ``nucleus``: an id sampled with ``sampling``; its confidence is its probability among the
+    candidates (Fast-dLLM v2). ``first`` is about the token of the prefill and adds nothing here.
 
     Raises NonFiniteError for NaN and +inf (``logits-non-finite``) and for a row of -inf (``logits-impossible``).
     """
@@ -105,5 +105,5 @@ def _drawn(
 
 
 def _index(positions: Sequence[int], number: int) -> np.ndarray:
-    """uint64 [rows]: a number of its own for each position in each pass, from a range that no other pass has."""
+    """uint64 [rows]: a different number for each position and pass."""
     return np.asarray(positions, np.uint64) + np.uint64((number + 1) * MAX_CONTEXT)

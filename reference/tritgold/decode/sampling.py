@@ -1,19 +1,19 @@
-"""From logits to a token: the filters in their order, and a draw that depends on seed and position alone.
+"""From logits to a token: the filters, in order, and a random draw that depends only on seed and position.
 
-In this order, which is that of Hugging Face's generate:
+The order is that of Hugging Face's generate:
 
-    1. repetition penalty   each id that stands in the prompt or in what was generated, once: logit / penalty where it
-                            is positive, logit * penalty otherwise (arXiv 1909.05858)
-    2. temperature          logits / temperature; at 0 the likeliest token is taken and nothing is drawn
-    3. top-k                the k likeliest tokens; 0, or as many as the vocabulary, keeps all
-    4. top-p                of these the fewest likeliest whose probabilities add up to at least p (arXiv 1904.09751)
-    5. the draw             token i where u * sum falls into its share, tokens in order of likelihood
+    1. repetition penalty   once for each id in the prompt or in the generated tokens: logit / penalty if the logit
+                            is positive, else logit * penalty (arXiv 1909.05858)
+    2. temperature          logits / temperature; at 0 the most likely token is taken, without a draw
+    3. top-k                keeps the k most likely tokens; 0, or k >= the vocabulary, keeps all
+    4. top-p                keeps the fewest most likely tokens whose probabilities sum to at least p (arXiv 1904.09751)
+    5. draw                 the token in whose interval u * sum falls, with tokens in order of probability
 
-The lowest id wins every tie: among the likeliest, at the edge of top-k and at the edge of top-p. Engines differ here:
-some keep every tie of the k-th token, some drop from top-p only what lies beyond more than p, some take the last
-maximum. Everything is float64 from ``tritgold.portable_math``, so the same logits and seed give the same token on every
-machine; the draw for a position knows neither the batch nor what was drawn before, and a text continued later continues
-with the same tokens.
+At every tie the lowest id wins: for the maximum, at the limit of top-k and at the limit of top-p. Engines differ here:
+some keep all tokens that tie with the k-th, some keep one token more in top-p if the sum is exactly p, some take the
+last maximum. All arithmetic is float64 from ``tritgold.portable_math``, so the same logits and seed give the same token
+on every machine. The draw for a position does not depend on the batch or on earlier draws, so a text that is continued
+later gets the same tokens.
 """
 
 import math
@@ -32,11 +32,11 @@ from tritgold.portable_math import exp, pairwise_sum
 class Sampling:
     """How tokens are chosen. The defaults are greedy decoding.
 
-    temperature: 0 or more, finite. top_k: 0 or more. top_p: 0 to 1; at 0 the likeliest token alone is kept.
-    repetition_penalty: above 0, finite; 1 changes nothing, less than 1 invites repetition. seed: 0 to 2**64 - 1.
-    text_ids: ids from this on have no text and never come, however likely; 0 where all may.
+    temperature: 0 or more, finite. top_k: 0 or more. top_p: 0 to 1; 0 keeps only the most likely token.
+    repetition_penalty: above 0, finite; 1 changes nothing, less than 1 favours repetition. seed: 0 to 2**64 - 1.
+    text_ids: ids from this on have no text and are never chosen; 0: all ids may be chosen.
 
-    Raises ConfigError (``sampling-option``) for anything else, NaN among it.
+    Raises ConfigError (``sampling-option``) for anything else, including NaN.
     """
 
     temperature: float = 0.0
@@ -66,9 +66,9 @@ GREEDY = Sampling()
 
 
 def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> int:
-    """The token that follows ``history``, prompt and generated tokens alike, by the logits [vocab] after it.
+    """The next token after ``history``, which is prompt and generated tokens, from the logits [vocab] after it.
 
-    Its number in the sequence, len(history), is the index of the random number. Raises what ``candidates`` raises.
+    The index of the random number is len(history), the token's position. Raises as ``candidates`` does.
 
     >>> choose(np.array([0.0, 5.0, 5.0]), GREEDY, [7])
     1
@@ -78,20 +78,20 @@ def choose(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> in
         return int(tokens[0])
     shares = np.cumsum(probabilities)
     u = uniform(sampling.seed, np.array([len(history)], np.uint64))
-    # u < 1, so u * sum is below the sum: some share ends after it. A token of probability 0 has no share to hit.
+    # u < 1, so u * sum is below the sum and falls into an interval. A token of probability 0 has an empty interval.
     return int(tokens[np.searchsorted(shares, u * shares[-1], side="right")[0]])
 
 
 def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens that may follow, likeliest first: ids int64 [n], and their probabilities float64 [n], which sum to 1.
+    """The possible next tokens, most likely first: ids int64 [n] and probabilities float64 [n], which sum to 1.
 
-    logits: real [vocab]; -inf is a token that cannot come. history: ids whose repetition is penalised; those outside
-    the logits are passed over. At temperature 0 there is one candidate.
+    logits: real [vocab]; -inf for an impossible token. history: ids whose repetition is penalised; ids outside the
+    logits are ignored. At temperature 0 there is one candidate.
 
-    Raises NonFiniteError for NaN or +inf (``logits-non-finite``) and where no token can come (``logits-impossible``),
-    EngineError for logits that are not a vector (``logits-shape``).
+    Raises NonFiniteError for NaN or +inf (``logits-non-finite``) and if every token is impossible
+    (``logits-impossible``), EngineError for logits that are not a vector (``logits-shape``).
 
-    Weights 4, 2, 1, 1: the first two make up 6/8.
+    With weights 4, 2, 1, 1 the first two have the probability 6/8:
 
     >>> logits = np.log([1.0, 2.0, 1.0, 4.0])
     >>> ids, shares = candidates(logits, Sampling(temperature=1, top_p=0.7), [])
@@ -106,7 +106,7 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
         return np.array([np.argmax(scores)]), np.ones(1)
     order = np.argsort(-scores, kind="stable")  # stable: ties stay in the order of their ids
     order = order[: sampling.top_k or None]
-    with np.errstate(over="ignore"):  # far below the likeliest, at a tiny temperature: -inf, a weight of 0
+    with np.errstate(over="ignore"):  # a tiny temperature may give -inf, which is a weight of 0
         weights = exp((scores[order] - scores[order[0]]) / sampling.temperature)
     before = np.concatenate([[0.0], np.cumsum(weights)])
     kept = before[:-1] < sampling.top_p * before[-1]
@@ -116,10 +116,10 @@ def candidates(logits: np.ndarray, sampling: Sampling, history: Sequence[int]) -
 
 
 def usable_logits(logits: np.ndarray, vocab: int = 0, rows: int | None = None) -> np.ndarray:
-    """What an engine gave as float64 of its own, [vocab], or with ``rows`` [rows, vocab].
+    """An engine's logits as a float64 copy, [vocab], or with ``rows`` [rows, vocab].
 
-    vocab: the model's, beyond which an engine's padding is cut off; 0: as many as there are. Raises EngineError
-    (``logits-shape``) for other dimensions, too few tokens, and what are not real numbers.
+    vocab: the model's, beyond which padding is cut off; 0 keeps all. Raises EngineError (``logits-shape``) for other
+    dimensions, too few tokens, and anything but real numbers.
     """
     logits = np.asarray(logits)
     leading = () if rows is None else (rows,)
@@ -135,7 +135,7 @@ def _penalised(scores: np.ndarray, penalty: float, history: Sequence[int]) -> np
     seen = np.unique(np.asarray(history, np.int64))
     seen = seen[(seen >= 0) & (seen < len(scores))]
     was = scores[seen]
-    with np.errstate(over="ignore"):  # what becomes infinite here is refused next
+    with np.errstate(over="ignore"):  # the caller refuses infinite values
         scores[seen] = np.where(was > 0, was / penalty, was * penalty)
     return scores
 

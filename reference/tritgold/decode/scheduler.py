@@ -1,21 +1,21 @@
-"""Continuous batching: requests come at any time, and each pass reads the next tokens of all that are running.
+"""Continuous batching: requests arrive at any time, and each pass reads the next tokens of all running requests.
 
 A step is
 
-    admit     requests in the order of their arrival, while there is a slot of ``max_sequences`` and the pages that the
-              text may fill until it ends; none overtakes. What the radix cache holds of the prompt is not read again.
-    evict     what no sequence reads, where the pass needs more pages than are free
-    read      one pass: of each prompt the next ``chunk`` tokens, of each text that is already under way one
-    choose    a token wherever the text is read to its end; who has all its tokens leaves, and its pages are kept for
-              others or are free
+    admit     requests in order of arrival, as long as there is one of ``max_sequences`` slots and enough pages for the
+              whole text; no request overtakes another. The part of a prompt in the radix cache is not read again.
+    evict     pages that no sequence reads, if the pass needs more pages than are free
+    read      one pass: the next ``chunk`` tokens of each prompt, and one token of each text that is being generated
+    choose    a token for every text that has been read to its end; a finished request leaves, and its pages are
+              cached for other requests or become free
 
-Pages are promised at admission, so none is ever stopped for lack of them. A token depends on its own text alone: who
-else is running, what was cached and how a prompt was cut shows in the counters and in nothing else. A request that
-fails for a reason of its own, a prompt that makes an activation infinite, fails alone.
+Pages are reserved at admission, so a request never stops for lack of pages. A token depends only on its own text: other
+requests, the cache and the division of a prompt into chunks change only the counters. If a request fails, because its
+prompt makes an activation infinite, the others continue.
 
-Engines get this wrong in ways that ``server_defects.ServerDefect`` names: a token for every chunk of a prompt,
-positions that advance twice a token, a prompt found whole whose last token is read once more after it, a last token
-that is cached though it was never read.
+``server_defects.ServerDefect`` names what engines do wrong here: a token for every chunk of a prompt, positions that
+advance twice per token, a fully cached prompt whose last token is read again at the next position, a last token that
+is cached although it was never read.
 """
 
 from collections import deque
@@ -37,10 +37,10 @@ from tritgold.weights import ModelWeights
 
 
 class Scheduler:
-    """A batch server without the server.
+    """The scheduler of a batch server.
 
-    outcomes: of the requests that have ended, by their numbers; a server takes out what it has read. waiting, running:
-    the others, oldest first.
+    outcomes: of the requests that have ended, by number; the caller removes those that it has read. waiting, running:
+    the other requests, oldest first.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Scheduler:
         serving: Serving | None = None,
         arithmetic: Arithmetic = GOLDEN_ARITHMETIC,
     ) -> None:
-        """Raises ConfigError for a scheme that cannot be paged (``kv-paged``) or, for reuse, shared (``kv-shared``)."""
+        """ConfigError if the scheme cannot be paged (``kv-paged``) or, with radix_cache, shared (``kv-shared``)."""
         self.serving = serving or Serving()
         self.pool = PagePool(self.serving.scheme, config, self.serving.pool_pages(config), self.serving.page_size)
         self.radix = RadixCache(self.pool) if self.serving.radix_cache else None
@@ -59,10 +59,10 @@ class Scheduler:
         self._weights, self._config, self._arithmetic = weights, config, arithmetic
 
     def submit(self, request: Request, trace: Trace | None = None) -> int:
-        """Queue a request; returns its number, from 0. trace: gets the activations of what is read for it.
+        """Queue a request; returns its number, from 0. trace: receives the activations of the tokens read for it.
 
-        Raises ContextError, with nothing queued, for a request that can never be served: as ``generate`` does, and for
-        one that needs more pages than the pool has (``page-budget``).
+        Raises ContextError, and queues nothing, for a request that can never be served: as ``generate`` does, and
+        ``page-budget`` for one that needs more pages than the pool has.
         """
         sequence = ServedSequence(self.counters.requests, request, self._config, self.pool, trace)
         self.waiting.append(sequence)
@@ -70,13 +70,13 @@ class Scheduler:
         return sequence.number
 
     def cancel(self, number: int) -> None:
-        """End a request now, with what it has got so far. One that has ended, or never was, stays as it is."""
+        """End a request now, with the tokens it has so far. No effect if it has ended or does not exist."""
         for sequence in [*self.waiting, *self.running]:
             if sequence.number == number:
                 self._end(sequence, "cancelled")
 
     def step(self) -> list[tuple[int, Step]]:
-        """One pass for everybody who is running. Returns the tokens that it gave, by the numbers of their requests."""
+        """Make one pass for all running requests. Returns the new tokens, each with the number of its request."""
         self._admit()
         if not self.running:
             return []
@@ -123,7 +123,7 @@ class Scheduler:
             self.radix.evict(missing - self.pool.free_pages)
 
     def _read(self, parts: list[Part]) -> list[np.ndarray | NonFiniteError]:
-        """The logits of each part, or why there are none. A pass that fails is made again, each part by itself."""
+        """The logits of each part, or its error. If the pass fails, it is repeated for each part separately."""
         self.counters.forwards += 1
         try:
             return list(forward_parts(parts, self._weights, self._config, self._arithmetic))
@@ -136,7 +136,7 @@ class Scheduler:
         if step.reason is not None:
             self._end(sequence, step.reason)
         elif self.radix is not None and len(sequence.generated) == 1:
-            sequence.keep(self.radix)  # the prompt, for others that begin alike while this one is still running
+            sequence.keep(self.radix)  # the prompt, for requests with the same beginning, while this one still runs
             self._trim()
         return step
 
@@ -157,7 +157,7 @@ class Scheduler:
 def serve(
     requests: Iterable[Request], weights: ModelWeights, config: ModelConfig, serving: Serving | None = None
 ) -> list[Outcome]:
-    """The outcomes of requests that all come at once, in their order. Raises as ``submit`` does, before any compute."""
+    """The outcomes of requests that all arrive at once, in order. Raises as ``submit`` does, before any compute."""
     scheduler = Scheduler(weights, config, serving)
     numbers = [scheduler.submit(request) for request in requests]
     scheduler.run()

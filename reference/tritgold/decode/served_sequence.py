@@ -1,4 +1,4 @@
-"""One request on its way through the scheduler: its text, its pages, and the cached prefix that it reads."""
+"""One request in the scheduler: its text, its pages, and the cached prefix that it reads."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ from tritgold.trace import Trace
 
 
 class ServedSequence:
-    """State of one request; ``scheduler`` says what happens when.
+    """State of one request; ``scheduler`` calls its methods.
 
-    text: prompt and generated tokens. What of it the cache does not hold is still to be read: the rest of the prompt,
-    or the newest token; there is no other difference between prefill and decoding. reused: tokens found cached.
+    text: prompt and generated tokens. Tokens that are not in the cache must still be read: the rest of the prompt, or
+    the newest token; there is no other difference between prefill and decoding. reused: tokens found in the cache.
     """
 
     def __init__(self, number: int, request: Request, config: ModelConfig, pool: PagePool, trace: Trace | None) -> None:
-        """Raises ContextError as ``generate`` does, and for a text that the pool could not hold (``page-budget``)."""
+        """Raises ContextError as ``generate`` does, and ``page-budget`` for a text that the pool cannot hold."""
         self.number, self.sampling, self.trace, self.config = number, request.sampling, trace, config
         self.limits = check_limits(request.prompt, config, request.max_tokens, request.stop, request.sampling)
         self.text = [int(token) for token in request.prompt]
@@ -40,23 +40,23 @@ class ServedSequence:
 
     @property
     def generated(self) -> list[int]:
-        """What follows the prompt."""
+        """The tokens after the prompt."""
         return self.text[self.prompt :]
 
     @property
     def prompt_left(self) -> int:
-        """Tokens of the prompt that are not read yet."""
+        """The number of prompt tokens that are not read yet."""
         return max(0, self.prompt - self.cache.length)
 
     @property
     def pages_to_come(self) -> int:
-        """Pages that it may still take until it ends."""
+        """The most pages that it may still allocate until it ends."""
         return -(-self.cache.capacity // self.cache.pool.page_size) - len(self.cache.table)
 
     def find(self, radix: RadixCache) -> None:
-        """Begin with what is cached of the prompt, and lock it.
+        """Use the cached beginning of the prompt, and lock it.
 
-        The last token is read in any case, whatever is cached: its logits are not.
+        The last token is always read, because its logits are not cached.
         """
         found = radix.match([] if self.hear else self.text[:-1])
         radix.lock(found.node)
@@ -64,7 +64,7 @@ class ServedSequence:
         self.cache.share(found.pages)
 
     def keep(self, radix: RadixCache) -> None:
-        """Let others read what has been read, in whole pages. The newest token is not among it: it has no keys yet."""
+        """Cache the whole pages read so far, for other requests; not the newest token, which has no keys yet."""
         whole = self.cache.length // self.cache.pool.page_size
         kept = radix.insert(self.text[: whole * self.cache.pool.page_size], self.cache.table[:whole])
         radix.lock(kept.node)
@@ -73,20 +73,20 @@ class ServedSequence:
         self.cache.share(kept.pages)
 
     def leave(self, radix: RadixCache | None) -> None:
-        """Give back every page of its own and unlock the others."""
+        """Release its own pages and unlock the cached ones."""
         self.cache.truncate(0)
         if radix is not None:
             self._unlock(radix)
 
     def part(self, chunk: int) -> Part:
-        """What the next pass reads of it: at most ``chunk`` tokens; logits are wanted behind all of the text."""
+        """Its part of the next pass: at most ``chunk`` tokens; with logits if they are the last tokens of the text."""
         start = self.cache.length
         tokens = self.text[start : start + chunk]
         every = self.hear is not None and start < self.prompt
         return Part(tokens, self.cache, start + len(tokens) == len(self.text), self.trace, every)
 
     def take(self, logits: np.ndarray) -> Step:
-        """Choose the next token by the logits [vocab] behind the text. Raises what ``choose`` does."""
+        """Choose and append the next token by the logits [vocab] after the text. Raises as ``choose`` does."""
         if self._choose is not None:
             token = self._choose(logits, self.text)
         else:

@@ -1,4 +1,4 @@
-"""What a batch server is given: its own sizes, and the requests. And what it answers, and counts."""
+"""The data types of the batch server: its sizes, requests, outcomes and counters."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ Ending = StopReason | Literal["cancelled", "failed"]
 _EXACT = F32()
 # (logits [vocab] after the text, the text) -> the next token.
 Chooser = Callable[[np.ndarray, Sequence[int]], int]
-# (position of the first, logits [tokens, vocab] at tokens of the prompt).
+# (position of the first token, logits [tokens, vocab] of these prompt tokens).
 PromptReader = Callable[[int, np.ndarray], None]
 
 
 @dataclass(frozen=True)
 class Serving:
-    """The sizes of a batch server. None of them changes a token; the defaults are those of a server in use.
+    """The sizes of a batch server. None of them changes a token; the defaults are those of a real server.
 
-    max_sequences: that are read in one pass. chunk: tokens of a prompt that one pass reads at most.
-    radix_cache: whether what was read is kept for others that begin alike. radix_cache_max_tokens: how much of it; what
-        running sequences read counts, and stays in any case.
-    page_size: tokens. pages: of the pool; None: as many as max_sequences texts of the model's context fill.
-    scheme: how keys and values are kept, each token by itself.
+    max_sequences: the most that are read in one pass. chunk: the most tokens of a prompt that one pass reads.
+    radix_cache: whether pages are kept for requests with the same beginning. radix_cache_max_tokens: the most that are
+        kept; tokens of running sequences count too, but are never evicted.
+    page_size: in tokens. pages: of the pool; None: enough for max_sequences texts that fill the model's context.
+    scheme: of the KV cache; it must store each token separately.
 
-    Raises ConfigError (``serving-option``) for a size below 1, radix_cache_max_tokens below 0, and another type.
+    Raises ConfigError (``serving-option``) for a size below 1, radix_cache_max_tokens below 0, or a wrong type.
     """
 
     max_sequences: int = 16
@@ -58,16 +58,17 @@ class Serving:
             raise ConfigError("is not usable", kind="serving-option", thing=name, got=got, expected=expected)
 
     def pool_pages(self, config: ModelConfig) -> int:
-        """Pages of the pool for this model."""
+        """The number of pages of the pool for this model."""
         return self.pages or self.max_sequences * -(-config.context // self.page_size)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to be continued; the first parameters are those of ``generate``.
+    """A text to be continued; the first four fields are parameters of ``generate``.
 
-    choose: the next token by the logits as they come, instead of ``sampling``; what it raises of NonFiniteError fails
-    the request alone. hear: gets the logits at every token of the prompt, of which then nothing is found cached.
+    choose: function that chooses the next token from the unchanged logits, instead of ``sampling``; if it raises
+    NonFiniteError, only this request fails. hear: receives the logits of every prompt token; then the cache is not
+    used for this prompt.
     """
 
     prompt: Sequence[int]
@@ -80,10 +81,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request. tokens: generated. reason: why they end. reused: tokens of its prompt found cached.
+    """The result of a request. tokens: generated. reason: why they end. reused: prompt tokens found in the cache.
 
-    error: of a ``failed`` request, what ``generate`` would have raised. moved: tokens of its prompt whose keys and
-    values are those of another text, an approximation that the golden scheduler does not make.
+    error: for reason ``failed``, the error that ``generate`` would have raised; else None. moved: prompt tokens whose
+    keys and values are those of another text, an approximation that the golden scheduler does not make.
     """
 
     tokens: list[int]
@@ -95,10 +96,10 @@ class Outcome:
 
 @dataclass
 class Counters:
-    """What a scheduler has done.
+    """Totals of a scheduler.
 
-    requests: accepted. forwards: passes. prefilled, reused: tokens of prompts that were read, and that were found
-    cached. generated: tokens emitted.
+    requests: accepted. forwards: passes. prefilled: prompt tokens that were read. reused: prompt tokens found in the
+    cache. generated: tokens emitted.
     """
 
     requests: int = 0

@@ -1,7 +1,7 @@
-"""Which masked tokens a pass decides, by how sure the model is of each: one rule a class.
+"""Which masked tokens a pass decides, by their confidence (probability): one class per rule.
 
-Every rule but ``Leftmost`` takes the surest first and says how many; at least one, so that each pass gets further.
-Positions of the same probability stand in their order, or in the opposite one (``last_ties``).
+Every rule except ``Leftmost`` decides the most probable ones and computes how many; at least one, so that decoding
+always ends. Positions of equal probability are taken in order, or in reverse order (``last_ties``).
 """
 
 from abc import ABC, abstractmethod
@@ -19,10 +19,10 @@ class Rule(ABC):
 
     @abstractmethod
     def count(self, surest: np.ndarray, step: int) -> int:
-        """How many of the tokens are decided. surest: float64 [masked], probabilities from the largest down."""
+        """How many of the tokens are decided. surest: float64 [masked], probabilities in descending order."""
 
     def decided(self, sure: np.ndarray, step: int, last_ties: bool = False) -> np.ndarray:
-        """bool [masked]. sure: float64 [masked], probabilities by position; step: passes made over them before.
+        """bool [masked]: which are decided. sure: float64 [masked], probabilities by position. step: earlier passes.
 
         >>> Thresholds((0.5,)).decided(np.array([0.4, 0.6, 0.5]), step=0).tolist()
         [False, True, False]
@@ -39,13 +39,13 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Thresholds(Rule):
-    """All tokens whose probability is above a threshold, and the likeliest whatever its probability.
+    """All tokens whose probability is above a threshold, and always the most probable token.
 
-    values: the threshold of the first pass, of the second ...; the last is that of every further pass. At 0 all are
-    decided at once, at 1 one a pass. inclusive: a probability of exactly the threshold is enough (Fast-dLLM v1), so at
-    1 whatever is certain to the last bit of float64 is decided with the likeliest.
+    values: the threshold of the first pass, of the second ...; the last one is used for all further passes. 0 decides
+    all tokens at once, 1 decides one per pass. inclusive: a probability equal to the threshold is enough (Fast-dLLM
+    v1), so with 1 all tokens with a probability of exactly 1 in float64 are decided.
 
-    Raises ConfigError (``threshold``) for none at all, and for one that is not from 0 to 1.
+    Raises ConfigError (``threshold``) if there is no value, or one that is not from 0 to 1.
     """
 
     values: tuple[float, ...] = (0.9,)
@@ -60,7 +60,7 @@ class Thresholds(Rule):
             raise bad_threshold(self.values)
 
     def count(self, surest: np.ndarray, step: int) -> int:
-        """Those above the pass's threshold."""
+        """The number of probabilities above the pass's threshold."""
         threshold = self.values[min(step, len(self.values) - 1)]
         return int(np.sum(surest >= threshold if self.inclusive else surest > threshold))
 
@@ -70,12 +70,12 @@ CAREFUL = Thresholds()  # the default
 
 @dataclass(frozen=True)
 class Factor(Rule):
-    """The k surest, as long as the k-th has a probability of at least 1 - factor / (k + 1) (Fast-dLLM v1).
+    """The most probable tokens, as long as the k-th has a probability of at least 1 - factor / (k + 1) (Fast-dLLM v1).
 
-    accepts_last: a defect of the released program: where only the last of all fails, it is decided too.
+    accepts_last: a defect of the released program: if only the last of all tokens fails, it is decided too.
     Raises ConfigError (``threshold``) for a factor that is not positive.
 
-    With factor 1 the second needs 2/3 and the third 3/4:
+    With factor 1 the second token needs 2/3 and the third 3/4:
 
     >>> Factor(1.0).count(np.array([0.9, 0.7, 0.7]), step=0), Factor(1.0, True).count(np.array([0.9, 0.7, 0.7]), step=0)
     (2, 3)
@@ -90,7 +90,7 @@ class Factor(Rule):
             raise ConfigError("is not usable", kind="threshold", thing="factor", got=got, expected="a number above 0")
 
     def count(self, surest: np.ndarray, step: int) -> int:
-        """The longest run from the surest on that reaches its thresholds; the first always does."""
+        """The number of tokens, in order of probability, before the first that misses its threshold; at least one."""
         reached = surest >= 1 - self.factor / (np.arange(len(surest)) + 2)
         reached[0] = True
         if reached.all() or (self.accepts_last and reached[:-1].all()):
@@ -100,9 +100,9 @@ class Factor(Rule):
 
 @dataclass(frozen=True)
 class Steps(Rule):
-    """A fixed number of passes a block: m tokens in shares of m // steps, the first m % steps of them one larger.
+    """A fixed number of passes per block: m tokens in ``steps`` shares of m // steps, the first m % steps one larger.
 
-    Raises ConfigError (``steps``) for less than one step.
+    Raises ConfigError (``steps``) if steps is not an integer from 1.
 
     >>> [Steps(3).count(np.zeros(masked), step) for step, masked in enumerate([8, 5, 2])]
     [3, 3, 2]
@@ -115,18 +115,18 @@ class Steps(Rule):
             raise ConfigError("is not usable", kind="steps", thing="steps", got=self.steps, expected="1 or more")
 
     def count(self, surest: np.ndarray, step: int) -> int:
-        """The share of this pass, which the tokens left and the passes left decide."""
+        """The remaining tokens / the remaining passes, rounded up."""
         return -(-len(surest) // max(1, self.steps - step))
 
 
 @dataclass(frozen=True)
 class Leftmost(Rule):
-    """The first masked token and no other: with causal attention and token shift this is greedy decoding."""
+    """Only the first masked token: with causal attention and token shift this is greedy decoding."""
 
     def count(self, surest: np.ndarray, step: int) -> int:
-        """One."""
+        """1."""
         return 1
 
     def decided(self, sure: np.ndarray, step: int, last_ties: bool = False) -> np.ndarray:
-        """The first."""
+        """True for the first token only."""
         return np.arange(len(sure)) == 0

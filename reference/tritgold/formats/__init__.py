@@ -1,1 +1,1 @@
-"""Containers (what a file is made of) and packings (how trits lie in bytes)."""
+"""Containers (file formats: their headers and tensors) and packings (how trits are stored in bytes)."""

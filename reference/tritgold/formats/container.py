@@ -1,8 +1,8 @@
-"""What the containers have in common: tensors lying in a file, how their floats are read, and tensors to be written.
+"""What all containers share: tensors stored in a file, how their floats are read, and tensors to be written.
 
-A StoredTensor is a place in a memory-mapped file, checked against the file's length before it exists. Nothing
-is copied until somebody asks for rows. A PlannedTensor is its counterpart on the way out: its size is known at once,
-its bytes are made when they are written, so that a converted model never lies in memory whole.
+A StoredTensor is a range of bytes in a memory-mapped file, checked against the file's length when it is made. Nothing
+is copied until rows are read. A PlannedTensor is its counterpart for writing: its size is known in advance, its bytes
+are made only when they are written, so that a converted model is never in memory as a whole.
 """
 
 import mmap
@@ -26,8 +26,9 @@ FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 class StoredTensor:
     """A tensor in a file.
 
-    dtype: the container's word for it (``BF16``, ``U8``, ``I2_S``). shape: rows first, as NumPy has it; GGUF
-    stores it the other way round. offset: of the first byte in the file. data: uint8 view of exactly its bytes.
+    dtype: its name in the container (``BF16``, ``U8``, ``I2_S``). shape: rows first, as in NumPy; GGUF files
+    store it in reverse order. offset: of the first byte, from the start of the file. data: uint8 view of exactly its
+    bytes.
     """
 
     file: Path
@@ -42,9 +43,10 @@ class StoredTensor:
         return self._widen(self.data).reshape(self.shape)
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """Some rows of a float matrix, float32 [len(index), columns]. Makes this a ``DenseMatrix``.
+        """Some rows of a float matrix, float32 [len(index), columns]. With this method it is a ``DenseMatrix``.
 
-        Memory into which a slice was mapped is given back: who reads a matrix slice by slice does not want it whole.
+        The mapped pages of a slice are released after reading: a caller that reads slice by slice must not end with
+        the whole matrix in memory.
         """
         by_row = self.data.reshape(self.shape[0], -1)
         widened = self._widen(by_row[index]).reshape(-1, self.shape[1])
@@ -56,16 +58,15 @@ class StoredTensor:
         return widened
 
     def release(self) -> None:
-        """Give back the memory into which reading has mapped this tensor; whoever reads it again maps it again.
+        """Release the pages that reading this tensor has mapped; a later read maps them again.
 
-        Mapped pages count as memory of the process until somebody else needs the room: a model read from end to end
-        would be in memory whole. Nothing happens where the data lies in no mapped file, or where the system has no
-        such call.
+        Mapped pages count as memory of the process until the system needs them: after one pass over a model, all of
+        it would count. Does nothing for data that is not in a mapped file, or on a system without ``MADV_DONTNEED``.
         """
         self._release(0, self.data.nbytes)
 
     def _release(self, begin: int, end: int) -> None:
-        """Bytes ``begin`` to ``end`` of the data, and what else is on their pages."""
+        """Release bytes ``begin`` to ``end`` of the data; whole pages, so neighbouring bytes as well."""
         base: object = self.data
         while isinstance(base, np.ndarray):
             base = base.base
@@ -84,7 +85,7 @@ class StoredTensor:
         if self.dtype in DENSE_BLOCKS:
             return dequantised(self.dtype, flat)
         raise WeightsError(
-            "is no float tensor",
+            "is not a float tensor",
             kind="weight-dtype",
             file=self.file,
             thing=f"tensor {self.name!r}",
@@ -97,8 +98,8 @@ class StoredTensor:
 class PlannedTensor:
     """A tensor to be written.
 
-    dtype: the container's word for it, as in StoredTensor. shape: rows first. size: bytes that ``chunks`` will give.
-    chunks: makes the bytes when asked, in pieces of whatever size; asked once.
+    dtype: its name in the container, as in StoredTensor. shape: rows first. size: the bytes that ``chunks`` will give.
+    chunks: makes the bytes, in pieces of any size; called once.
     """
 
     name: str
@@ -109,7 +110,7 @@ class PlannedTensor:
 
 
 class Container(Protocol):
-    """An opened checkpoint file or folder: tensors by name, and whatever text it carries beside them."""
+    """An opened checkpoint file or folder: its path and its tensors by name."""
 
     path: Path
     tensors: dict[str, StoredTensor]
@@ -118,7 +119,7 @@ class Container(Protocol):
 def map_file(path: Path) -> np.ndarray:
     """The file as a read-only uint8 array, memory-mapped.
 
-    Raises FormatError for a missing file and for what is no regular file (``unreadable``), for an empty one
+    Raises FormatError for a missing file or one that is not a regular file (``unreadable``), and for an empty file
     (``truncated``).
     """
     try:
@@ -130,11 +131,11 @@ def map_file(path: Path) -> np.ndarray:
 
 
 def holes(path: Path) -> list[tuple[int, int]]:
-    """Stretches of the file that were never written, (begin, end) in bytes; they read as zeros.
+    """Ranges of the file that were never written, (begin, end) in bytes; they read as zeros.
 
     A download that reserves its space first and is then cut short leaves a file of the right length with a hole at
-    its end, and zero bytes are no zero weights: in most packings they are rows of -1. Empty where the file system
-    keeps no account of them. Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does.
+    its end, and zero bytes are not zero weights: in most packings they are rows of -1. Empty where the file system
+    does not report holes. Raises FormatError ``unreadable`` if it is not a regular file, OSError as ``open`` does.
     """
     if not hasattr(os, "SEEK_HOLE"):
         return []
@@ -148,7 +149,7 @@ def holes(path: Path) -> list[tuple[int, int]]:
                 break
             try:
                 end = file.seek(begin, os.SEEK_DATA)
-            except OSError:  # ENXIO: no data behind it
+            except OSError:  # ENXIO: no data after it
                 end = size
             found.append((begin, end))
     return found

@@ -1,7 +1,7 @@
-"""ggml's block types that embedding, head and kept layers have, dequantised by the published formulas.
+"""ggml's block types of embedding, head and layers that are not ternary, dequantised by the published formulas.
 
 Each function takes uint8 [blocks, bytes of a block] and gives float32 [blocks, weights of a block], computed in
-float32 in the order of ggml-quants.c's dequantize_row functions. A scale that is infinite or NaN gives such values.
+float32 in the order of ggml-quants.c's dequantize_row functions. An infinite or NaN scale gives infinities or NaN.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ def _half(block: np.ndarray, at: int) -> np.ndarray:
 
 
 def _nibbles(raw: np.ndarray) -> np.ndarray:
-    """Low nibbles of all bytes, then their high ones: [blocks, 2 x bytes]."""
+    """The low nibbles of all bytes, then the high nibbles: [blocks, 2 x bytes]."""
     return np.concatenate((raw & 15, raw >> 4), axis=1)
 
 
 def _fifth_bits(raw: np.ndarray) -> np.ndarray:
-    """Bit j of 32 little-endian ones, as 0 or 16 for weight j."""
+    """Bit j of a little-endian uint32, as 0 or 16 for weight j: uint8 [blocks, 32]."""
     return np.unpackbits(raw, axis=1, bitorder="little") << 4
 
 
 def _fields(raw: np.ndarray, chunk: int, bits: int) -> np.ndarray:
-    """Of each chunk of bytes the lowest field of every byte, then the next, ...: [blocks, bytes x 8 / bits]."""
+    """For each chunk of bytes: the lowest field of every byte, then the next field, ...: [blocks, bytes x 8 / bits]."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     fields = raw.reshape(len(raw), -1, 1, chunk) >> shifts & np.uint8((1 << bits) - 1)
     return fields.reshape(len(raw), -1)
@@ -143,14 +143,14 @@ def _q3_k(block: np.ndarray) -> np.ndarray:
     """
     low, high = _nibbles(block[:, 96:104]), _fields(block[:, 104:108], 4, 2)
     scales = (low | high << 4).astype(np.float32) - 32
-    third = _fields(block[:, :32], 32, 1)  # a bit that is not set takes 4 away
+    third = _fields(block[:, :32], 32, 1)  # a bit that is not set subtracts 4
     codes = _fields(block[:, 32:96], 32, 2).astype(np.float32) - 4 * (third == 0)
     factor = _half(block, 108) * scales
     return (factor[..., None] * _groups(codes, 16)).reshape(len(block), -1)
 
 
 def _scales_of_six_bits(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eight scales and eight offsets of 6 bits out of 12 bytes, as Q4_K and Q5_K pack them."""
+    """Eight scales and eight offsets of 6 bits from 12 bytes, as Q4_K and Q5_K pack them: two float32 [blocks, 8]."""
     first, second, third = raw[:, :4], raw[:, 4:8], raw[:, 8:12]
     scales = np.concatenate((first & 63, third & 15 | first >> 6 << 4), axis=1)
     offsets = np.concatenate((second & 63, third >> 4 | second >> 6 << 4), axis=1)
@@ -225,5 +225,5 @@ def dequantised(name: str, data: np.ndarray) -> np.ndarray:
     """Whole blocks of type ``name``, uint8 of any shape, as float32 [weights] in order."""
     size = tensor_bytes(name, (1, block_weights(name)))
     assert size is not None
-    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN scales give what they give
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN scales are not an error here
         return DENSE_BLOCKS[name](np.ascontiguousarray(data).reshape(-1, size)).reshape(-1)

@@ -1,9 +1,9 @@
-"""Fingerprint: which layouts the bytes of a tensor may have, which they cannot have, and why.
+"""Fingerprint: which layouts the bytes of a tensor may have, which are impossible, and why.
 
-A layout is ruled out by what the file shows (length, span to the next tensor, shape, codes that stand for no trit,
-scales that are no numbers), never by what seems likely: 128 and 64 weights a block of I2_S have the same type number,
-length, histogram and row sums. Where two layouts are left, somebody else has to say: a key of the file, the user, or
-the same model in another format.
+A layout is ruled out only by facts in the file (length, span to the next tensor, shape, codes that are not a trit,
+scales that are not finite), never by what seems likely: I2_S in blocks of 128 and of 64 weights has the same type
+number, length, histogram and row sums. Where two layouts remain possible, other information must decide: a key of the
+file, the user, or the same model in another format.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.packings.scale_fields import TRAILER
 
-# The tiles that microsoft/BitNet's setup_env.py and preset_kernels/ ask for. Anybody's build may have others.
+# The tiles in microsoft/BitNet's setup_env.py and preset_kernels/. A custom build may have others.
 PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
     "TL1": tuple(
         {"BM": BM, "BK": BK, "bm": bm}
@@ -33,7 +33,7 @@ PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
     "TL2": tuple({"BM": BM, "BK": BK} for BM, BK in ((256, 96), (128, 192), (160, 96), (320, 96), (128, 96))),
 }
 _WITH_TRAILER = ("I2_S", "TL1", "TL2")
-# Whole bytes that four columns, or four rows, share in a safetensors file; all but hf along the columns.
+# Layouts of a safetensors file whose bytes each hold four columns. ``hf``, not in this list, holds four rows a byte.
 _ALONG_COLUMNS: tuple[Packing, ...] = (
     packing("sglbitnt"),
     packing("sequential", order="lsb"),
@@ -45,10 +45,10 @@ _ALONG_COLUMNS: tuple[Packing, ...] = (
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That the bytes of a tensor have a layout.
+    """The hypothesis that a tensor's bytes have a certain layout, and the verdict.
 
     label: the packing with its options, ``i2_s block=64``, or the name of a type that holds no trits. layout: None for
-    such a type. shape: (out, in) of the trits. reason: in words, of either verdict.
+    such a type. shape: (out, in) of the trits. fits: whether it is possible. reason: why or why not, in words.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Hypothesis:
 
 
 def label_of(layout: Packing) -> str:
-    """The packing as a person writes it.
+    """The packing's name and its options, as one string.
 
     >>> label_of(packing("i2_s", block=64)), label_of(packing("hf"))
     ('i2_s block=64', 'hf')
@@ -68,7 +68,7 @@ def label_of(layout: Packing) -> str:
 
 
 def options_of(layout: Packing) -> dict[str, Any]:
-    """The packing's options, such that ``packing(layout.name, **options)`` is the packing again."""
+    """The packing's options: ``packing(layout.name, **options)`` gives the same packing."""
     if not is_dataclass(layout):
         return {}
     found = {field.name: getattr(layout, field.name) for field in fields(layout)}
@@ -77,7 +77,7 @@ def options_of(layout: Packing) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor stands in a GGUF file. span: bytes from its first to the next tensor or the end of the file."""
+    """Where a tensor lies in a GGUF file. span: bytes from its first to the next tensor or the end of the file."""
 
     type_id: int
     architecture: str
@@ -85,17 +85,17 @@ class Place:
     alignment: int
 
     def fills(self, size: int) -> bool:
-        """Whether a tensor of this size leaves no more than padding before the next one."""
+        """Whether a tensor of this size leaves only padding before the next tensor."""
         return fills(size, self.span, self.alignment)
 
     def holds(self, size: int, exactly: bool) -> bool:
-        """Whether a tensor of this size may stand here. exactly: some type of this number fills the span, so that a
-        shorter one is none; where none does, the bytes behind a tensor are a gap, which GGUF allows."""
+        """Whether a tensor of this size is possible here. exactly: some type of this number fills the span, so a
+        shorter one is ruled out; if no type fills it, the bytes after the tensor are a gap, which GGUF allows."""
         return self.fills(size) if exactly else size <= self.span
 
 
 def places(file: GgufFile) -> dict[str, Place]:
-    """The place of every tensor, from the recorded offsets."""
+    """The place of every tensor by name, from the offsets in the file."""
     return {
         name: Place(file.type_ids[name], file.architecture, file.spans[name], file.alignment) for name in file.tensors
     }
@@ -104,10 +104,10 @@ def places(file: GgufFile) -> dict[str, Place]:
 def gguf_hypotheses(
     tensor: StoredTensor, place: Place, tiles: Sequence[Mapping[str, int]] | None = None, code3_as_zero: bool = False
 ) -> list[Hypothesis]:
-    """What a tensor [out, in] of a GGUF file may be: every layout of every type that its number has stood for.
+    """What a tensor [out, in] of a GGUF file may be: every layout of every type that has used its type number.
 
-    tiles: options of TL1 and TL2 to try; None tries PUBLISHED_TILES, which are not all there are (``is_open``).
-    code3_as_zero: a code that stands for no trit rules nothing out.
+    tiles: options of TL1 and TL2 to try; None tries PUBLISHED_TILES, which are not all that exist (``is_open``).
+    code3_as_zero: a code that is not a trit does not rule a layout out.
     """
     shape = tensor.shape[0], tensor.shape[1]
     names = type_names(place.type_id, place.architecture)
@@ -123,7 +123,7 @@ def gguf_hypotheses(
 
 
 def is_open(dtype: str, tiles: Sequence[Mapping[str, int]] | None) -> bool:
-    """Whether there are layouts that nobody can list: TL1 and TL2 without the tiles they were made with."""
+    """Whether not all layouts can be listed: TL1 and TL2 with unknown tiles (``tiles`` None)."""
     return dtype in PUBLISHED_TILES and tiles is None
 
 
@@ -132,12 +132,12 @@ def uint8_hypotheses(
 ) -> list[Hypothesis]:
     """What a matrix of bytes [R, C] in a safetensors file may be: 4R rows of C weights, or R rows of 4C.
 
-    expected: (out, in) where a configuration or the same model in another format says it.
+    expected: (out, in) if known from a configuration or from the same model in another format.
     """
     rows, columns = tensor.shape
     four = (4 * rows, columns)
     if expected is not None and (-(-expected[0] // 4), expected[1]) == (rows, columns):
-        four = expected  # rows that are no multiple of 4 share their last byte
+        four = expected  # where out is not a multiple of 4, the last bytes hold fewer than four rows
     shapes = [(packing("hf"), four), *((layout, (rows, 4 * columns)) for layout in _ALONG_COLUMNS)]
     return [_judged(layout, tensor, shape, code3_as_zero, expected=expected) for layout, shape in shapes]
 
@@ -145,20 +145,20 @@ def uint8_hypotheses(
 def sglbitnt_hypotheses(
     tensor: StoredTensor, expected: tuple[int, int] | None = None, code3_as_zero: bool = False
 ) -> list[Hypothesis]:
-    """What the bytes [out, in / 4] of an SGLBITNT file may be: the one layout that the format has."""
+    """What the bytes [out, in / 4] of an SGLBITNT file may be: the format has one layout only."""
     shape = tensor.shape[0], 4 * tensor.shape[1]
     return [_judged(packing("sglbitnt"), tensor, shape, code3_as_zero, expected=expected)]
 
 
 def is_float(tensor: StoredTensor) -> bool:
-    """Whether the tensor holds floats: masters, or trits times one scale."""
+    """Whether the tensor's dtype is F32, F16 or BF16: master weights, or trits times a scale."""
     return tensor.dtype in FLOAT_BYTES
 
 
 def merged(by_tensor: Mapping[str, Sequence[Hypothesis]]) -> list[Hypothesis]:
-    """One list for tensors that one program wrote: a layout that one of them cannot have, none of them has.
+    """One list for tensors written by one program: a layout that is ruled out for one tensor is ruled out for all.
 
-    The shape is that of the first tensor.
+    The shape of each result is that of the first tensor.
     """
     found: dict[str, list[tuple[str, Hypothesis]]] = {}
     for name, hypotheses in by_tensor.items():
@@ -168,9 +168,9 @@ def merged(by_tensor: Mapping[str, Sequence[Hypothesis]]) -> list[Hypothesis]:
 
 
 def padding_is_zero(tensors: Iterable[StoredTensor]) -> bool | None:
-    """Whether the 28 bytes behind every scale in a trailer are 0; None where no tensor has a trailer.
+    """Whether in every trailer the 28 bytes after the scale are 0; None if no tensor has a trailer.
 
-    Python converters write zeros (and I2_S in blocks of 128 alone), llama-quantize leaves what was in memory.
+    Python converters write zeros (and write only I2_S in blocks of 128), llama-quantize leaves old memory there.
     """
     trailers = [tensor.data[4 - TRAILER :] for tensor in tensors if tensor.dtype in _WITH_TRAILER]
     return not any(trailer.any() for trailer in trailers) if trailers else None
@@ -192,7 +192,7 @@ def _merged(judged: list[tuple[str, Hypothesis]], tensors: int) -> Hypothesis:
 
 
 def _layouts_of(dtype: str, shape: tuple[int, int], tiles: Sequence[Mapping[str, int]]) -> list[Packing]:
-    """Every layout that tensors of this type have been written with; none for a type without trits."""
+    """Every layout that files use for this type; empty for a type without trits."""
     if dtype == "I2_S":
         return [packing("i2_s", block=128), packing("i2_s", block=64), packing("i2_s_4rows")]
     if dtype == "Q2_0":
@@ -203,7 +203,7 @@ def _layouts_of(dtype: str, shape: tuple[int, int], tiles: Sequence[Mapping[str,
 
 
 def _sizes(dtype: str, shape: tuple[int, int]) -> list[int]:
-    """The bytes that a tensor of this type may have."""
+    """The sizes in bytes that a tensor of this type and shape may have."""
     blocks = (64, 128) if dtype == "Q2_0" else (64,)
     return [size for block in blocks if (size := tensor_bytes(dtype, shape, block)) is not None]
 
@@ -217,7 +217,7 @@ def _judged(
     exactly: bool = True,
     expected: tuple[int, int] | None = None,
 ) -> Hypothesis:
-    """The cheapest reasons first; the bytes are looked at in place."""
+    """The verdict on one layout: the cheapest checks first; the bytes are checked without copying them."""
     label = label_of(layout)
 
     def ruled_out(reason: str) -> Hypothesis:
@@ -232,7 +232,7 @@ def _judged(
     if place is not None and not place.holds(size, exactly):
         return ruled_out(f"would be {size} bytes, and the next tensor begins after {place.span}")
     if size != tensor.data.size:
-        # Two lengths that differ by less than the padding: this one was not what the reader chose.
+        # Two possible lengths differ by less than the padding: the reader chose the other one.
         return Hypothesis(label, layout, shape, place is not None, "the length fits; the bytes were not looked at")
     codes = "every code is a trit"
     try:
@@ -251,17 +251,17 @@ def _judged(
 
 
 def _gap(size: int, place: Place | None) -> str:
-    """What is to be said of a tensor that does not fill its span."""
+    """The words for a tensor that does not fill its span; empty for one that does."""
     if place is None or place.fills(size):
         return ""
-    return f"; {place.span - size} bytes behind it are more than padding"
+    return f"; {place.span - size} bytes after it are more than padding"
 
 
 def _foreign(name: str, tensor: StoredTensor, shape: tuple[int, int], place: Place, exactly: bool) -> Hypothesis:
-    """A type that shares the number and holds no trits: by its length alone."""
+    """The verdict on a type that shares the number and holds no trits: only its length is compared."""
     size = tensor_bytes(name, tensor.shape)
     if size is None:
-        return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are no whole blocks of it")
+        return Hypothesis(name, None, shape, False, f"rows of {shape[1]} are not whole blocks of it")
     if not place.holds(size, exactly):
         reason = f"would be {size} bytes, and the next tensor begins after {place.span}"
         return Hypothesis(name, None, shape, False, reason)

@@ -1,4 +1,4 @@
-"""ggml tensor types by number: name, weights a block, bytes a block; and the numbers that two forks share.
+"""ggml tensor types by number: name, weights per block, bytes per block; and the numbers that two forks share.
 
 Facts from ggml.h and gguf-py's constants (numbers up to 41), from the bitnet.cpp fork (36-39), from PrismML's
 (42) and from ik_llama.cpp (134, 135, 335). A test compares the table with gguf-py.
@@ -45,10 +45,10 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 }
 
 # The bitnet.cpp fork's types, by the number they share with types that ggml has retired or reused. Their scale
-# lies behind the payload: 32 bytes a tensor.
+# lies after the payload: 32 bytes a tensor.
 BITNET_FORK = {36: "I2_S", 37: "I8_S", 38: "TL1", 39: "TL2"}
 
-# What ggml called the same numbers until it retired them: name, weights a block, bytes a block.
+# ggml's types with the same numbers until it retired them: name, weights per block, bytes per block.
 RETIRED = {36: ("IQ4_NL_4_4", 32, 18), 37: ("IQ4_NL_4_8", 32, 18), 38: ("IQ4_NL_8_8", 32, 18)}
 
 # Architectures whose files come from the bitnet.cpp fork: there 39 is TL2 rather than MXFP4.
@@ -64,8 +64,8 @@ ROW_SCALED: dict[int, tuple[str, int, int, int]] = {
     335: ("IQ2_BN_R4", 64, 16, 4),
 }
 
-# Its other types from 97 on, none of which another program has a name for: named where they are refused. Numbers 142
-# and 143, which it has retired, are PrismML's.
+# ik_llama.cpp's other types from 97 on, which no other program uses: their names are for error messages. It has
+# retired numbers 142 and 143, which PrismML uses now.
 IK_LLAMA = {
     **{97: "Q8_0_X4", 98: "Q8_1_X4", 99: "Q8_2_X4", 133: "Q6_0", 136: "Q8_K64", 137: "IQ2_K", 138: "IQ3_K"},
     **{139: "IQ4_K", 140: "IQ5_K", 141: "IQ6_K", 144: "IQ4_KS", 145: "IQ2_KS", 146: "IQ4_KSS", 147: "Q8_K16"},
@@ -79,7 +79,7 @@ IK_LLAMA = {
     399: "Q8_K_R8",
 }
 
-# PrismML's later types. Their models also need a transform of the activations, which the file may only hint at.
+# PrismML's later types. Their models also need a transform of the activations, which the file may not specify.
 PRISM = {142: "PQ2_0", 143: "PTQ1_0"}
 
 _SIZES = {name: (block, size) for name, block, size in [*BLOCKS.values(), *RETIRED.values()]}
@@ -87,7 +87,7 @@ _ROWS = {name: (block, size, head) for name, block, size, head in ROW_SCALED.val
 
 
 def type_names(type_id: int, architecture: str) -> tuple[str, ...]:
-    """What a number may stand for in a file of this architecture, the likeliest first; empty for one nobody defined.
+    """The types that a number may mean in a file of this architecture, most likely first; empty if it is undefined.
 
     >>> type_names(36, "llama"), type_names(39, "llama"), type_names(39, "bitnet-b1.58"), type_names(200, "llama")
     (('I2_S', 'IQ4_NL_4_4'), ('MXFP4', 'TL2'), ('TL2', 'MXFP4'), ())
@@ -102,9 +102,9 @@ def type_names(type_id: int, architecture: str) -> tuple[str, ...]:
 
 
 def type_number(name: str, architecture: str) -> int | None:
-    """The number under which a file of this architecture stores a type; None for a name nobody defined or still writes.
+    """The number of a type in a file of this architecture; None for an undefined or retired name.
 
-    Types that share a number differ in size, by which a reader tells them apart: bitnet.cpp writes I2_S, TL1 and TL2
+    Types that share a number differ in size, so a reader can tell them apart: bitnet.cpp writes I2_S, TL1 and TL2
     into ``llama`` files too.
 
     >>> type_number("I2_S", "llama"), type_number("TL2", "llama"), type_number("IQ4_NL_4_4", "llama")
@@ -116,10 +116,10 @@ def type_number(name: str, architecture: str) -> int | None:
 
 
 def tensor_bytes(name: str, shape: tuple[int, ...], q2_0_block: int = 64) -> int | None:
-    """Bytes of a tensor of the type called ``name``; None where its rows do not fill whole blocks.
+    """Bytes of a tensor of the type called ``name``; None if its rows are not whole blocks.
 
-    shape: rows first. I2_S and TL1 are n / 4 + 32 bytes, I8_S n + 32; TL2 has a formula of its own; ROW_SCALED types
-    have a scale before each row. q2_0_block: weights in a block of Q2_0, 64 or 128.
+    shape: rows first. I2_S and TL1 take n / 4 + 32 bytes for n weights, I8_S n + 32; TL2 has its own formula;
+    ROW_SCALED types have a scale before each row. q2_0_block: weights in a block of Q2_0, 64 or 128.
 
     >>> tensor_bytes("I2_S", (2560, 2560)), tensor_bytes("TQ2_0", (4, 256)), tensor_bytes("TQ2_0", (4, 200))
     (1638432, 264, None)
@@ -141,7 +141,7 @@ def tensor_bytes(name: str, shape: tuple[int, ...], q2_0_block: int = 64) -> int
 
 
 def block_weights(name: str, q2_0_block: int = 64) -> int:
-    """The number that a row's length must be a multiple of; for the fork's types, that of the whole tensor."""
+    """The number of weights that a row must be a multiple of; for bitnet.cpp's types, that the whole tensor must be."""
     if name == "Q2_0":
         return q2_0_block
     return 4 if name in BITNET_FORK.values() else (_ROWS.get(name) or _SIZES[name])[0]

@@ -1,4 +1,4 @@
-"""GGUF metadata -> ModelConfig, for the three BitNet architectures of the forks and for the Llama family.
+"""GGUF metadata -> ModelConfig, for every architecture of the table ``architectures``.
 
 The file names its architecture, and every shape key begins with that name. As with config.json, a key of the
 architecture that is not understood is an error; ``general.``, ``tokenizer.`` and ``quantize.`` keys describe
@@ -12,47 +12,37 @@ Two keys are ours, because GGUF has none for what they say:
 """
 
 import difflib
+import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tritgold.config import Activation, ModelConfig
+from tritgold.architectures import GGUF_ARCHITECTURES
+from tritgold.config import MAX_IN, Activation, ModelConfig
 from tritgold.errors import ConfigError, TritgoldWarning
+from tritgold.formats.container import FLOAT_BYTES, StoredTensor
+from tritgold.formats.gguf_rope import ROPE_TENSOR, TYPE, is_scaled, read_scaling, scaling_of_factors
 from tritgold.formats.special_tokens import inside
 from tritgold.formats.untrusted_text import is_one_of, printable
+from tritgold.rope_scaling import RopeScaling
 
-
-@dataclass(frozen=True)
-class Architecture:
-    """What the name of a GGUF architecture implies. permuted: q and k rows lie in interleaved-RoPE order."""
-
-    activation: Activation
-    sub_norms: bool
-    permuted: bool
-
-
-# bitnet is 1bitLLM's SiLU model; the two later names are the squared-ReLU 2B-4T, whose files say nothing of it.
-ARCHITECTURES = {
-    "bitnet": Architecture("silu", sub_norms=True, permuted=False),
-    "bitnet-25": Architecture("relu2", sub_norms=True, permuted=False),
-    "bitnet-b1.58": Architecture("relu2", sub_norms=True, permuted=False),
-    "llama": Architecture("silu", sub_norms=False, permuted=True),
-}
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
     "relu2": "relu2",
     "relu_sqr": "relu2",
     "relu_squared": "relu2",
+    "gelu_tanh": "gelu_tanh",
 }
 BOS_KEY, MASK_KEY = "tokenizer.ggml.bos_token_id", "tokenizer.ggml.mask_token_id"
 # Each of them ends a text in llama.cpp: end of sequence, of a turn, of a message.
 EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 BLOCK_KEY, ALL_EOS_KEY = "tritgold.block_size", "tritgold.eos_token_ids"
 _OURS = (BLOCK_KEY, ALL_EOS_KEY)
+_GEMMA_27B = 62  # layers, by which llama.cpp knows it
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
 _GRAPH_KEYS = frozenset(
     (
@@ -84,18 +74,26 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def read_gguf_config(
-    path: Path, metadata: dict[str, Any], embedding_rows: int, tied_head: bool, ignore_keys: tuple[str, ...] = ()
+    path: Path,
+    metadata: dict[str, Any],
+    embedding_rows: int,
+    tied_head: bool,
+    ignore_keys: tuple[str, ...] = (),
+    rope_factors: StoredTensor | None = None,
 ) -> ModelConfig:
     """Read the metadata of an opened GGUF file.
 
-    embedding_rows: rows of token_embd, the vocabulary. tied_head: the file has no ``output.weight``.
+    embedding_rows: rows of token_embd, the vocabulary. tied_head: the file has no ``output.weight``. rope_factors: its
+    ``rope_freqs.weight``.
     ignore_keys: whole names of keys to pass over although tritgold does not know them. Keys of another namespace
     (those of who published the file) say nothing of the graph and are passed over with a TritgoldWarning, unless they
     look like the graph's own.
     Raises ConfigError naming the key.
     """
     name = _architecture(path, metadata)
-    kind = ARCHITECTURES[name]
+    kind = GGUF_ARCHITECTURES[name]
+    if rope_factors is not None and (not kind.permuted or rope_factors.dtype not in FLOAT_BYTES):
+        rope_factors = None  # llama.cpp reads it in the others alone
     left, unknown = _own_keys(path, metadata, name, ignore_keys)
 
     def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
@@ -113,7 +111,7 @@ def read_gguf_config(
             _refuse(path, f"{name}.{key}", "differs from the head size", size, head_dim)
     if (vocab := take("vocab_size", (int,), embedding_rows)) != embedding_rows:
         _refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", vocab, embedding_rows)
-    activation = take("hidden_activation", (str,), kind.activation)
+    activation = take("hidden_activation", (str,), kind.gguf[name])
     if activation not in _ACTIVATIONS:
         _refuse(path, f"{name}.hidden_activation", "is not supported", activation, ", ".join(_ACTIVATIONS))
     fields: dict[str, Any] = {
@@ -129,11 +127,25 @@ def read_gguf_config(
         "norm_eps": take("attention.layer_norm_rms_epsilon", (float,)),
         "rope_theta": take("rope.freq_base", (float,)),
         "activation": _ACTIVATIONS[activation],
-        "sub_norms": kind.sub_norms,
+        **kind.fields(),
         "tied_head": tied_head,
         "scale_rule": "multiply",
         **_tokens(path, metadata, embedding_rows),
     }
+    if kind.scales and kind.name != "gemma3":
+        scales = {
+            "embedding_scale": "embedding_scale",
+            "residual_scale": "residual_scale",
+            "logit_divisor": "logit_scale",
+        }
+        fields |= {field: take(key, (float,)) for field, key in scales.items()}
+    if kind.name == "granite" and not math.isclose(
+        scale := take("attention.scale", (float,), 1.0), head_dim**-0.5 if head_dim > 0 else 0.0, rel_tol=1e-6
+    ):
+        _refuse(path, f"{name}.attention.scale", "is not supported", scale, "1 / sqrt(head_dim)")
+    if kind.name == "gemma3":
+        fields |= _gemma3(path, take, fields)
+    fields["rope_scaling"] = _scaling(path, name, left, fields, rope_factors)
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
@@ -145,11 +157,46 @@ def read_gguf_config(
         raise error.located(file=path) from None
 
 
+def _scaling(
+    path: Path, name: str, left: dict[str, Any], fields: dict[str, Any], factors: StoredTensor | None
+) -> RopeScaling | None:
+    head_dim, theta = fields["head_dim"], fields["rope_theta"]
+    sizes = 0 < head_dim <= MAX_IN and head_dim % 2 == 0 and 1 <= theta < 1e12  # others are refused by ModelConfig
+    try:
+        if is_scaled(left):
+            if factors is not None:
+                _refuse(
+                    path, f"{name}.rope.scaling.type", "stands beside rope_freqs.weight", left.get(TYPE), "one of them"
+                )
+            return read_scaling(left, head_dim, theta) if sizes else None
+        return scaling_of_factors(factors.floats(), head_dim) if sizes and factors is not None else None
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        key = error.thing if error.thing == ROPE_TENSOR else f"{name}.{error.thing}"
+        return _refuse(path, key, error.message, error.got, error.expected)
+
+
+def _gemma3(path: Path, take: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """Every sixth layer sees everything; the embedding is multiplied by sqrt(hidden), as llama.cpp does."""
+    layers, hidden = fields["layers"], fields["hidden"]
+    if layers == _GEMMA_27B:
+        what = "is that of Gemma 3 27B, whose attention scale is not 1 / sqrt(head_dim)"
+        _refuse(path, "gemma3.block_count", what, layers, "another number of layers")
+    pattern = take("attention.sliding_window_pattern", (int,), 6)
+    window, local = take("attention.sliding_window", (int,)), take("rope.freq_base_swa", (float,), 1e4)
+    if pattern < 1:
+        _refuse(path, "gemma3.attention.sliding_window_pattern", "is not usable", pattern, "a positive integer")
+    full = tuple(n for n in range(min(max(layers, 0), 10_000)) if (n + 1) % pattern == 0)
+    found: dict[str, Any] = {"embedding_scale": math.sqrt(hidden) if 0 < hidden < 2**53 else 1.0}
+    return found | ({"window": window, "full_layers": full, "local_rope_theta": local} if len(full) < layers else {})
+
+
 def _architecture(path: Path, metadata: dict[str, Any]) -> str:
     name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
-        near = difflib.get_close_matches(str(name), ARCHITECTURES, n=1)
-        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(ARCHITECTURES), near)
+    if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
+        near = difflib.get_close_matches(str(name), GGUF_ARCHITECTURES, n=1)
+        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(GGUF_ARCHITECTURES), near)
     return name
 
 
@@ -176,7 +223,7 @@ def _is_of_a_graph(key: str) -> bool:
     >>> [_is_of_a_graph(key) for key in ("llama.block_count", "rope.scaling.type", "mradermacher.quantized_by")]
     [True, True, False]
     """
-    own = key.startswith("tritgold.") or key.partition(".")[0] in ARCHITECTURES
+    own = key.startswith("tritgold.") or key.partition(".")[0] in GGUF_ARCHITECTURES
     return own or any(name in _GRAPH_KEYS or name.startswith(_GRAPH_PARTS) for name in (key, key.partition(".")[2]))
 
 

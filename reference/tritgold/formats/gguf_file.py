@@ -1,7 +1,7 @@
-"""GGUF versions 2 and 3, the bitnet.cpp fork's tensor types included. Memory-mapped, every offset checked.
+"""GGUF reader, versions 2 and 3, with the bitnet.cpp fork's tensor types. Memory-mapped, every offset is checked.
 
 PyPI's gguf refuses type 36 (I2_S), so the container is read here. Layout: magic, version, counts, key-value
-pairs, tensor infos, padding, data. Values come from the recorded offsets, never from the order of the infos.
+pairs, tensor infos, padding, data. Data is found by the recorded offsets, never by the order of the infos.
 Source: ggml's docs/gguf.md and ggml/src/gguf.cpp.
 """
 
@@ -29,7 +29,7 @@ from tritgold.formats.ggml_types import (
 )
 from tritgold.formats.untrusted_text import first_repeated, printable
 
-# Value type number -> its letter, which struct and NumPy share.
+# Value type number -> type letter, the same in struct and NumPy.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _UINT32, _BOOL, STRING, ARRAY = 4, 7, 8, 9
 MAX_DIMS = 4
@@ -38,7 +38,7 @@ ALIGNMENT, DEFAULT_ALIGNMENT = "general.alignment", 32
 
 @dataclass(frozen=True)
 class _Info:
-    """A tensor info as recorded: shape rows first, offset from the start of the data."""
+    """A tensor info of the file. shape: rows first. offset: in bytes, from the start of the data section."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,11 +50,11 @@ class GgufFile:
     """An opened GGUF file.
 
     q2_0_block: weights in a block of type 42, 64 (ggml) or 128 (PrismML's older files). It is never guessed: a file
-    whose tensors lie as the other one would have them is refused (``type-42``).
+    whose offsets fit the other block size is refused (``type-42``).
 
-    architecture: of a file that does not name its own: a shard after the first (``gguf_split``).
-    version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: bytes.
-    tensors: in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
+    architecture: used if the file does not name one, as in a shard after the first (``gguf_split``).
+    version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: in bytes.
+    tensors: by name, in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
     type_ids: tensor name -> type number. spans: tensor name -> bytes from its first to the next tensor, or to the end
     of the file.
 
@@ -90,7 +90,7 @@ class GgufFile:
     def _preamble(self) -> tuple[int, int, int]:
         magic = bytes(self._bytes[self._take(4, "magic") : 4])
         if magic != b"GGUF":
-            self._refuse("is no GGUF file", "not-gguf", "magic", magic, b"GGUF")
+            self._refuse("is not a GGUF file", "not-gguf", "magic", magic, b"GGUF")
         version = self._scalar("I", "version")
         if version in (2 << 24, 3 << 24):
             self._refuse(
@@ -129,7 +129,7 @@ class GgufFile:
         at = self._take(count * dtype.itemsize, f"value of {key!r}")
         raw = self._file[at : at + count * dtype.itemsize]
         if item == _BOOL and (raw > 1).any():
-            self._refuse("is no bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
+            self._refuse("is not a bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
         return raw.view(dtype)
 
     def _alignment(self) -> int:
@@ -140,10 +140,10 @@ class GgufFile:
         return value
 
     def _say_of_alignment(self, kind: int) -> None:
-        """It is read wherever it makes sense; ggml's own readers ask for a UINT32 and a power of two."""
+        """Warn of an alignment that is readable but unusual: ggml's own readers require a UINT32 and a power of two."""
         odd = [] if kind == _UINT32 else [f"is of value type {kind} where ggml asks for {_UINT32} (UINT32)"]
         if self.alignment & (self.alignment - 1):
-            odd.append(f"is {self.alignment}, and llama.cpp refuses what is no power of two")
+            odd.append(f"is {self.alignment}, and llama.cpp refuses what is not a power of two")
         if odd:
             what = f"{self.path}: key {ALIGNMENT!r} {' and '.join(odd)}"
             warnings.warn(printable(what), TritgoldWarning, stacklevel=3)
@@ -177,7 +177,7 @@ class GgufFile:
             thing = f"tensor {info.name!r}"
             stop = start + info.offset + size
             if align(stop, self.alignment) > self._file.size:
-                what = f"{dtype} payload, padded to {self.alignment}, ends behind the end of the file"
+                what = f"{dtype} payload, padded to {self.alignment}, ends after the end of the file"
                 self._refuse(what, "truncated", thing, self._file.size, align(stop, self.alignment))
             if size > span:
                 self._refuse(
@@ -204,8 +204,8 @@ class GgufFile:
             if ik is not None:
                 hint = f"it is {ik} of ik_llama.cpp and holds no trits: requantise to IQ2_BN, or Q6_K for the embedding"
             self._refuse_type(info, hint)
-        # Two types that share a number differ in size. The architecture's own gives way only where it does not fill
-        # the span and the other one does.
+        # Two types that share a number differ in size. The type that the architecture implies is used unless only the
+        # other one fills the span.
         fitting = [name for name in names if self._fills(tensor_bytes(name, info.shape, self.q2_0_block), span)]
         dtype = next(iter(fitting), names[0])
         if dtype in [name for name, _, _ in RETIRED.values()]:
@@ -223,7 +223,7 @@ class GgufFile:
         return size is not None and fills(size, span, self.alignment)
 
     def _check_type_42(self, info: _Info, span: int) -> None:
-        """Two forks gave 42 to two layouts; only the distance to the next tensor tells them apart."""
+        """Refuse type 42 if the distance to the next tensor fits the other block size; nothing else shows the size."""
         ours, other = self.q2_0_block, 192 - self.q2_0_block
         if self._fills(tensor_bytes("Q2_0", info.shape, other), span):
             what = {64: "ggml's Q2_0", 128: "legacy Prism Q2_0"}[other]
@@ -241,7 +241,7 @@ class GgufFile:
         self._refuse(what, "unknown-type", None, hint=hint)
 
     def _take(self, count: int, what: str) -> int:
-        """Step over ``count`` bytes, which must be there; returns where they begin."""
+        """Step over ``count`` bytes; returns their offset. Refuses (``truncated``) if the file ends before."""
         if count > len(self._bytes) - self._at:
             left = len(self._bytes) - self._at
             self._refuse("ends too early", "truncated", what, f"{left} bytes left at byte {self._at}", count)
@@ -275,7 +275,7 @@ class GgufFile:
 
 
 def fills(size: int, span: int, alignment: int) -> bool:
-    """Whether a tensor of this size leaves no more than padding of the span, the bytes before the next tensor.
+    """Whether a tensor of this size fills ``span``, the bytes up to the next tensor, except for padding.
 
     >>> fills(136, 160, 32), fills(144, 160, 32), fills(96, 160, 32)
     (True, True, False)
@@ -284,5 +284,5 @@ def fills(size: int, span: int, alignment: int) -> bool:
 
 
 def align(at: int, alignment: int) -> int:
-    """The next multiple of the alignment, ``at`` itself included."""
+    """``at`` rounded up to a multiple of the alignment."""
     return -(-at // alignment) * alignment

@@ -1,4 +1,4 @@
-"""A GGUF model in several files, as llama.cpp's gguf-split writes it: any shard opens the whole.
+"""A GGUF model in several files, as llama.cpp's gguf-split writes it: the path of any shard opens the whole model.
 
 Each shard is a GGUF file with ``split.no`` (from 0), ``split.count`` and ``split.tensors.count`` (of all shards
 together); the first has the model's metadata. The others are found by name: ``NAME-00002-of-00003.gguf``.
@@ -19,11 +19,11 @@ _NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf")
 
 
 def open_gguf(path: str | Path, q2_0_block: int = 64) -> GgufFile:
-    """A GGUF file, or all the shards of one: metadata of the first shard, tensors of all in order.
+    """Open a GGUF file, or all the shards of one: metadata of the first shard, tensors of all in order.
 
-    path: any of the shards. Raises FormatError as GgufFile does, and of kind ``split`` where a shard is missing, its
-    keys contradict its name or those of the first, two shards hold one tensor, or the tensors are not as many as
-    the first shard says.
+    path: any of the shards. Raises FormatError as GgufFile does, and of kind ``split`` if a shard is missing, its
+    keys contradict its name or the first shard's keys, two shards hold the same tensor, or the number of tensors is
+    not the one that the first shard gives.
     """
     opened = GgufFile(path, q2_0_block)
     count = _number(opened, COUNT_KEY, 1)
@@ -55,7 +55,7 @@ def open_gguf(path: str | Path, q2_0_block: int = 64) -> GgufFile:
 
 
 def shard_paths(path: Path) -> list[Path]:
-    """The files of the model that ``path`` is, or is a shard of, by the name alone; those that are there.
+    """The existing files of the model that ``path`` belongs to, found by name only; ``path`` itself if none exists.
 
     >>> shard_paths(Path("model.gguf"))
     [PosixPath('model.gguf')]
@@ -69,7 +69,7 @@ def shard_paths(path: Path) -> list[Path]:
 
 
 def _opened(paths: list[Path], opened: GgufFile, number: int, q2_0_block: int) -> list[GgufFile]:
-    """All shards in order; one error for all that are broken."""
+    """All shards in order. If several are broken, one error lists them all."""
     shards: list[GgufFile] = []
     broken: list[FormatError] = []
     architecture = ""

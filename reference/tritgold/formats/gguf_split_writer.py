@@ -1,6 +1,6 @@
-"""A GGUF model written in several files, named and keyed as llama.cpp's gguf-split has them; gguf_split.py reads them.
+"""Write a GGUF model in several files, with the names and keys of llama.cpp's gguf-split; gguf_split.py reads them.
 
-Source: llama.cpp ``tools/gguf-split``; its loader asks for uint16, uint16 and int32 under the three keys.
+Source: llama.cpp ``tools/gguf-split``; its loader requires uint16, uint16 and int32 for the three keys.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ MAX_COUNT = 65_535  # a uint16
 
 
 def write_split(path: Path, metadata: Mapping[str, Value], tensors: Iterable[PlannedTensor], most: int) -> list[Path]:
-    """Write shards of at most ``most`` bytes of tensors each, padding included; their paths in order.
+    """Write shards, each of at most ``most`` bytes of tensors with their padding; returns their paths in order.
 
-    path: the name of the whole file, with or without ``.gguf``. The first shard has the metadata. A tensor larger than
-    ``most`` has a shard of its own. Each shard appears whole or not at all, the first of them last. Raises
-    OutputError as ``write_gguf`` does, and ``count`` for more shards than a uint16 counts.
+    path: the name of the model, with or without ``.gguf``. The first shard has the metadata. A tensor larger than
+    ``most`` gets its own shard. Each shard is written completely or not at all; the first shard is written last.
+    Raises OutputError as ``write_gguf`` does, and ``count`` for more than 65,535 shards (the count is a uint16).
     """
     plan = listed(path, tensors)
     shards = in_shards(plan, most)
@@ -40,7 +40,7 @@ def write_split(path: Path, metadata: Mapping[str, Value], tensors: Iterable[Pla
 
 
 def in_shards(plan: list[PlannedTensor], most: int) -> list[list[PlannedTensor]]:
-    """The plan in shards, in order; a shard is full where one more tensor would be more than ``most`` bytes.
+    """The planned tensors by shard, in order; a new shard begins where the next tensor would exceed ``most`` bytes.
 
     >>> plan = [PlannedTensor("", "I8", (size,), size, list) for size in (64, 32, 500, 1)]
     >>> [[tensor.size for tensor in shard] for shard in in_shards(plan, 96)]
@@ -59,7 +59,7 @@ def in_shards(plan: list[PlannedTensor], most: int) -> list[list[PlannedTensor]]
 
 
 def shard_path(path: Path, number: int, count: int) -> Path:
-    """Where shard ``number``, from 1, of the file called ``path`` lies.
+    """The path of shard ``number``, from 1, of the model named ``path``.
 
     >>> shard_path(Path("model.gguf"), 1, 3).name
     'model-00001-of-00003.gguf'

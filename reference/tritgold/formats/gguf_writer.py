@@ -1,6 +1,6 @@
-"""GGUF, writing: version 3, little-endian, a tensor at a time; the layout is described in gguf_file.py.
+"""GGUF writer: version 3, little-endian, one tensor at a time; the layout is described in gguf_file.py.
 
-PyPI's gguf cannot write type 36 (I2_S) and its like, and keeps every tensor in memory until the end.
+PyPI's gguf cannot write type 36 (I2_S) and similar ones, and keeps every tensor in memory until the end.
 """
 
 import struct
@@ -20,9 +20,9 @@ from tritgold.formats.whole_file import listed, write_chunks, written_whole
 
 Value = bool | int | float | str | list[str] | np.ndarray | np.integer[Any]
 
-MAX_KEY, MAX_NAME = 65_535, 63  # bytes: docs/gguf.md; GGML_MAX_NAME less its final zero
+MAX_KEY, MAX_NAME = 65_535, 63  # bytes: docs/gguf.md; GGML_MAX_NAME without its final zero byte
 _BOOL, _UINT32, _INT32, _FLOAT32, _UINT64, _INT64 = 7, 4, 5, 6, 10, 11
-# The type of an integer by its limits, the first that holds it.
+# Integer types with their limits; the first type that holds a value is used.
 _INTEGERS = ((_UINT32, 0, 2**32), (_INT32, -(2**31), 0), (_UINT64, 0, 2**64), (_INT64, -(2**63), 0))
 _ITEM_TYPES = {np.dtype(f"<{letter}"): number for number, letter in SCALARS.items()}
 
@@ -34,20 +34,20 @@ def write_gguf(
     alignment: int = DEFAULT_ALIGNMENT,
     architecture: str | None = None,
 ) -> None:
-    """Write one file, keys and tensors in the order given; it appears whole or not at all.
+    """Write one file, keys and tensors in the order given; it is written completely or not at all.
 
-    metadata: bool -> BOOL; int -> UINT32, INT32 where it is negative, 64 bits where it does not fit; float -> FLOAT32;
+    metadata: bool -> BOOL; int -> UINT32, INT32 if negative, 64 bits if too large; float -> FLOAT32;
     str -> STRING; list of str -> array of strings; one-dimensional NumPy array -> array of its dtype; a NumPy integer
-    -> its own type, for readers that ask for one. The key ``general.alignment`` is added where the alignment is not 32.
-    tensors: dtypes as GgufFile names them; numbers that two forks share mean what they mean in files of
-    ``general.architecture``, or of ``architecture`` where the file does not say its own.
+    -> its own type, for readers that require one. The key ``general.alignment`` is added if the alignment is not 32.
+    tensors: dtypes as GgufFile names them. The architecture decides what a type number means that two forks share:
+    ``general.architecture`` of the metadata, or ``architecture`` if the metadata has none.
 
     Raises OutputError: those of ``written_whole``, and ``alignment``, ``value``, ``name-length``, ``duplicate-name``,
     ``dims``, ``unknown-type``, ``row-length``, ``size-mismatch``, ``planned-size``.
     """
     pairs = dict(metadata)
     if alignment < 1 or alignment & (alignment - 1):
-        raise _refused(path, "is no power of two", "alignment", "the alignment", alignment, "32, say")
+        raise _refused(path, "is not a power of two", "alignment", "the alignment", alignment, "32, say")
     if alignment != DEFAULT_ALIGNMENT:
         pairs.setdefault(ALIGNMENT, alignment)
     if pairs.get(ALIGNMENT, alignment) != alignment:
@@ -82,7 +82,7 @@ def _pair(path: Path, key: str, value: Value) -> bytes:
 
 
 def _value(path: Path, value: Value, thing: str) -> tuple[int, bytes]:
-    """Value type and bytes."""
+    """The value type's number and the value's bytes, little-endian."""
     if isinstance(value, bool):
         return _BOOL, struct.pack("<?", value)
     if isinstance(value, int):

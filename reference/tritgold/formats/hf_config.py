@@ -5,28 +5,25 @@ loads and babbles. Defaults are used only where transformers' own class for the 
 """
 
 import difflib
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
+from tritgold.architectures import ARCHITECTURES, Architecture
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.errors import ConfigError
+from tritgold.formats.hf_families import family_fields
+from tritgold.formats.json_keys import JsonKeys
 from tritgold.formats.kept_modules import HEAD, first_dense, is_kept, is_plain
 from tritgold.formats.special_tokens import inside, read_generation_eos, stop_ids
-from tritgold.formats.untrusted_text import is_one_of, parse_json, printable, read_text
+from tritgold.formats.untrusted_text import parse_json, read_text
 
 QuantizationMode = Literal["offline", "online"]
 
 _MOST_LAYERS = 10_000
 MOST_BYTES = 1 << 20  # a thousand times a config.json; the labels of a classifier are the longest part of some
 
-# The same architecture under the names it has had. "BitnetForCausalLM" is 1bitLLM's original remote code.
-FAMILIES = {
-    "BitNetForCausalLM": "bitnet",
-    "BitnetForCausalLM": "bitnet",
-    "LlamaForCausalLM": "llama",
-}
+FAMILIES = {name: entry for entry in ARCHITECTURES for name in entry.classes}
 # Training, dropout at inference, bookkeeping, and generation defaults that live in generation_config.json.
 _CHANGE_NOTHING = """
     _attn_implementation _attn_implementation_internal _name_or_path architectures attention_dropout auto_map
@@ -62,49 +59,11 @@ class HfConfig:
     mode: QuantizationMode | None
 
 
-class _Keys:
-    """The keys of one JSON object, each to be taken at most once; what is left over is unknown."""
-
-    def __init__(self, path: Path, values: dict[str, Any], where: str = "") -> None:
-        self.path, self.where = path, where
-        self.left = dict(values)
-
-    def take(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-        value = self.left.pop(key, None)
-        if value is None and default is not ...:
-            return default
-        if value is None:
-            self.refuse("is missing", "config-missing", key)
-        if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
-            names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-            self.refuse("has the wrong type", "config-type", key, repr(value), names)
-        return value
-
-    def neutral(self, rules: dict[str, tuple[Any, ...]]) -> None:
-        for key, allowed in rules.items():
-            value = self.left.pop(key, allowed[0])
-            if not is_one_of(value, allowed):
-                hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
-                self.refuse("is not supported", "config-unsupported", key, repr(value), repr(allowed[0]), hint)
-
-    def finish(self, ignored: frozenset[str]) -> None:
-        unknown = sorted(set(self.left) - ignored)
-        if unknown:
-            hint = "if it changes no arithmetic, pass it as an ignored key (--ignore-key NAME)"
-            self.refuse("is unknown", "config-unknown-key", ", ".join(unknown), None, None, hint)
-
-    def refuse(self, message: str, kind: str, key: str, *fields: object) -> NoReturn:
-        got, expected, hint = (*fields, None, None, None)[:3]
-        thing, got = printable(f"key {self.where}{key!r}"), None if got is None else printable(got)
-        text = None if hint is None else str(hint)
-        raise ConfigError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=text)
-
-
 def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tuple[str, ...] = ()) -> HfConfig:
     """Read config.json. Raises ConfigError naming the key, what it holds, and what is supported.
 
     The stop ids are those of ``generation_config.json`` beside it, where that gives any (``special_tokens``).
-    A file that is no regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
+    A file that is not a regular one is refused before it is opened (FormatError ``unreadable``), one larger than 1 MiB
     before it is parsed.
 
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
@@ -124,9 +83,14 @@ def parse_hf_config(
 
     generation_eos: the stop ids of the generation_config.json beside it, which go before those of config.json.
     """
-    keys = _Keys(path, values)
-    family = _family(keys)
+    keys = JsonKeys(path, values)
+    entry = _family(keys)
     scale_rule, mode = _quantization(keys, linear_class)
+    if entry.qkv_bias and (scale_rule, mode) == ("multiply", "offline"):
+        hint = (
+            "transformers' AutoBitLinear multiplies the bias by the weight scale, other readers do not: use bitlinear"
+        )
+        keys.refuse("has biases", "config-unsupported", "linear_class", "autobitlinear", "bitlinear", hint)
     heads = keys.take("num_attention_heads", int)
     hidden = keys.take("hidden_size", int)
     fields: dict[str, Any] = {
@@ -139,12 +103,12 @@ def parse_hf_config(
         "head_dim": keys.take("head_dim", int, hidden // max(heads, 1)),
         "context": keys.take("max_position_embeddings", int),
         "norm_eps": float(keys.take("rms_norm_eps", float)),
-        "rope_theta": _rope_theta(keys),
-        "activation": _activation(keys),
-        "sub_norms": family == "bitnet",
-        "tied_head": keys.take("tie_word_embeddings", bool, False),
+        "activation": _activation(keys, entry),
+        **entry.fields(),
+        "tied_head": keys.take("tie_word_embeddings", bool, entry.name == "gemma3"),  # transformers' defaults
         "scale_rule": scale_rule,
     }
+    fields |= family_fields(keys, entry, fields)
     bos = keys.take("bos_token_id", int, None)
     eos = keys.take("eos_token_id", (int, list), [])
     eos = eos if isinstance(eos, list) else [eos]
@@ -158,10 +122,6 @@ def parse_hf_config(
     if (fields["block"] is None) is not (fields["mask"] is None):
         names = ("bd_size", "mask_token_id") if fields["block"] is None else ("mask_token_id", "bd_size")
         keys.refuse(f"is missing beside {names[1]}", "config-missing", names[0])
-    _neutral_rope_scaling(keys)
-    if keys.left.get("use_sliding_window") is False:  # transformers reads neither of the two then
-        keys.left.pop("sliding_window", None)
-        keys.left.pop("max_window_layers", None)
     keys.neutral(NEUTRAL)
     keys.finish(IGNORED_KEYS | set(ignore_keys))
     try:
@@ -176,11 +136,11 @@ def _load(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}", kind="config-unreadable", file=path) from error
     if not isinstance(values, dict):
-        raise ConfigError("is no JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
+        raise ConfigError("is not a JSON object", kind="config-unreadable", file=path, got=type(values).__name__)
     return values
 
 
-def _family(keys: _Keys) -> str:
+def _family(keys: JsonKeys) -> Architecture:
     names = keys.take("architectures", list, [])
     if len(names) != 1 or not isinstance(names[0], str) or names[0] not in FAMILIES:
         near = difflib.get_close_matches(str(names[:1]), FAMILIES, n=1, cutoff=0.4)
@@ -190,14 +150,14 @@ def _family(keys: _Keys) -> str:
     return FAMILIES[names[0]]
 
 
-def _quantization(keys: _Keys, linear_class: str | None) -> tuple[ScaleRule, QuantizationMode | None]:
+def _quantization(keys: JsonKeys, linear_class: str | None) -> tuple[ScaleRule, QuantizationMode | None]:
     """The scale rule, and whether the linears are packed (offline) or bf16 masters (online)."""
     section = keys.take("quantization_config", dict, None)
     if section is None:
         if linear_class is None and "weight_bits" in keys.left:  # 1bitLLM: masters, quantised at run time
             return "multiply", "online"
         return _rule(keys, linear_class or "autobitlinear"), "offline" if linear_class else None
-    inner = _Keys(keys.path, section, "quantization_config.")
+    inner = JsonKeys(keys.path, section, "quantization_config.")
     stored = inner.take("linear_class", str, "bitlinear")
     if linear_class not in (None, stored):
         inner.refuse("contradicts the class asked for", "config-contradiction", "linear_class", stored, linear_class)
@@ -212,13 +172,13 @@ def _quantization(keys: _Keys, linear_class: str | None) -> tuple[ScaleRule, Qua
     return _rule(inner, stored), mode
 
 
-def _kept_dense(keys: _Keys, layers: object, mode: str) -> None:
+def _kept_dense(keys: JsonKeys, layers: object, mode: str) -> None:
     """Refuse a list that keeps a linear of a layer dense, or leaves out a head that is quantised at run time."""
     names = keys.take("modules_to_not_convert", list, None)
     if names is None:
         return
     if not all(isinstance(name, str) and is_plain(name) for name in names):
-        keys.refuse("holds what is no name", "config-unsupported", "modules_to_not_convert", repr(names), "names")
+        keys.refuse("holds what is not a name", "config-unsupported", "modules_to_not_convert", repr(names), "names")
     count = layers if type(layers) is int and 0 < layers <= _MOST_LAYERS else 0
     if (dense := first_dense(names, count)) is not None:
         hint = "tritgold has no arithmetic for dense linears"
@@ -229,64 +189,17 @@ def _kept_dense(keys: _Keys, layers: object, mode: str) -> None:
         keys.refuse(what, "config-unsupported", "modules_to_not_convert", repr(names), repr([HEAD]))
 
 
-def _rule(keys: _Keys, linear_class: str) -> ScaleRule:
+def _rule(keys: JsonKeys, linear_class: str) -> ScaleRule:
     rules: dict[str, ScaleRule] = {"autobitlinear": "multiply", "bitlinear": "divide"}
     if linear_class not in rules:
         keys.refuse("is unknown", "config-unsupported", "linear_class", linear_class, " or ".join(rules))
     return rules[linear_class]
 
 
-def _rope_theta(keys: _Keys) -> float:
-    """transformers 5 keeps theta in rope_parameters, 4 at the top level; both count, and must agree."""
-    top = keys.take("rope_theta", (int, float), None)
-    section = keys.take("rope_parameters", dict, None)
-    if section is None:
-        if top is None:
-            keys.refuse("is missing", "config-missing", "rope_theta")
-        return _float(top)
-    inner = _Keys(keys.path, section, "rope_parameters.")
-    theta = inner.take("rope_theta", (int, float))
-    inner.neutral({"rope_type": ("default", None), "type": ("default", None), "partial_rotary_factor": (1.0, 1, None)})
-    inner.finish(frozenset())
-    if top not in (None, theta):
-        keys.refuse("contradicts rope_parameters", "config-contradiction", "rope_theta", top, theta)
-    return _float(theta)
-
-
-def _neutral_rope_scaling(keys: _Keys) -> None:
-    """``rope_scaling`` that scales nothing: null, type ``default``, or linear by a factor of 1."""
-    section = keys.left.pop("rope_scaling", None)
-    kinds: dict[str, dict[str, tuple[Any, ...]]] = {
-        "default": {"factor": (1, 1.0, None)},
-        "linear": {"factor": (1, 1.0)},
-    }
-    if section is None:
-        return
-    names = [section.get(key) for key in ("rope_type", "type") if key in section] if isinstance(section, dict) else []
-    name = names[0] if names and all(other == names[0] for other in names) else None
-    rest = {k: v for k, v in section.items() if k not in ("rope_type", "type")} if name else {}
-    if not isinstance(name, str) or name not in kinds or not _neutral_rest(rest, kinds[name]):
-        hint = "tritgold has no arithmetic for it; ignoring it would be silently wrong"
-        keys.refuse("is not supported", "config-unsupported", "rope_scaling", repr(section), "None", hint)
-
-
-def _neutral_rest(rest: dict[str, Any], factor: dict[str, tuple[Any, ...]]) -> bool:
-    rules = {**factor, "attention_factor": (1, 1.0, None), "attn_factor": (1, 1.0, None)}
-    needed = "factor" in rest or None in factor["factor"]
-    return needed and all(key in rules and is_one_of(value, rules[key]) for key, value in rest.items())
-
-
-def _float(number: int | float) -> float:
-    """JSON's integers have no limit; one beyond float64 becomes infinity, which ModelConfig refuses by name."""
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
-
-
-def _activation(keys: _Keys) -> Activation:
-    known: dict[str, Activation] = {"relu2": "relu2", "silu": "silu", "swish": "silu"}
-    name = keys.take("hidden_act", str)
+def _activation(keys: JsonKeys, entry: Architecture) -> Activation:
+    known: dict[str, Activation] = {"relu2": "relu2", "silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+    key = "hidden_act" if entry.name != "gemma3" or "hidden_act" in keys.left else "hidden_activation"
+    name = keys.take(key, str)
     if name not in known:
-        keys.refuse("is not supported", "config-unsupported", "hidden_act", name, ", ".join(known))
+        keys.refuse("is not supported", "config-unsupported", key, name, ", ".join(known))
     return known[name]

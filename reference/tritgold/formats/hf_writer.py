@@ -1,4 +1,4 @@
-"""Writing a Hugging Face checkpoint folder: config.json, the weights, whatever text files go with them."""
+"""Write a Hugging Face checkpoint folder: config.json, the weights, and text files (tokenizer and others)."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +15,9 @@ from tritgold.rounding import f32_to_bf16
 
 
 def bf16_tensor(name: str, shape: tuple[int, ...], parts: Callable[[], Iterable[np.ndarray]]) -> PlannedTensor:
-    """A tensor in bf16, rounded half to even. parts: its float32 values in order, in pieces of any shape, made when
-    they are written.
+    """A tensor to be written in bf16, rounded half to even.
+
+    parts: gives its float32 values in order, in pieces of any shape; called when the tensor is written.
     """
 
     def chunks() -> Iterator[bytes]:
@@ -31,7 +32,7 @@ def packed_tensors(
 ) -> list[PlannedTensor]:
     """``<name>.weight`` (U8) and ``<name>.weight_scale`` (bf16 [1]) of a ternary linear.
 
-    shape: (out, in). trits: int8 of that shape, made when they are written. scale: one number, as stored.
+    shape: (out, in). trits: gives int8 of that shape; called when they are written. scale: one number, as stored.
     """
     packed = (-(-shape[0] // 4), shape[1])
     value = np.asarray(scale, np.float32).reshape(1)
@@ -46,7 +47,8 @@ def write_hf_folder(
 ) -> None:
     """Write config.json, model.safetensors and ``texts`` (file name -> content) into an existing folder.
 
-    For a folder that appears whole or not at all see ``written_folder``. Raises OutputError as the writer does.
+    To write a folder completely or not at all, use it inside ``written_folder``. Raises OutputError as
+    ``write_safetensors`` does.
     """
     for name, text in {"config.json": json.dumps(config, indent=2) + "\n", **texts}.items():
         (folder / name).write_text(text, encoding="utf-8", newline="")

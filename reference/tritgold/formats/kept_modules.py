@@ -1,8 +1,9 @@
-"""``modules_to_not_convert`` of a quantization_config, as transformers reads it: which linears it keeps dense.
+"""``modules_to_not_convert`` of a quantization_config, as transformers reads it: which linears stay dense.
 
 Source: transformers 5.24 ``quantizers/quantizers_utils.py`` (should_convert_module) and ``quantizers/base.py``
-(get_modules_to_not_convert): a list replaces the default, which keeps ``lm_head``; a name matches a module from the
-start up to a dot, or as its ending; names are regular expressions, of which ``.*`` is all that is read here.
+(get_modules_to_not_convert): a list replaces the default, which is ``lm_head`` only. A name matches a module's name
+from its start up to a dot or its end, or as its ending. In transformers names are regular expressions; here only
+``.*`` is supported.
 """
 
 import re
@@ -17,12 +18,12 @@ _MOST_STARS = 4
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name of the list is plain enough to be matched: another expression may take forever."""
+    """Whether a name has only letters, digits, ``_``, ``.`` and at most four ``.*``; others may be slow to match."""
     return _PLAIN.fullmatch(name) is not None and name.count("*") <= _MOST_STARS
 
 
 def is_kept(names: list[str], module: str) -> bool:
-    """Whether the list, of plain names, keeps a module dense.
+    """Whether the list keeps a module dense. names: must be plain (``is_plain``).
 
     >>> is_kept(["lm_head", "layers.1"], "model.layers.1.mlp.up_proj"), is_kept(["model.layers.1"], "model.layers.11.x")
     (False, False)
@@ -34,6 +35,6 @@ def is_kept(names: list[str], module: str) -> bool:
 
 
 def first_dense(names: list[str], layers: int) -> str | None:
-    """The first linear of the layers that the list keeps dense; None where all stay ternary."""
+    """The first linear of the layers that the list keeps dense; None if all are ternary."""
     modules = (f"model.layers.{layer}.{linear}" for layer in range(layers) for linear in _LINEARS)
     return next((module for module in modules if is_kept(names, module)), None)

@@ -1,8 +1,8 @@
-"""Layouts: what a file does not say about its own bytes, and the packing of each GGUF tensor type.
+"""Layouts: what a file does not state about its own bytes, and the packing of each GGUF tensor type.
 
-Three tensor types have several layouts under one number. Reading one as another loads without complaint and babbles,
-so nothing is guessed here: I2_S and Q2_0 have the layout that every published file has unless told otherwise,
-and the tiles of TL1 and TL2 must be given (files that tritgold wrote say them in a key of their own).
+I2_S, Q2_0, and TL1 and TL2 have several layouts under one type number. A file read with the wrong one loads without an
+error and gives nonsense text, so nothing is guessed: the default for I2_S and Q2_0 is the layout of all published
+files, and the tiles of TL1 and TL2 must be given (files written by tritgold have them in their own keys).
 """
 
 import re
@@ -22,7 +22,7 @@ from tritgold.formats.untrusted_text import printable
 I2sLayout = Literal["128", "64", "4rows"]
 Tile = dict[str, int]
 
-I2S_KEY = "tritgold.i2_s"  # a key of ours: which of the three layouts the file has
+I2S_KEY = "tritgold.i2_s"  # written by tritgold: which of the three layouts the file has
 _PLAIN = {"TQ1_0": "tq1_0", "TQ2_0": "tq2_0", "Q1_0": "q1_0", "F32": "f32", "F16": "f16", "BF16": "bf16"} | {
     name: name.lower() for name, *_ in ROW_SCALED.values()
 }
@@ -31,12 +31,15 @@ GGUF_TERNARY = ("I2_S", "TL1", "TL2", "Q2_0", *_PLAIN)
 
 @dataclass(frozen=True)
 class Layouts:
-    """i2_s: which layout type 36 has, ``128`` (x86 and every published file), ``64`` (ARM builds since November
-    2025) or ``4rows`` (x86 builds without ACT_PARALLEL); None for what the file says, or else ``128``.
+    """The options that decide how packed tensors are read.
 
-    tile: BM, BK, bm of every TL1 or TL2 tensor. tiles: the same by shape (out, in), which wins over ``tile``.
+    i2_s: the layout of type 36: ``128`` (x86 and every published file), ``64`` (ARM builds since November
+    2025) or ``4rows`` (x86 builds without ACT_PARALLEL); None for the layout that the file states, ``128`` if it
+    states none.
+
+    tile: BM, BK, bm of every TL1 or TL2 tensor. tiles: the same by shape (out, in); it has priority over ``tile``.
     q2_0_block: weights in a block of type 42, 64 (ggml) or 128 (PrismML's older files).
-    code3_as_zero: read codes that stand for no trit as 0, where they are refused otherwise.
+    code3_as_zero: read codes that are not a trit as 0; otherwise they are refused.
     """
 
     i2_s: I2sLayout | None = None
@@ -48,8 +51,8 @@ class Layouts:
     def packing(self, dtype: str, shape: tuple[int, int]) -> Packing:
         """The packing of a GGUF tensor of the type called ``dtype``, one of GGUF_TERNARY.
 
-        Raises PackingError: ``no-tile`` where a tile is needed and none is given, ``packing-option`` for an
-        impossible one, ``unknown-packing`` for a type that holds no trits.
+        Raises PackingError: ``no-tile`` if a tile is needed and not given, ``packing-option`` for an impossible tile,
+        ``unknown-packing`` for a type that holds no trits.
         """
         if dtype == "I2_S":
             return packing("i2_s_4rows") if self.i2_s == "4rows" else packing("i2_s", block=int(self.i2_s or 128))
@@ -77,15 +80,16 @@ class Layouts:
 
 
 def said_by(metadata: Mapping[str, Any], layouts: Layouts, file: object) -> Layouts:
-    """The layouts asked for, and where nothing was asked what a file of ours says of itself. Raises FormatError.
+    """The requested layouts; options that are not set come from the keys of a file that tritgold wrote.
 
-    Warns (TritgoldWarning) where the two contradict each other.
+    Raises FormatError ``value`` for malformed keys. Warns (TritgoldWarning) if options and keys differ; the options
+    win.
     """
     found: Any = metadata.get(I2S_KEY)
     if found is not None and not (isinstance(found, str) and found in get_args(I2sLayout)):
         expected = ", ".join(get_args(I2sLayout))
         got, thing = printable(repr(found)), f"key {I2S_KEY!r}"
-        raise FormatError("is no layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
+        raise FormatError("is not a layout of I2_S", kind="value", file=file, thing=thing, got=got, expected=expected)
     own = tiles_of(metadata, file)
     asked = {shape: layouts.tiles.get(shape, layouts.tile) for shape in own}
     others = [f"{m} x {k}" for (m, k), tile in asked.items() if tile not in (None, own[m, k])]
@@ -106,7 +110,9 @@ def parse_tile(text: str) -> Tile:
     """
     parts = text.split(",")
     if len(parts) not in (2, 3) or not all(map(_is_size, parts)):
-        raise PackingError("is no tile", kind="packing-option", got=printable(repr(text)), expected="BM,BK or BM,BK,bm")
+        raise PackingError(
+            "is not a tile", kind="packing-option", got=printable(repr(text)), expected="BM,BK or BM,BK,bm"
+        )
     return dict(zip(("BM", "BK", "bm"), map(int, parts), strict=False))
 
 
@@ -115,13 +121,13 @@ def parse_shape(text: str) -> tuple[int, int]:
     sizes = text.split("x")
     if len(sizes) != 2 or not all(map(_is_size, sizes)):
         raise PackingError(
-            "is no shape", kind="packing-option", got=printable(repr(text)), expected="OUTxIN, 256x768 say"
+            "is not a shape", kind="packing-option", got=printable(repr(text)), expected="OUTxIN, 256x768 say"
         )
     return int(sizes[0]), int(sizes[1])
 
 
 def tile_keys(tiles: Mapping[tuple[int, int], Tile]) -> dict[str, Any]:
-    """The metadata keys with which tritgold's own files name their tiles, ``tritgold.tile.<out>x<in>``.
+    """The metadata keys in which tritgold's own files store their tiles, ``tritgold.tile.<out>x<in>``.
 
     >>> tile_keys({(256, 768): {"BM": 256, "BK": 128, "bm": 32}})
     {'tritgold.tile.256x768': array([256, 128,  32], dtype=uint32)}
@@ -134,7 +140,7 @@ def tile_keys(tiles: Mapping[tuple[int, int], Tile]) -> dict[str, Any]:
 
 
 def tiles_of(metadata: Mapping[str, Any], file: object) -> dict[tuple[int, int], Tile]:
-    """The inverse: what a file says of its own tiles; empty for files of other writers. Raises FormatError."""
+    """The inverse of ``tile_keys``; empty for files of other writers. Raises FormatError ``value``."""
     tiles: dict[tuple[int, int], Tile] = {}
     for key, value in metadata.items():
         if not key.startswith(_TILE):
@@ -143,13 +149,13 @@ def tiles_of(metadata: Mapping[str, Any], file: object) -> dict[tuple[int, int],
         sound = len(sizes) == 2 and all(map(_is_size, sizes)) and isinstance(value, np.ndarray)
         if not sound or value.ndim != 1 or value.size not in (2, 3) or value.dtype.kind != "u":
             what = "two or three unsigned numbers under tritgold.tile.<out>x<in>"
-            raise FormatError("is no tile", kind="value", file=file, thing=printable(f"key {key!r}"), expected=what)
+            raise FormatError("is not a tile", kind="value", file=file, thing=printable(f"key {key!r}"), expected=what)
         tiles[int(sizes[0]), int(sizes[1])] = dict(zip(("BM", "BK", "bm"), map(int, value), strict=False))
     return tiles
 
 
 def _is_size(text: str) -> bool:
-    """Ten digits at most: Python itself refuses to read numbers of some thousand digits, and not by a typed error."""
+    """At most ten digits: for thousands of digits ``int`` raises ValueError, which is not one of our typed errors."""
     return re.fullmatch("[0-9]{1,10}", text, re.ASCII) is not None
 
 

@@ -1,13 +1,13 @@
-"""How each container stores a linear weight: a function (box, name, shape) -> handle, problems noted in the box."""
+"""Readers of linear weights, one per container: a function (box, name, shape) -> weight; problems go to the box."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.config import ModelConfig, ScaleRule
 from tritgold.errors import ConfigError, PackingError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
-from tritgold.formats.gguf_config import ARCHITECTURES
 from tritgold.formats.hf_config import QuantizationMode
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import packing
@@ -18,16 +18,17 @@ from tritgold.formats.tensor_box import TensorBox
 from tritgold.formats.untrusted_text import printable
 
 Stored = PackedWeight | MasterWeight
-_MOST_SCALES = 16  # a model is trained on so many devices at most; ordinary weights have hundreds of magnitudes
-_ROWS = 64  # read at once where a matrix is looked at and most often left after the first
+_MOST_SCALES = 16  # one per device of tensor parallelism; ordinary weights have hundreds of magnitudes
+_ROWS = 64  # rows read at once: most matrices are decided after the first 64
 LinearReader = Callable[[TensorBox, str, tuple[int, int]], Stored | None]
 
 
 def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, quantize: bool) -> LinearReader:
-    """Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float master [out, in], no scale.
+    """A reader for Hugging Face folders. Offline: U8 [ceil(out / 4), in] with a ``weight_scale``. Online: a float
+    master [out, in], no scale.
 
-    Where config.json says neither, floats that are trits times one scale are read as that. quantize: take other
-    float weights as masters.
+    mode None: config.json states neither; then floats that are trits times one scale are read as ternary.
+    quantize: read other float weights as masters.
     """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
@@ -58,9 +59,10 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
 
 
 def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quantize: bool) -> LinearReader:
-    """A ternary type with its scale inside; an optional ``.scale`` beside it multiplies (upstream ``bitnet``).
+    """A reader for GGUF: a ternary type with its scale inside; an optional tensor ``.scale`` multiplies that scale
+    (llama.cpp's architecture ``bitnet``).
 
-    quantize: take F32, F16 and BF16 that are not trits times one scale as masters.
+    quantize: read F32, F16 and BF16 that are not trits times one scale as masters.
     """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
@@ -74,7 +76,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
             return None
         scale = None if beside is None else _scalar(box, beside)
         rows = None
-        if ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
+        if GGUF_ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
         if tensor.dtype in FLOAT_BYTES and scales_by_rows(tensor) > 1:
             return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)
@@ -97,7 +99,9 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
 
 
 def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> LinearReader:
-    """U8 [out, in / 4] whose scale stands in the tensor's header; a ``weight_scale`` copied along must be the same."""
+    """A reader for SGLBITNT: U8 [out, in / 4] with the scale in the tensor's header; a tensor ``weight_scale``, if
+    there is one, must be equal to it.
+    """
 
     def read(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
         tensor = box.take(name)
@@ -124,7 +128,7 @@ def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> Linea
 
 
 def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quantize: bool) -> Stored | None:
-    """Trits times one scale (TriLM unpacked, Falcon-E in bfloat16) wherever they are that, or a master."""
+    """Float weights: ternary if they are trits times a scale (TriLM unpacked, Falcon-E in bfloat16), else a master."""
     if tensor.shape != shape:
         found = f"{tensor.dtype} {list(tensor.shape)}"
         box.blame("tensor-shape", f"{tensor.name}: found {found}, expected floats {list(shape)}")
@@ -141,14 +145,14 @@ def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quanti
 
 
 def _by_rows(tensor: StoredTensor) -> Packing:
-    """Trits times a scale of each row: TriLM, whose scales are those of blocks of rows."""
+    """The packing for trits times one scale per row: TriLM, which has one scale per block of rows."""
     return packing(tensor.dtype.lower(), scales_of="rows")
 
 
 def _several(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> bool:
-    """Whether floats are trits times a few scales that are not those of rows; then a problem is noted.
+    """Whether floats are trits times a few scales that are not per row; then a problem is noted in the box.
 
-    A shard of columns with a scale of its own, as tensor parallelism leaves it in o and down: absmean would change it.
+    Tensor parallelism leaves such weights in o and down, one scale per shard of columns; absmean would change them.
     """
     found: set[float] = set()
     for row in range(0, shape[0], _ROWS):
@@ -166,10 +170,10 @@ def _several(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> bo
 
 
 def scales_by_rows(tensor: StoredTensor) -> int:
-    """How many scales a float matrix has whose rows are each trits times one scale; 0 where they are not.
+    """The number of different scales of a float matrix if each row is trits times one scale; 0 if not.
 
-    A row needs two weights that are not zero before it says anything; where most rows have fewer, the answer is 0.
-    Ordinary weights are told at their first row.
+    A row with fewer than two non-zero weights proves nothing; 0 if at least half of the rows are like that.
+    Ordinary weights are recognised after the first rows.
     """
     if len(tensor.shape) != 2:
         return 0
@@ -186,7 +190,7 @@ def scales_by_rows(tensor: StoredTensor) -> int:
 
 
 def _is_ternary(tensor: StoredTensor, shape: tuple[int, int]) -> bool:
-    """Whether float weights are trits times one scale already: absmean would give them another one."""
+    """Whether float weights are already trits times one scale; absmean would compute a different scale."""
     try:
         packing(tensor.dtype.lower()).check(tensor.data, shape)
     except PackingError:
@@ -222,7 +226,7 @@ def _master(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> Sto
 
 
 def one_float(tensor: StoredTensor) -> np.float32 | None:
-    """What is stored as [], [1] or [1, 1]: the same scalar. None for anything else, which is not one scale a tensor."""
+    """The value of a float tensor with one element ([], [1] or [1, 1]); None for any other tensor."""
     if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
         return None
     value: np.float32 = tensor.floats().reshape(-1)[0]
@@ -230,7 +234,7 @@ def one_float(tensor: StoredTensor) -> np.float32 | None:
 
 
 def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
-    """A scale that is one finite float; what is not is noted in the box."""
+    """A scale that is one finite float; None, with a problem noted in the box, if it is not."""
     value = one_float(tensor)
     if value is None:
         found = f"{tensor.dtype} {list(tensor.shape)}"

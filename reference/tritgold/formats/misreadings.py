@@ -1,7 +1,7 @@
-"""Misreadings by name: how trits lie that were right until somebody read one layout as another.
+"""Misreadings by name: which wrong layout explains trits that differ from the true ones.
 
-Each of these has happened (the converter or engine is named below). All but the last leave every histogram as it was,
-and those along the columns every row sum too: only the same model in another format shows them.
+Each of these has happened (the converter or engine is named below). All but the last keep the histogram of the trits,
+and those within rows keep every row sum too: only a comparison with the same model in another format shows them.
 """
 
 from collections.abc import Callable, Iterator
@@ -71,7 +71,8 @@ def _128_as_4rows(t: np.ndarray) -> np.ndarray:
     return by_byte.reshape(-1, t.shape[1], 4).swapaxes(1, 2).reshape(t.shape)
 
 
-# What to call it, and what the trits must be a multiple of: out of 4, all of them together of 128, or both.
+# Name and order, by what must be divisible: _ROWS needs out % 4 == 0, _BLOCKS and _SEQUENTIAL out * in % 128 == 0,
+# _BOTH needs both.
 _ROWS: tuple[tuple[str, Order], ...] = (
     ("rows unpacked as i::4, where the bytes hold quarters of the matrix", _i_every_4),
     ("rows in quarters of the matrix, where the twin has every fourth row", _quarters),
@@ -87,8 +88,8 @@ _SEQUENTIAL: tuple[tuple[str, Order], ...] = (
     ("sequential bytes, least significant pair first, read as I2_S", _from_lsb),
     ("sequential bytes, most significant pair first, read as I2_S", _from_msb),
 )
-# The planes of TQ2_0 lie the other way round: a pair order of the one is the opposite order of the other, and trits
-# alone do not tell which of the two somebody had before him.
+# TQ2_0 has its planes in the opposite order: least significant pair first in one type gives the same trits as most
+# significant pair first in the other. Trits alone do not show which type the bytes had.
 _OF_TQ2_0: tuple[tuple[str, Order], ...] = (
     ("TQ2_0 read as consecutive, least significant pair first, or I2_S, most significant pair first", _msb),
     ("TQ2_0 read as consecutive, most significant pair first, or I2_S, least significant pair first", _lsb),
@@ -110,11 +111,11 @@ _BOTH: tuple[tuple[str, Order], ...] = (
 def name_misreading(
     found: np.ndarray, truth: np.ndarray, head_dim: int | None = None, label: str | None = None
 ) -> str | None:
-    """Which misreading makes ``found`` of ``truth``, trits int8 [out, in] of one shape; None where none does.
+    """The misreading that turns ``truth`` into ``found``, both int8 trits [out, in]; None if no known one does.
 
-    head_dim: of q and k, whose rows some files have in the order of interleaved RoPE; None for other weights.
-    label: the layout in which ``found`` was read, as ``fingerprint.label_of`` has it, where it is known: TQ2_0 read as
-    consecutive leaves the same trits as I2_S in the other order of pairs.
+    head_dim: for q and k, whose rows are in the order of interleaved RoPE in some files; None for other weights.
+    label: the layout in which ``found`` was read, as ``fingerprint.label_of`` names it; None if unknown. It is needed
+    because TQ2_0 read as consecutive gives the same trits as I2_S in the other order of pairs.
 
     Sources: the rows from an ad-hoc converter of HF bytes; 64 and 128 from bitnet.cpp on ARM (#470, #585), sequential
     order from larql #156 and WrinkleFree, consecutive TQ2_0 from llama.cpp #28769, RoPE from its LlamaModel.permute.
@@ -150,7 +151,7 @@ def _orders(shape: tuple[int, ...], head_dim: int | None, label: str | None) -> 
 
 
 def name_scale_fault(found: float, truth: float) -> str | None:
-    """What is wrong with a multiplying scale; None where the two differ by no more than roundings to bfloat16.
+    """What is wrong with a multiplying scale; None if the two differ only by rounding to bfloat16.
 
     >>> name_scale_fault(1.5, 1.5), name_scale_fault(0.667, 1.5), name_scale_fault(1.0, 1.5)
     (None, 'inverted: the two scales multiply to 1', 'left out: 1 in its place')

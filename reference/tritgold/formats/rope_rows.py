@@ -1,4 +1,4 @@
-"""The order of q and k rows: halves in the model, interleaved in files of some GGUF architectures.
+"""The order of the rows of q and k for RoPE: two halves in the model, interleaved in some GGUF architectures.
 
 Source: llama.cpp ``convert_hf_to_gguf.py`` (LlamaModel.permute).
 """
@@ -7,7 +7,7 @@ import numpy as np
 
 
 def interleaved_rows(rows: int, head_dim: int) -> np.ndarray:
-    """Where row j of half-rotation q or k lies in a file permuted for interleaved RoPE: int64 [rows].
+    """Index in the file of row j of q or k, for a file permuted for interleaved RoPE: int64 [rows].
 
     llama.cpp's converters move row i of a head's first half to 2 i, and of its second half to 2 i + 1, so that
     the pairs (i, i + half) become neighbours.

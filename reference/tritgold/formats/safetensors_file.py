@@ -1,4 +1,5 @@
-"""safetensors, reading: one file, or several with an index. Parsed by hand; every offset is checked and named.
+"""safetensors reader: one file, or several with an index. Parsed here, so that every offset is checked and an error
+names the tensor.
 
 Layout: u64 header length, a JSON header (name -> dtype, shape, data_offsets; ``__metadata__`` -> strings), then
 the data without gaps. Source: the format section of the safetensors README, and its Rust parser's checks.
@@ -24,19 +25,19 @@ ITEM_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 MAX_HEADER = 100_000_000  # the limit of the reference parser
-# Of a header, so that what is parsed takes 200 MB at most, not 3 GB: a matrix has 8 items, so this is 65,000 of them.
+# JSON items of a header: parsing takes at most 200 MB then, not 3 GB. A tensor has 8 items, so this allows 65,000.
 MAX_ITEMS = 1 << 19
-MAX_INDEX = 1 << 22  # bytes; an index has about 100 a tensor
-MAX_DIMS = 64  # NumPy's; without a limit, the product of a hostile shape takes hours
+MAX_INDEX = 1 << 22  # bytes; an index has about 100 per tensor
+MAX_DIMS = 64  # NumPy's limit; without one, the product of a hostile shape takes hours
 INDEX = "model.safetensors.index.json"
 
 
 class SafetensorsFile:
     """One safetensors file.
 
-    tensors: in order of their place in the file. metadata: the ``__metadata__`` strings.
+    tensors: by name, in the order of their offsets. metadata: the ``__metadata__`` strings.
 
-    Raises FormatError on anything out of order; the kinds are ``truncated``, ``header-length``, ``header-utf8``,
+    Raises FormatError for a malformed file; the kinds are ``truncated``, ``header-length``, ``header-utf8``,
     ``header-json``, ``header-type``, ``duplicate-name``, ``entry``, ``unknown-dtype``, ``offsets-order``,
     ``size-mismatch``, ``overlap``, ``gap``, ``trailing-bytes``.
     """
@@ -57,11 +58,11 @@ class SafetensorsFile:
                 self._refuse("leaves a gap to the tensor before it", "gap", thing, got=begin, expected=end)
             end = stop
             if start + stop > self._file.size:
-                self._refuse("ends behind the end of the file", "truncated", thing, self._file.size, start + stop)
+                self._refuse("ends after the end of the file", "truncated", thing, self._file.size, start + stop)
             data = self._file[start + begin : start + stop]
             self.tensors[name] = StoredTensor(self.path, name, dtype, shape, start + begin, data)
         if start + end != self._file.size:
-            self._refuse("has bytes behind the last tensor", "trailing-bytes", None, self._file.size, start + end)
+            self._refuse("has bytes after the last tensor", "trailing-bytes", None, self._file.size, start + end)
 
     def _header(self) -> tuple[dict[str, Any], int]:
         size = self._file.size
@@ -73,7 +74,7 @@ class SafetensorsFile:
         if 8 + length > size:
             self._refuse("ends inside its header", "truncated", "header", f"{size} bytes", f"at least {8 + length}")
         raw = self._file[8 : 8 + length].tobytes()
-        # Every value of a JSON text but the outermost follows one of these, so they are at least as many.
+        # Every JSON value except the outermost follows one of these characters: their count is an upper bound.
         items = sum(raw.count(sign) for sign in (b",", b"[", b"{"))
         if items > MAX_ITEMS:
             self._refuse("header has too many items", "header-length", None, items, f"at most {MAX_ITEMS}")
@@ -109,7 +110,7 @@ class SafetensorsFile:
             self._refuse("shape and offsets are lists of whole numbers", "entry", thing, f"{shape}, {offsets}")
         begin, stop = offsets
         if begin > stop:
-            self._refuse("begins behind its end", "offsets-order", thing, offsets)
+            self._refuse("begins after its end", "offsets-order", thing, offsets)
         if stop - begin != prod(shape) * ITEM_BYTES[dtype]:
             got, want = f"{stop - begin} bytes", f"{prod(shape) * ITEM_BYTES[dtype]} bytes ({dtype} {shape})"
             self._refuse("size is not shape x dtype", "size-mismatch", thing, got, want)
@@ -125,9 +126,9 @@ class SafetensorsFile:
 class SafetensorsFolder:
     """A checkpoint folder: ``model.safetensors``, or shards named by ``model.safetensors.index.json``.
 
-    Raises FormatError when a shard is missing (``shard-missing``), when index and shards disagree
-    (``not-in-index``, ``not-in-shard``), and when the folder leaves the choice open
-    (``ambiguous``).
+    Raises FormatError if a shard is missing (``shard-missing``), if index and shards disagree (``not-in-index``,
+    ``not-in-shard``), if the index is malformed (``index``), if there are no weights (``no-weights``), and if the
+    folder has more than one model (``ambiguous``); and as SafetensorsFile does.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -188,7 +189,7 @@ class SafetensorsFolder:
 
 
 def _of_all(paths: list[Path]) -> list[StoredTensor]:
-    """The tensors of all shards; one error for all that are broken."""
+    """The tensors of all shards. If several are broken, one error lists them all."""
     found: list[StoredTensor] = []
     broken: list[FormatError] = []
     for path in paths:
@@ -206,10 +207,10 @@ def _of_all(paths: list[Path]) -> list[StoredTensor]:
 
 
 def _say_of_copies(tensors: dict[str, StoredTensor], others: list[StoredTensor]) -> None:
-    """Warn of copies that lie in another shard than the index says, as where new weights were laid over old ones.
+    """Warn of copies of a tensor in other shards than the index names, as when new weights were saved over old ones.
 
-    The index decides here. transformers 5 reads all files in the order of their names and keeps the last copy: where
-    that is another one, and differs, it computes another model.
+    Here the index decides. transformers 5 reads all files in the order of their names and keeps the last copy: if
+    that copy is a different one with different bytes, it computes a different model.
     """
     if not others:
         return
@@ -227,18 +228,18 @@ def _weight_map(index: Path) -> dict[str, str]:
     try:
         where = parse_json(read_text(index, MAX_INDEX))["weight_map"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"is no shard index: {type(error).__name__}: {error}"
+        what = f"is not a shard index: {type(error).__name__}: {error}"
         raise FormatError(what, kind="index", file=index) from error
     if not isinstance(where, dict) or not where or not all(isinstance(v, str) for v in where.values()):
         raise FormatError("weight_map must map tensor names to file names", kind="index", file=index)
     for name in where.values():
         # A name with a path in it would read files outside the checkpoint.
         if not re.fullmatch(r"[^/\\:]+\.safetensors", name):
-            what = "names a shard that is no plain file name"
+            what = "names a shard that is not a plain file name"
             raise FormatError(what, kind="index", file=index, got=printable(repr(name)))
     return where
 
 
 def _counts(values: Any) -> bool:
-    """A list of non-negative integers below 2**63; JSON's true is not one of them."""
+    """Whether it is a list of integers from 0 to 2**63 - 1; JSON's true is not an integer."""
     return isinstance(values, list) and all(type(v) is int and 0 <= v < 2**63 for v in values)

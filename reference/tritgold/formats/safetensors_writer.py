@@ -1,6 +1,6 @@
-"""safetensors, writing: one file, or shards with an index, a tensor at a time.
+"""safetensors writer: one file, or shards with an index, one tensor at a time.
 
-The layout is described in safetensors_file.py. Shards are cut and named as transformers' ``save_pretrained`` does
+The layout is described in safetensors_file.py. Shards are split and named as by transformers' ``save_pretrained``
 (huggingface_hub's ``split_state_dict_into_shards_factory``).
 """
 
@@ -16,7 +16,7 @@ from tritgold.formats.safetensors_file import INDEX, ITEM_BYTES
 from tritgold.formats.untrusted_text import printable
 from tritgold.formats.whole_file import listed, write_chunks, written_whole
 
-# The reference writer's order (safetensors' Dtype, the last first); U64 and wider before F32 and so on.
+# The reference writer's order of dtypes: safetensors' enum Dtype, from its last member to its first.
 _ORDER = (
     *("U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16"),
     *("F8_E8M0", "F8_E4M3", "F8_E5M2", "I8", "U8", "BOOL"),
@@ -24,7 +24,7 @@ _ORDER = (
 
 
 def write_safetensors(path: Path, tensors: Iterable[PlannedTensor], metadata: dict[str, str]) -> None:
-    """Write one file; it appears whole or not at all.
+    """Write one file; it is written completely or not at all.
 
     Its bytes are those of the reference writer: tensors by dtype, widest first, then by name, and a header padded with
     spaces to a multiple of 8 bytes, so that all data is aligned.
@@ -52,7 +52,7 @@ def write_safetensors(path: Path, tensors: Iterable[PlannedTensor], metadata: di
 def write_sharded(folder: Path, tensors: Iterable[PlannedTensor], metadata: dict[str, str], shard_bytes: int) -> None:
     """Write ``model.safetensors``, or shards of at most ``shard_bytes`` with their index, into an existing folder.
 
-    A tensor larger than that gets a shard of its own. The shards written so far are removed where one fails.
+    A tensor larger than that gets its own shard. If one shard fails, those already written are removed.
     Raises OutputError as ``write_safetensors`` does.
     """
     shards = split(listed(folder, tensors), shard_bytes)
@@ -68,7 +68,7 @@ def write_sharded(folder: Path, tensors: Iterable[PlannedTensor], metadata: dict
         for file, shard in zip(files, shards, strict=True):
             write_safetensors(file, shard, metadata)
             done.append(file)
-        with written_whole(folder / INDEX) as scratch:  # last: without it the shards are no checkpoint
+        with written_whole(folder / INDEX) as scratch:  # last: without it the shards are not a checkpoint
             text = json.dumps(index, indent=2, sort_keys=True) + "\n"
             scratch.write_text(text, encoding="utf-8", newline="")
     except BaseException:
@@ -78,8 +78,8 @@ def write_sharded(folder: Path, tensors: Iterable[PlannedTensor], metadata: dict
 
 
 def split(plan: list[PlannedTensor], shard_bytes: int) -> list[list[PlannedTensor]]:
-    """The plan in shards, in order; a tensor of more than ``shard_bytes`` stands alone, before the shard that it
-    interrupts.
+    """The planned tensors by shard, in order. A tensor of more than ``shard_bytes`` gets its own shard, which is placed
+    before the shard that was being filled.
 
     >>> plan = [PlannedTensor("", "U8", (size,), size, list) for size in (6, 6, 2, 9, 1)]
     >>> [[tensor.size for tensor in shard] for shard in split(plan, 8)]

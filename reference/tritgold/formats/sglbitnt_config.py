@@ -1,6 +1,6 @@
-"""The configuration inside an SGLBITNT file -> ModelConfig: a config.json, read as strictly as one.
+"""The configuration inside an SGLBITNT file -> ModelConfig: it is a config.json and is read as strictly.
 
-Keys that the original's C++ loader does not find are 0 or 1e-6 there, which is another model; here they are errors.
+For a missing key the original C++ loader uses 0 or 1e-6, which gives a different model; here it is an error.
 """
 
 from pathlib import Path
@@ -12,12 +12,12 @@ from tritgold.formats.hf_config import parse_hf_config
 
 
 def read_sglbitnt_config(path: Path, config: dict[str, Any], ignore_keys: tuple[str, ...] = ()) -> ModelConfig:
-    """Read the configuration of an opened file. Whether it says offline or online makes no difference: the file's
-    linears are packed either way.
+    """Read the configuration of an opened file. ``quantization_mode`` is ignored: offline or online, the file's linears
+    are packed.
 
-    Raises ConfigError as ``read_hf_config`` does, and where the class named in ``quantization_config`` divides by its
-    scales (``config-contradiction``): the original converter copies such a scale unchanged into a header whose scale
-    multiplies, so that file and configuration describe two models.
+    Raises ConfigError as ``read_hf_config`` does, and if the class named in ``quantization_config`` divides by its
+    scales (``config-contradiction``): the original converter copies such a scale unchanged into the header, where
+    scales multiply, so file and configuration describe different models.
     """
     model = parse_hf_config(path, config, None, ignore_keys).model
     if model.scale_rule != "multiply":

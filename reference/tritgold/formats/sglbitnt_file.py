@@ -1,17 +1,17 @@
-"""SGLBITNT: the ``.bin`` files of WrinkleFree's sgl-kernel, read and written. Memory-mapped, every length checked.
+"""SGLBITNT, the ``.bin`` files of WrinkleFree's sgl-kernel: reader and writer. Memory-mapped, every length checked.
 
 Layout, all little-endian and without alignment: ``SGLBITNT``, u32 version 1, u32 length of the configuration and the
 configuration (JSON), u32 number of tensors; then each tensor: u32 length of the name and the name (UTF-8), u32 dtype
 (0 U8, 1 F32, 2 F16, 3 BF16), u32 number of sizes and the sizes (u32, rows first), u32 has_scale, f32 scale, u64 length
-of the data and the data. A tensor begins where the one before ends: one wrong length and all behind it is noise.
+of the data and the data. A tensor begins where the previous one ends: after one wrong length everything is misread.
 
-Two programs write it and differ in one field. ``convert_to_sglkernel.py`` (main; read so by sgl-kernel's
-``sglkernel_loader.h``) leaves the scale out where has_scale is 0; ``convert_dlm_to_sglkernel.py`` (branch
-GetDistillWorking; read so by ``serve_bitnet_native.py``) always writes it, 0 for none. No field says which; here they
-are told apart by the data length, which must be that of dtype and sizes.
+Two programs write it and differ in one field. ``convert_to_sglkernel.py`` (main; sgl-kernel's
+``sglkernel_loader.h`` reads this form) omits the scale if has_scale is 0; ``convert_dlm_to_sglkernel.py`` (branch
+GetDistillWorking; ``serve_bitnet_native.py`` reads this form) always writes it, as 0 if there is none. No field says
+which form a file has; here the data length decides, which must be that of dtype and sizes.
 
 Both copy the Hugging Face config.json and tensor names. Linear weights are U8 [out, in / 4] with a scale that
-multiplies; the first program widens bf16 to F32, the second rounds all else to F16.
+multiplies; of the other tensors the first program widens bf16 to F32, the second rounds all to F16.
 Source: DeepOpt-com/WrinkleFree-Monorepo, the four files named.
 """
 
@@ -36,11 +36,11 @@ VERSION = 1
 DTYPES = ("U8", "F32", "F16", "BF16")  # by number
 ITEM_BYTES = {"U8": 1, "F32": 4, "F16": 2, "BF16": 2}
 MAX_DIMS = 8
-_LEAST_TENSOR = 25  # bytes of a tensor without a name, sizes or a scale, and with one byte of data
+_LEAST_TENSOR = 25  # bytes of the smallest tensor: no name, no sizes, no scale, one byte of data
 
 
 def is_sglbitnt(path: Path) -> bool:
-    """Whether a file begins with the magic; False for one that cannot be read."""
+    """Whether a file begins with ``SGLBITNT``; False if it cannot be read."""
     try:
         require_regular(path)
         with path.open("rb") as file:
@@ -52,9 +52,9 @@ def is_sglbitnt(path: Path) -> bool:
 class SglbitntFile:
     """An opened SGLBITNT file.
 
-    config: the configuration, as JSON. tensors: in the order of the file. scales: float32 by name, of the tensors that
-    have one. dialect: ``optional`` or ``always``, whether the scale field is there without a scale; None where every
-    tensor has one.
+    config: the configuration, as parsed JSON. tensors: by name, in the order of the file. scales: float32 by name, for
+    the tensors that have one. dialect: ``always`` if tensors without a scale have a scale field, ``optional`` if they
+    do not; None if every tensor has a scale.
 
     Raises FormatError; the kinds are ``not-sglbitnt``, ``version``, ``truncated``, ``count``, ``config-utf8``,
     ``config-json``, ``config-type``, ``name-utf8``, ``duplicate-name``, ``unknown-dtype``, ``dims``, ``scale-flag``,
@@ -67,14 +67,14 @@ class SglbitntFile:
         self._at = 0
         magic = self._raw(len(MAGIC), "magic")
         if magic != MAGIC:
-            self._refuse("is no SGLBITNT file", "not-sglbitnt", "magic", magic, MAGIC)
+            self._refuse("is not an SGLBITNT file", "not-sglbitnt", "magic", magic, MAGIC)
         version = self._u32("version")
         if version != VERSION:
             self._refuse("unsupported version", "version", "version", version, VERSION)
         self.config = self._config()
         count = self._u32("number of tensors")
         left = self._file.size - self._at
-        if count * _LEAST_TENSOR > left:  # before anything is read on the word of a hostile file
+        if count * _LEAST_TENSOR > left:  # refused before reading: a hostile file may give any count
             self._refuse(
                 "cannot fit into the file", "count", "number of tensors", count, f"at most {left // _LEAST_TENSOR}"
             )
@@ -84,7 +84,7 @@ class SglbitntFile:
         for index in range(count):
             self._tensor(index)
         if self._at != self._file.size:
-            self._refuse("has bytes behind the last tensor", "trailing-bytes", None, self._file.size, self._at)
+            self._refuse("has bytes after the last tensor", "trailing-bytes", None, self._file.size, self._at)
 
     def _config(self) -> dict[str, Any]:
         text = self._text("configuration", "config-utf8")
@@ -116,7 +116,7 @@ class SglbitntFile:
         size = prod(shape) * ITEM_BYTES[dtype]
         flag = self._u32(f"has_scale of {thing}")
         if flag > 1:
-            self._refuse("has_scale is no flag", "scale-flag", thing, flag, "0 or 1")
+            self._refuse("has_scale is not a flag", "scale-flag", thing, flag, "0 or 1")
         if flag:
             self._scale(name, thing)
         else:
@@ -137,7 +137,7 @@ class SglbitntFile:
         self.scales[name] = scale
 
     def _settle_dialect(self, size: int) -> None:
-        """The first tensor without a scale decides for the file: is its data length here, or 4 bytes on?"""
+        """Set the dialect at the first tensor without a scale: is its data length here, or 4 bytes later?"""
         if self.dialect is not None:
             return
         here, further = (self._file[at : at + 8].tobytes() for at in (self._at, self._at + 4))
@@ -145,7 +145,7 @@ class SglbitntFile:
         self.dialect = "always" if fits == [False, True] else "optional"
 
     def _take(self, count: int, what: str) -> int:
-        """Step over ``count`` bytes, which must be there; returns where they begin."""
+        """Step over ``count`` bytes; returns their offset. Refuses (``truncated``) if the file ends before."""
         left = self._file.size - self._at
         if count > left:
             self._refuse("ends too early", "truncated", what, f"{left} bytes left at byte {self._at}", count)
@@ -183,9 +183,10 @@ def write_sglbitnt(
     scales: Mapping[str, np.float32],
     dialect: Dialect = "optional",
 ) -> None:
-    """Write one file, tensors in the order given; it appears whole or not at all.
+    """Write one file, tensors in the order given; it is written completely or not at all.
 
-    config: as in config.json. scales: of packed tensors, by name. dialect: what is written where there is no scale.
+    config: as in config.json. scales: of packed tensors, by name. dialect: for tensors without a scale, ``optional``
+    omits the scale field, ``always`` writes 0.
 
     Raises OutputError: those of ``written_whole``, and ``duplicate-name``, ``name-utf8``, ``unknown-dtype``, ``dims``,
     ``size-mismatch``, ``scale-non-finite``, ``scale-unused`` (a scale without its tensor), ``planned-size``.
@@ -203,7 +204,7 @@ def write_sglbitnt(
 
 
 def _head(path: Path, tensor: PlannedTensor, scale: np.float32 | None, dialect: Dialect) -> bytes:
-    """Everything of a tensor but its data."""
+    """The bytes of a tensor's record up to its data."""
     if tensor.dtype not in DTYPES:
         _refuse_plan(path, tensor.name, "has no such dtype", "unknown-dtype", tensor.dtype, ", ".join(DTYPES))
     shape = tensor.shape

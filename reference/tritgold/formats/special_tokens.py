@@ -1,12 +1,12 @@
-"""Which ids end a text: one rule for every container, that of transformers' ``generate``.
+"""The stop ids, which end a text: one rule for every container, that of transformers' ``generate``.
 
-``generation_config.json`` decides where it is there, even where it gives no ``eos_token_id``: then nothing stops.
-``config.json`` decides where there is no such file. The ``eos_token`` of ``tokenizer_config.json`` stops nothing in
-``generate``, and stops nothing here. Containers of one file hold the ids that this rule gave when they were written.
+If ``generation_config.json`` exists, it decides, even if it has no ``eos_token_id``: then no token ends a text.
+If not, ``config.json`` decides. The ``eos_token`` of ``tokenizer_config.json`` is not a stop id in ``generate``, and
+not here. Containers that are one file hold the ids that this rule gave when they were written.
 
 Source: transformers 5.24, ``generation/utils.py`` (adjust_generation_fn, _prepare_special_tokens). llama.cpp stops at
-the three ids of EOS_KEYS and, besides, at every token called like an end (``<|eot_id|>``, ``<|im_end|>``,
-``<|endoftext|>``, ``<|end_of_text|>``, ``</s>``; ``src/llama-vocab.cpp``): a name is not looked at here.
+the three ids of EOS_KEYS and also at every token with the name of an end token (``<|eot_id|>``, ``<|im_end|>``,
+``<|endoftext|>``, ``<|end_of_text|>``, ``</s>``; ``src/llama-vocab.cpp``): here names do not matter.
 """
 
 import json
@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 20
 
 
 def read_generation_eos(folder: Path) -> list[int] | None:
-    """The stop ids of the folder's generation_config.json, empty where it gives none; None where it is absent.
+    """The stop ids of the folder's generation_config.json, empty if it has none; None if the file does not exist.
 
     Raises ConfigError ``config-unreadable`` or ``config-type``.
     """
@@ -37,7 +37,7 @@ def read_generation_eos(folder: Path) -> list[int] | None:
 
 
 def generation_eos(text: str | None, file: Path) -> list[int] | None:
-    """The same of the text of a generation_config.json. file: for messages."""
+    """The same for the text of a generation_config.json; None for None. file: its path, for messages."""
     if text is None:
         return None
     try:
@@ -59,22 +59,24 @@ def generation_eos(text: str | None, file: Path) -> list[int] | None:
 
 
 def generation_with(text: str, tokens: tuple[int, ...]) -> str:
-    """A generation_config.json that gives these stop ids and is otherwise the same."""
+    """The text of a generation_config.json with its stop ids replaced."""
     values = parse_json(text)
     stop: Any = tokens[0] if len(tokens) == 1 else list(tokens)
     return json.dumps({**values, EOS: stop}, indent=2) + "\n"
 
 
 def stop_ids(config: Path, eos: list[int], generation_eos: list[int] | None, vocab: int) -> tuple[int, ...]:
-    """What ends a text. eos: of the config.json at ``config``; generation_eos: of the file beside it, None without it.
+    """The stop ids of a model.
 
-    Warns (TritgoldWarning) where that file's silence takes the ids of config.json away, and as ``inside`` does.
+    eos: of the config.json at ``config``. generation_eos: of the generation_config.json in the same folder, None if
+    there is no such file. Warns (TritgoldWarning) if that file has no stop ids and config.json has, and as ``inside``
+    does.
     """
     if generation_eos is None:
         return inside(config, EOS, eos, vocab)
     where = config.with_name(GENERATION)
     if eos and not generation_eos:
-        # Each part is cut by itself: a long path must not take the sentence away.
+        # Path and ids are shortened separately: a long path must not cut off the sentence.
         ids = printable(str(eos), 80)
         what = f"gives no {EOS}: nothing ends a text, as in transformers; {ids} of config.json are not asked"
         warnings.warn(f"{printable(str(where), 4096)}: {what}", TritgoldWarning, stacklevel=2)
@@ -82,9 +84,9 @@ def stop_ids(config: Path, eos: list[int], generation_eos: list[int] | None, voc
 
 
 def inside(path: Path, key: str, tokens: list[int], vocab: int) -> tuple[int, ...]:
-    """The tokens that the vocabulary has, in order; the others are left out with one TritgoldWarning.
+    """The tokens below ``vocab``, in order; the others are left out with one TritgoldWarning.
 
-    transformers saves BitNet's 128000 and 128001 whatever the vocabulary.
+    They occur because transformers saves BitNet's 128000 and 128001 for a vocabulary of any size.
     """
     outside = [token for token in tokens if not 0 <= token < vocab]
     if outside:

@@ -1,6 +1,6 @@
 """Linear weights as a checkpoint stores them: packed trits, or a float master to be quantised at run time.
 
-Both unpack one matrix when asked and hold no dense copy; nor do the mapped bytes stay in memory (``release``).
+Both unpack a matrix at each call and keep no dense copy; mapped pages are released after reading (``release``).
 """
 
 import warnings
@@ -24,9 +24,9 @@ from tritgold.ternary import DenseMatrix, TernaryTensor
 class PackedWeight:
     """Packed trits in a file.
 
-    shape: (out, in) of the trits. scale: float32 beside the payload, multiplied with the one inside it; None
-    where the payload's own is all there is. rows: where each row of the result lies in the payload, for GGUF
-    files that permute q and k. code3_as_zero: codes that stand for no trit are read as 0, not refused.
+    shape: (out, in) of the trits. scale: float32 stored outside the payload, multiplied with the payload's own scale;
+    None if there is only the payload's. rows: int64 [out], the payload's row for each row of the result, for GGUF
+    files that permute q and k. code3_as_zero: codes that are not a trit are read as 0, not refused.
     """
 
     layout: Packing
@@ -38,9 +38,10 @@ class PackedWeight:
     master: DenseMatrix | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """Refuse a payload that is not trits with finite scales of rows, before any arithmetic; warn of an odd scale.
+        """Refuse a payload that is not trits with finite scales, one per row or tensor; warn of an unusual scale.
 
-        Cheap: packed bytes are looked at in place. Only a tensor whose scales are not one positive number is unpacked.
+        Cheap: packed bytes are checked without a copy. Only a tensor whose scales are not all one positive number is
+        unpacked.
         """
         with _located(self.stored):
             if not self._lenient:
@@ -58,19 +59,19 @@ class PackedWeight:
             self._warn(oddity)
 
     def one_scale(self) -> np.float32 | None:
-        """The scale without unpacking a trit; None where blocks differ, so that the trits must say which count."""
+        """The scale, without unpacking trits; None if the scales differ: then the trits decide which of them matter."""
         with _located(self.stored), np.errstate(over="ignore"):
             scales = self.layout.scales(self.stored.data, self.shape)
             self.stored.release()
             return np.float32(scales.max() * self._beside) if scales.min() == scales.max() else None
 
     def read_as_zero(self) -> int:
-        """How many codes stand for no trit and are read as 0, as was asked for."""
+        """The number of codes that are not a trit and are read as 0; 0 without ``code3_as_zero``."""
         return int((self.layout.codes(self.stored.data, self.shape) > 2).sum()) if self._lenient else 0
 
     @property
     def _lenient(self) -> bool:
-        """Only code 3 of a two-bit layout may be read as 0: a float that is no trit is a master weight."""
+        """Only code 3 of a two-bit layout may be read as 0. A float that is not a trit is a master weight."""
         return self.code3_as_zero and self.layout.invalid_kind == "code-3"
 
     def ternary(self) -> TernaryTensor:
@@ -81,7 +82,7 @@ class PackedWeight:
             trits, scale = tensor.trits, tensor.scale
             if self.rows is not None:
                 trits, scale = trits[self.rows], scale[self.rows] if scale.ndim else scale
-            with np.errstate(over="ignore"):  # a product beyond float32 is refused by name
+            with np.errstate(over="ignore"):  # TernaryTensor refuses a product beyond float32
                 return TernaryTensor(trits, np.asarray(scale * self._beside))
 
     def _unpacked(self) -> TernaryTensor:
@@ -102,7 +103,7 @@ class PackedWeight:
 
 @dataclass(eq=False)
 class MasterWeight:
-    """A float master weight, quantised by absmean when first asked and kept packed from then on (2 bits a weight).
+    """A float master weight, quantised by absmean at the first use and then kept packed (2 bits per weight).
 
     rows: as in PackedWeight.
     """
@@ -123,7 +124,7 @@ class MasterWeight:
         return matrix
 
     def check(self) -> None:
-        """Nothing to refuse before quantising: a non-finite master is refused there."""
+        """Quantise; absmean refuses a non-finite master (NonFiniteError)."""
         self.ternary()
 
     def ternary(self) -> TernaryTensor:
@@ -140,7 +141,7 @@ class MasterWeight:
 
 @dataclass(frozen=True, eq=False)
 class _Reordered:
-    """A matrix whose row i lies in ``order[i]`` of the stored one."""
+    """A matrix whose row i is row ``order[i]`` of the stored one."""
 
     stored: StoredTensor
     order: np.ndarray

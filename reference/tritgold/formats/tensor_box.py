@@ -1,6 +1,6 @@
-"""TensorBox: a file's tensors, each handed out once, so that none is missing, forgotten or used twice.
+"""TensorBox: a file's tensors, each taken once, so that none is missing, unused or used twice.
 
-Problems are collected and raised together: whoever repairs a converter wants the whole list, not its first line.
+Problems are collected and raised together: to repair a converter one needs the whole list, not its first line.
 """
 
 from pathlib import Path
@@ -10,12 +10,12 @@ import numpy as np
 from tritgold.errors import WeightsError
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.dense_blocks import DENSE_BLOCKS
-from tritgold.formats.names import candidates
+from tritgold.formats.names import Names, candidates
 from tritgold.formats.untrusted_text import printable
 
 # RoPE frequencies that old exporters saved and that transformers passes over. Llama 3.1 files in GGUF hold their
-# RoPE scaling in _ROPE_FACTORS and nowhere else: only factors of 1 may be passed over.
-_IGNORED_SUFFIX, _ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
+# RoPE scaling in ROPE_FACTORS and nowhere else; of architectures that have none, only factors of 1 may be passed over.
+_IGNORED_SUFFIX, ROPE_FACTORS = "rotary_emb.inv_freq", "rope_freqs.weight"
 _SHOWN = 12
 _EXPONENTS = {"F32": ("<u4", 0x7F800000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 _PIECE = 1 << 22
@@ -25,7 +25,7 @@ _ROWS = 256
 class TensorBox:
     """The tensors of an opened container. ``table``: names.HF or names.GGUF."""
 
-    def __init__(self, path: Path, tensors: dict[str, StoredTensor], table: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, path: Path, tensors: dict[str, StoredTensor], table: Names) -> None:
         self._path, self._table = path, table
         self._left = dict(tensors)
         self._problems: list[tuple[str, str]] = []
@@ -35,7 +35,7 @@ class TensorBox:
         self._problems.append((kind, text))
 
     def expect_layers(self, layers: int) -> None:
-        """Refuse a number of layers that the tensors cannot make up, before somebody asks for a billion of them."""
+        """Refuse more layers than there are tensors, before a loop over a billion layers of a hostile file begins."""
         if layers > len(self._left):
             got, expected = f"{len(self._left)} tensors", f"those of {layers} layers"
             raise WeightsError(
@@ -43,7 +43,7 @@ class TensorBox:
             )
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> StoredTensor | None:
-        """The tensor behind our ``name``. None, with a problem noted, where it is absent or of another shape."""
+        """The tensor for tritgold's ``name``. None, with a problem noted, if absent, repeated or of another shape."""
         sources = candidates(self._table, name)
         found = [self._left.pop(source) for source in sources if source in self._left]
         if len(found) != 1:
@@ -56,11 +56,14 @@ class TensorBox:
         return found[0]
 
     def take_beside(self, tensor: StoredTensor, suffix: str) -> StoredTensor | None:
-        """An optional companion, ``<tensor without .weight><suffix>``: a weight's scale. None where there is none."""
+        """The optional tensor ``<tensor without .weight><suffix>``, such as a weight's scale; None if it is absent."""
         return self._left.pop(tensor.name.removesuffix(".weight") + suffix, None)
 
     def matrix(self, name: str, shape: tuple[int, ...]) -> StoredTensor | None:
-        """A float tensor of exactly this shape, finite; a matrix may lie in blocks (``DENSE_BLOCKS``)."""
+        """A float tensor of exactly this shape, finite; a matrix may be in a block type (``DENSE_BLOCKS``).
+
+        None, with a problem noted, if it is absent or has another shape or dtype.
+        """
         tensor = self.take(name, shape)
         known = (*FLOAT_BYTES, *DENSE_BLOCKS) if len(shape) == 2 else tuple(FLOAT_BYTES)
         if tensor is not None and tensor.dtype not in known:
@@ -70,15 +73,23 @@ class TensorBox:
             self.blame("weight-non-finite", f"{tensor.name}: holds infinity or NaN: {_place_of_non_finite(tensor)}")
         return tensor
 
-    def gain(self, name: str, width: int) -> np.ndarray:
-        """A norm's gain, float32 [width], finite. Where a problem was noted the array is empty; finish() raises."""
+    def vector(self, name: str, width: int, offset: float = 0.0) -> np.ndarray:
+        """A norm's gain or a bias, float32 [width], finite, ``offset`` added. Where a problem was noted the array is
+        empty; finish() raises.
+        """
         tensor = self.matrix(name, (width,))
-        return np.empty(0, np.float32) if tensor is None else tensor.floats()
+        if tensor is None:
+            return np.empty(0, np.float32)
+        return tensor.floats() + np.float32(offset) if offset else tensor.floats()
+
+    def pass_over(self, source: str) -> None:
+        """Take out a tensor, by its name in the file, that the caller has read."""
+        self._left.pop(source, None)
 
     def head_copy(self, embedding: StoredTensor | None) -> None:
-        """Where the head is tied: a head tensor saved all the same must have the embedding's values.
+        """For a tied head: if the file has a head tensor as well, its values must be the embedding's.
 
-        In another dtype too: all three widen to float32 exactly. 0 and -0 differ.
+        The dtypes may differ: values are compared as float32, which is exact. 0 and -0 count as different.
         """
         copy = self._left.pop(candidates(self._table, "head")[0], None)
         if copy is None or embedding is None:
@@ -94,7 +105,7 @@ class TensorBox:
     def finish(self) -> None:
         """Raise WeightsError with every problem, unused tensors included; the kind is that of the first."""
         for name, tensor in sorted(self._left.items()):
-            if name == _ROPE_FACTORS and tensor.dtype in FLOAT_BYTES:
+            if name == ROPE_FACTORS and tensor.dtype in FLOAT_BYTES:
                 if not (tensor.floats() == 1).all():
                     self.blame("rope-factors", f"{name}: factors other than 1, for which tritgold has no arithmetic")
             elif not name.endswith(_IGNORED_SUFFIX):
@@ -114,7 +125,7 @@ class TensorBox:
 
 
 def _difference(copy: StoredTensor, matrix: StoredTensor) -> str | None:
-    """How many values differ, the largest difference and its place; None where every float32 is the same."""
+    """In words: how many values differ, the largest difference and its place; None if all float32 are equal."""
     count, largest, place = 0, -1.0, (0, 0)
     for row in range(0, copy.shape[0], 256):
         first, second = copy.rows(slice(row, row + 256)), matrix.rows(slice(row, row + 256))
@@ -131,7 +142,7 @@ def _difference(copy: StoredTensor, matrix: StoredTensor) -> str | None:
 
 
 def _place_of_non_finite(tensor: StoredTensor) -> str:
-    """Where the first infinity or NaN lies, and what it is."""
+    """The first infinity or NaN and its index, as ``inf at [0, 3]``."""
     words = tensor.floats().reshape(-1)
     first = int(np.argmax(~np.isfinite(words)))
     place = [int(at) for at in np.unravel_index(first, tensor.shape)]
@@ -139,7 +150,7 @@ def _place_of_non_finite(tensor: StoredTensor) -> str:
 
 
 def _is_finite(tensor: StoredTensor) -> bool:
-    """Whether no exponent is all ones, looked at in the words as they lie, some megabytes at a time."""
+    """Whether no value is infinite or NaN. Float words are tested by their exponent bits, some megabytes at a time."""
     if tensor.dtype in DENSE_BLOCKS:
         pieces = range(0, tensor.shape[0], _ROWS)
         return all(bool(np.isfinite(tensor.rows(slice(row, row + _ROWS))).all()) for row in pieces)

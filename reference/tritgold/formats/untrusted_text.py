@@ -1,4 +1,4 @@
-"""Text out of files that may be damaged or hostile: read up to a limit, JSON with unique names, printable strings."""
+"""Text from files that may be damaged or hostile: size limits, JSON with unique names, printable strings."""
 
 import errno
 import json
@@ -14,7 +14,7 @@ _SHOWN = 200
 
 
 class RepeatedNameError(ValueError):
-    """A JSON object gives a name twice; which of the two values counts is anybody's guess."""
+    """A JSON object has a name twice; it is undefined which of the two values counts."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -22,29 +22,29 @@ class RepeatedNameError(ValueError):
 
 
 def require_regular(path: Path) -> int:
-    """The size in bytes of a regular file, links followed; to be asked before the file is opened.
+    """The size in bytes of a regular file, links followed; call it before the file is opened.
 
-    Opening a FIFO waits for a writer, and a device gives bytes for ever under a size of 0. Raises FormatError
-    ``unreadable`` for these and for sockets, OSError as ``open`` does for a folder and where there is nothing.
+    Opening a FIFO waits for a writer, and a device may give bytes without end although its size is 0. Raises
+    FormatError ``unreadable`` for these and for sockets, OSError as ``open`` does for a folder or a missing file.
     """
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
-        raise FormatError("is no regular file", kind="unreadable", file=path)
+        raise FormatError("is not a regular file", kind="unreadable", file=path)
     return found.st_size
 
 
 def read_text(path: Path, limit: int) -> str:
-    """The text of a small UTF-8 file, its line ends as they are. At most ``limit`` + 1 bytes are read.
+    """The text of a small UTF-8 file, its line ends unchanged. At most ``limit`` + 1 bytes are read.
 
-    Raises FormatError ``unreadable`` for what is no regular file, OSError as ``open`` does, and ValueError for a file
-    that is larger or not UTF-8 (UnicodeDecodeError).
+    Raises FormatError ``unreadable`` if it is not a regular file, OSError as ``open`` does, and ValueError for a file
+    that is larger than ``limit`` or not UTF-8 (UnicodeDecodeError).
     """
     size = require_regular(path)
     if size <= limit:
         with path.open("rb") as file:
-            content = file.read(size)  # not the limit, for which Python would set a buffer aside
+            content = file.read(size)  # not read(limit): Python would allocate a buffer of that size
             # Files of /proc have a size of 0, and a file may grow.
             while len(content) <= limit and (more := file.read(min(limit + 1 - len(content), 1 << 16))):
                 content += more
@@ -55,7 +55,7 @@ def read_text(path: Path, limit: int) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """``json.loads``, except that a name given twice is refused and that every failure is a ValueError.
+    """``json.loads``, but a repeated name is refused (RepeatedNameError) and every failure is a ValueError.
 
     >>> parse_json('{"theta": 1e4, "theta": 5e5}')
     Traceback (most recent call last):
@@ -75,7 +75,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_one_of(value: object, allowed: Iterable[object]) -> bool:
-    """Whether the value equals one of the allowed, its type included: true is not 1, and an array is no number.
+    """Whether the value equals one of the allowed values and has its type: True is not 1, an array is not a number.
 
     >>> is_one_of(1, (1, None)), is_one_of(True, (1, None))
     (True, False)
@@ -84,7 +84,7 @@ def is_one_of(value: object, allowed: Iterable[object]) -> bool:
 
 
 def first_repeated(names: Iterable[Any]) -> Any:
-    """The first item that occurred before, or None. Linear: a file may hold a million names."""
+    """The first item that is a repetition, or None. Linear time: a file may hold a million names."""
     seen = set()
     for name in names:
         if name in seen:
@@ -94,7 +94,7 @@ def first_repeated(names: Iterable[Any]) -> Any:
 
 
 def printable(value: object, most: int = _SHOWN) -> str:
-    r"""A value as text for a message: terminal escapes shown instead of obeyed, and cut after ``most`` characters.
+    r"""A value as text for a message: control characters are escaped, and it is cut after ``most`` characters.
 
     >>> printable("\x1b[2J"), printable("x" * 300)[197:]
     ('\\x1b[2J', 'xxx...')

@@ -1,6 +1,6 @@
-"""Writing that appears whole or not at all: a file, a folder, and the bytes of a planned tensor inside them.
+"""Atomic writing, completely or not at all: of a file, of a folder, and the bytes of a planned tensor.
 
-A converter that fails must not leave half a checkpoint behind: the next program would take it for a whole one.
+A converter that fails must not leave half a checkpoint: the next program would take it for a complete one.
 """
 
 import errno
@@ -17,25 +17,25 @@ from tritgold.formats.container import PlannedTensor
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_ONLY_WRITING = (*_NO_SPACE, errno.EFBIG)  # such an error concerns what is written, whether or not it names a file
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # a folder is not renamed to what has something in it
+_ONLY_WRITING = (*_NO_SPACE, errno.EFBIG)  # such an error comes from the writing, even if it names no file
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # rename of a folder: the target exists and is not empty
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file meanwhile: a name that does not exist yet, in a new folder beside ``path``.
+    """The temporary path at which to write a file: a name that does not exist yet, in a new folder beside ``path``.
 
-    It is moved to ``path`` when the block ends, whatever stood there before. Nobody else has that folder, so of two
-    writers of one file each writes its own and the last to finish wins, whole. The folder is removed at every end,
-    with whatever else the block put there; that of a process that was killed, ``<name>.????????.part``, stays.
+    When the block ends, the file is moved to ``path`` and replaces an existing file. Each writer has its own folder,
+    so of two writers of one file the last to finish wins, with a complete file. The folder and its content are always
+    removed at the end; only a killed process leaves its folder, ``<name>.????????.part``.
 
-    Raises OutputError, kinds ``no-folder`` (the folder of ``path`` does not exist; none is made), ``exists`` (a folder
-    or a device has that name), ``disk-full``, ``unwritable``. An error of the operating system that does not concern
-    what is written leaves the block as it is.
+    Raises OutputError, kinds ``no-folder`` (the folder of ``path`` does not exist; it is not created), ``exists`` (a
+    folder or a device has that name), ``disk-full``, ``unwritable``. An OSError from the block that is not about the
+    written files is passed on unchanged.
     """
     _require_place(path)
     if os.path.exists(path) and not os.path.isfile(path):
-        what = "is a folder" if os.path.isdir(path) else "is no regular file"
+        what = "is a folder" if os.path.isdir(path) else "is not a regular file"
         raise OutputError(what, kind="exists", file=path, expected="the name of a file")
     with _scratch(path) as scratch:
         yield scratch
@@ -44,10 +44,10 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Where to write several files meanwhile, named after ``path``: beside the name that is given, in a new folder.
+    """The temporary path for several files with names like ``path``: write them all into its folder.
 
-    All of them are moved to the folder of ``path`` when the block ends well, the first by name last, whatever stood
-    there under their names. Otherwise as ``written_whole``.
+    If the block ends without an error, all are moved to the folder of ``path`` and replace existing files; the first
+    by name is moved last. Otherwise as ``written_whole``.
     """
     _require_place(path)
     with _scratch(path) as scratch:
@@ -61,11 +61,11 @@ def written_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def written_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
-    """Where to write a folder meanwhile: new and empty, in another new folder beside ``folder``.
+    """The temporary path of a folder to write into: it is empty, inside another new folder beside ``folder``.
 
-    It is renamed to ``folder`` when the block ends, and removed when anything leaves the block; as with
-    ``written_whole`` nobody else has it. replace: what stands at ``folder`` gives way once the new one is complete,
-    and comes back where the renaming fails; without it only an empty folder does.
+    It is renamed to ``folder`` when the block ends, and removed if the block raises. As in ``written_whole``, each
+    writer has its own. replace: an existing ``folder`` is replaced once the new one is complete, and restored if the
+    renaming fails; without ``replace`` only an empty folder is replaced.
 
     Raises OutputError, kinds ``no-folder``, ``exists``, ``disk-full``, ``unwritable``.
     """
@@ -82,8 +82,10 @@ def written_folder(folder: Path, replace: bool = False) -> Iterator[Path]:
 
 
 def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
-    """Write a tensor's bytes as they are made. Raises OutputError (``planned-size``) where they are more or fewer
-    than planned: the header, which is written already, would be wrong about every tensor behind it.
+    """Write a tensor's bytes as they are made.
+
+    Raises OutputError (``planned-size``) if they are more or fewer than planned: the header is written already, and
+    its offsets of all later tensors would be wrong.
     """
     written = 0
     for chunk in tensor.chunks():
@@ -93,7 +95,7 @@ def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
         try:
             file.write(chunk)
         except OSError as error:
-            error.filename = file.name  # a device that fails names no file, and here it is known
+            error.filename = file.name  # write() does not set it
             raise
     if written != tensor.size:
         raise OutputError(
@@ -106,7 +108,7 @@ def write_chunks(file: BinaryIO, tensor: PlannedTensor) -> None:
 
 
 def listed(path: Path, tensors: Iterable[PlannedTensor]) -> list[PlannedTensor]:
-    """The plan as a list. Raises OutputError (``duplicate-name``) where two tensors have one name."""
+    """The planned tensors as a list. Raises OutputError (``duplicate-name``) if two tensors have the same name."""
     plan = list(tensors)
     if (twice := first_repeated(tensor.name for tensor in plan)) is not None:
         raise OutputError("is planned twice", kind="duplicate-name", file=path, thing=printable(f"tensor {twice!r}"))
@@ -118,15 +120,15 @@ def _require_place(path: Path) -> None:
         raise OutputError("is a folder that is there", kind="exists", file=path, expected="the name of a new one")
     if not os.path.isdir(path.parent):
         raise OutputError(
-            "is no folder", kind="no-folder", file=path.parent, hint=f"make it first: {path.name} goes there"
+            "is not a folder", kind="no-folder", file=path.parent, hint=f"make it first: {path.name} goes there"
         )
 
 
 @contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """The name of ``path`` in a folder of our own, on the same disk. Errors that leave the block name ``path``."""
+    """A path with the name of ``path``, in a new folder on the same disk. Errors from the block name ``path``."""
     try:
-        # 32 characters are 128 bytes at most: with the ending they fit where the name itself just does.
+        # 32 characters are at most 128 bytes: the folder's name fits into the file system's limit if ``path``'s does.
         own = Path(tempfile.mkdtemp(prefix=f"{path.name[:32]}.", suffix=".part", dir=path.parent))
     except OSError as error:
         raise _unwritable(path, error) from error
@@ -145,13 +147,13 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 def _names(error: OSError, own: Path) -> bool:
-    """Whether the error is about something in the folder."""
+    """Whether the error names a file in the folder ``own``."""
     names = (error.filename, error.filename2)
     return any(own.name in Path(os.fsdecode(name)).parts for name in names if isinstance(name, str | bytes | Path))
 
 
 def _publish(scratch: Path, folder: Path, replace: bool) -> None:
-    """Rename; where another writer is first, what it has put there gives way or stays as if it had always been."""
+    """Rename to ``folder``. If another writer was faster, its folder is treated like one that existed before."""
     while not _renamed(scratch, folder):
         if not replace:
             raise _exists(folder)
@@ -168,7 +170,7 @@ def _publish(scratch: Path, folder: Path, replace: bool) -> None:
 
 
 def _renamed(source: Path, folder: Path) -> bool:
-    """Rename to what does not exist or is an empty folder; False where something else is there."""
+    """Rename if the target does not exist or is an empty folder; False if something else exists there."""
     try:
         source.rename(folder)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The embedded golden models: what every command uses when no MODEL is given, and can be asked for by name.
+"""The embedded golden models: every command's default if no MODEL is given; they can also be selected by name.
 
-``kjv-ar`` and ``kjv-dlm`` were trained (their folders hold a model card each); ``seeded`` is noise of the right size.
+``kjv-ar`` and ``kjv-dlm`` are trained (each folder has a model card); ``seeded`` has random weights of realistic size.
 """
 
 import tempfile
@@ -17,10 +17,10 @@ MODELS = (*TRAINED, "seeded")
 
 @contextmanager
 def embedded_model(name: str = DEFAULT) -> Iterator[Path]:
-    """The embedded model of this name (one of MODELS) as a checkpoint folder, for as long as the block lasts.
+    """The embedded model of this name (one of MODELS) as a checkpoint folder, which exists until the block ends.
 
-    A trained model is a folder of the package, to be read only. The seeded one is written afresh (a second at most)
-    and read back through the same door as any other checkpoint, so that judging it judges the reader too.
+    A trained model is a folder of the package; do not write to it. The seeded one is written each time (at most a
+    second) and read like any other checkpoint, so that a judgement of it tests the reader too.
 
     Raises KeyError for another name.
     """
@@ -37,5 +37,5 @@ def embedded_model(name: str = DEFAULT) -> Iterator[Path]:
 
 
 def trained_model(name: str) -> Path:
-    """The folder of a trained model: checkpoint, tokenizer, card, golden outputs."""
+    """The folder of a trained model: checkpoint, tokenizer, model card, golden outputs."""
     return Path(__file__).parent / name

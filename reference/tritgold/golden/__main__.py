@@ -10,7 +10,7 @@ from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0. Ends with 2 and the usage on stderr for wrong arguments, and for a folder that is there already."""
+    """Returns 0. Exits with 2 and the usage on stderr for wrong arguments, and for a folder that already exists."""
     about = "Write a seeded model, the same bytes on every machine, into a new folder."
     parser = argparse.ArgumentParser(prog="python -m tritgold.golden", description=about)
     parser.add_argument("folder", type=Path, metavar="NEW_FOLDER", help="its parents are made where they are missing")

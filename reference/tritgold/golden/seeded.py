@@ -1,9 +1,9 @@
-"""A model made from a seed: BitNet b1.58 in small, with random trits and realistic scales.
+"""A model made from a seed: a small BitNet b1.58 with random trits and realistic scales.
 
-Its text is noise. What it is for: every operation of the graph runs on values of the size that real models have
-(sub-norm gains, scales near 1.5 that differ between projections, a residual stream that grows by layers), from a
-few hundred bytes of code instead of a file. Numbers come from a counter-based hash in integer arithmetic, so the
-same seed gives the same bytes everywhere; NumPy promises no such thing for its generators' distributions.
+The text it generates is noise. Its purpose: every operation of the graph gets values as large as in real models
+(sub-norm gains, scales near 1.5 that differ between projections, a residual stream that grows with each layer), from
+a little code instead of a file. Numbers come from a counter-based hash in integer arithmetic, so the same seed gives
+the same bytes on every machine; NumPy does not guarantee this for its generators' distributions.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +21,12 @@ from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
 
 SPECIAL = ("<bos>", "<eos>", "<eot>")
-ROWS = 4096  # of a matrix of floats that are in memory at once
+ROWS = 4096  # rows of a float matrix in memory at once
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a seeded model. The tokenizer has the 256 bytes and the special tokens: 259 ids, an odd number."""
+    """Sizes of a seeded model. The default vocabulary is the 256 bytes and the special tokens: 259, an odd number."""
 
     seed: int = 158
     vocab: int = 256 + len(SPECIAL)
@@ -40,7 +40,7 @@ class Shape:
 
 SHAPES = {
     "seeded": Shape(),
-    # BitNet b1.58 2B-4T: 1.2 GB on disk; for measuring memory and time on a model of real size.
+    # The sizes of BitNet b1.58 2B-4T: 1.2 GB on disk; to measure memory and time with a model of real size.
     "2b-4t": Shape(vocab=128_256, hidden=2560, inter=6912, layers=30, heads=20, kv_heads=5, context=4096),
 }
 
@@ -55,7 +55,7 @@ def write_seeded_model(folder: Path, shape: Shape) -> None:
 
 
 def _tensors(shape: Shape) -> Iterator[PlannedTensor]:
-    """In the order in which their numbers are drawn. Matrices are drawn when they are written."""
+    """The tensors, in the order of their random numbers. The numbers of a matrix are made when it is written."""
     draw = _Draws(shape.seed)
     kv_width = shape.kv_heads * (shape.hidden // shape.heads)
     gains = {
@@ -81,7 +81,7 @@ def _tensors(shape: Shape) -> Iterator[PlannedTensor]:
         for name, (width, centre) in gains.items():
             yield _gain(f"{at}.{name}.weight", centre * (1 + draw.normal((width,), 0.2)))
         for name, size in linears.items():
-            # Scales of about 3 / sqrt(in), never 1 and never equal: an equal scale would hide a swapped one.
+            # Scales of about 3 / sqrt(in), never 1 and never equal: equal scales would hide a swap of two scales.
             scale = (2.5 + draw.uniform((1,))) / np.float32(np.sqrt(size[1]))
             yield from _linear(f"{at}.{name}", size, draw.later(size[0] * size[1]), scale)
     yield _gain("model.norm.weight", 1 + draw.normal((shape.hidden,), 0.2))
@@ -98,7 +98,7 @@ def _linear(
 
 
 def byte_tokenizer() -> str:
-    """tokenizer.json of a byte-level tokenizer without merges: id = byte, then the special tokens; <bos> is added."""
+    """tokenizer.json of a byte-level tokenizer without merges: id = byte, then special tokens; a text gets <bos>."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=_byte_of)
     vocabulary = {character: index for index, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -112,7 +112,7 @@ def byte_tokenizer() -> str:
 
 
 def _byte_of(character: str) -> int:
-    """The byte that GPT-2's byte-level alphabet writes as this character."""
+    """The byte for this character of GPT-2's byte-level alphabet."""
     code = ord(character)
     if code < 256:
         return code
@@ -144,13 +144,13 @@ def _config(shape: Shape, head_dim: int) -> dict[str, Any]:
 
 
 class _Draws:
-    """Numbers of one seed in the order in which they are asked for, never the same index twice."""
+    """Random numbers of one seed; every call uses the next indices, so no index is used twice."""
 
     def __init__(self, seed: int, used: int = 0) -> None:
         self._seed, self._used = seed, used
 
     def later(self, count: int) -> "Callable[[], _Draws]":
-        """Sets the next ``count`` indices aside; the result gives a source that begins with them."""
+        """Reserve the next ``count`` indices; returns a function that makes a ``_Draws`` that begins with them."""
         seed, begin = self._seed, self._used
         self._used += count
         return lambda: _Draws(seed, begin)
@@ -167,11 +167,11 @@ class _Draws:
         return (bits.astype(np.float32) * np.float32(2**-24)).reshape(shape)
 
     def normal(self, shape: tuple[int, ...], std: float) -> np.ndarray:
-        """float32, about normal with mean 0: the sum of 12 uniforms less 6, whose variance is 1."""
+        """float32, approximately normal with mean 0: std times (the sum of 12 uniforms - 6), whose variance is 1."""
         return np.concatenate(list(self.normal_rows(shape, std)))
 
     def normal_rows(self, shape: tuple[int, ...], std: float) -> Iterator[np.ndarray]:
-        """The same some rows at a time: the embedding of a 2B model would take 10 GB at once."""
+        """The same in parts of at most ROWS rows: the embedding of a 2B model would need 10 GB at once."""
         count, width, begin = int(np.prod(shape)), int(np.prod(shape[1:])), self._used
         self._used += 12 * count
         for row in range(0, shape[0], ROWS):
@@ -182,6 +182,6 @@ class _Draws:
             yield ((total - 6.0) * std).astype(np.float32)
 
     def trits(self, shape: tuple[int, ...]) -> np.ndarray:
-        """int8: -1, 0, +1 with shares of 5, 6 and 5 in 16, as absmean gives for bell-shaped weights (about 0.37)."""
+        """int8: -1, 0, +1 with probabilities 5/16, 6/16, 5/16, like absmean of bell-shaped weights (0.37 zeros)."""
         lot = (self._bits(int(np.prod(shape))) >> np.uint64(60)).astype(np.int8).reshape(shape)
         return np.where(lot < 5, -1, np.where(lot < 11, 0, 1)).astype(np.int8)

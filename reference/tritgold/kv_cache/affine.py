@@ -1,7 +1,7 @@
 """Codes of 2 to 8 bits with a scale and a zero point for each head (or token), as QuaRot quantises its KV cache.
 
 Source: QuaRot (arXiv 2404.00456), spcl/QuaRot ``fake_quant/quant_utils.py`` (ActQuantizer). There scale and zero point
-stay floats of the model; here they are stored, float16 and a byte, and codes are made with the stored scale.
+keep the model's float type; here they are stored as float16 and a byte, and codes are made with the stored scale.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tritgold.option_values import is_count, real_number
 
 @dataclass(frozen=True)
 class Affine(TokenScheme):
-    """One scale s for the values of a head of a token, or of a whole token (``per``).
+    """One scale s for each head of a token, or for each whole token (``per``).
 
     ::
 
@@ -25,10 +25,10 @@ class Affine(TokenScheme):
                     z = half_even(-low / s), code = clamp(half_even(x / s) + z, 0, 2**bits - 1), value = (code - z) * s
         symmetric:  s = half(max|x| * clip / (2**(bits-1) - 1)), code = clamp(half_even(x / s), -2**(bits-1),
                     2**(bits-1) - 1), value = code * s; stored with 2**(bits-1) added
-        a row, for each head: packed codes, s as float16, and z as a byte where there is one
+        a row, for each head: packed codes, s as float16, and, if asymmetric, z as a byte
 
-    Zero is always a value, so zeros stay zeros. Where s is 0 (zeros, or below 1e-7) it is that of [-1, 1].
-    clip: below 1, the largest values are cut for finer steps of the others.
+    Zero is always representable, so zeros stay zeros. If s would be 0 (only zeros, or values below 1e-7), the s of
+    [-1, 1] is used. clip: below 1, the largest values are clipped and all others get finer steps.
 
     >>> from tritgold.kv_cache.base import Sizes
     >>> row = Affine(bits=4).store(np.array([[[0, 15, 7.5, 3]]], np.float32))
@@ -51,7 +51,7 @@ class Affine(TokenScheme):
             raise self.no_such_option("per", "head or token")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Codes and their scales; the codes of each group end at a byte."""
+        """Codes and their scales; the codes of each group are padded to whole bytes."""
         groups, width = self._groups(shape.kv_heads, shape.head_dim)
         return groups * self._group_bytes(width)
 
@@ -70,9 +70,9 @@ class Affine(TokenScheme):
             zero = np.full(scale.shape, 1 << self.bits - 1, np.float32)
         else:
             low = np.minimum(x.min(axis=2, keepdims=True), 0) * clip
-            with np.errstate(over="ignore"):  # refused with the scale
+            with np.errstate(over="ignore"):  # an infinite spread gives an infinite scale, which is refused
                 scale = self._scale(np.maximum(x.max(axis=2, keepdims=True), 0) * clip - low, top)
-            zero = np.minimum(np.rint(-low / scale), top)  # a subnormal s can be a third too small
+            zero = np.minimum(np.rint(-low / scale), top)  # a subnormal s can be too small by a third
         codes = np.clip(np.rint(x / scale) + zero, 0, top).astype(np.uint8)
         parts = [pack_codes(codes, self.bits), scale.astype("<f2").view(np.uint8), zero.astype(np.uint8)]
         packed = np.concatenate(parts[:2] if self.symmetric else parts, axis=2)
@@ -80,7 +80,7 @@ class Affine(TokenScheme):
 
     @staticmethod
     def _scale(spread: np.ndarray, steps: int) -> np.ndarray:
-        """spread / steps, rounded to float16, as float32; never 0."""
+        """spread / steps, rounded to float16, as float32; 2 / steps instead of 0."""
         scale = as_half(spread / np.float32(steps)).astype(np.float32)
         return np.where(scale == 0, np.float32(np.float16(2 / steps)), scale)
 

@@ -1,6 +1,6 @@
-"""How far attention is from float64 attention when its keys and values went through a scheme.
+"""The error of attention if its keys and values are stored in a scheme, measured against exact float64 attention.
 
-For tables and plots: everything but the storage is float64, so what is measured is the scheme alone.
+For tables and plots: everything except the storage is float64, so only the scheme is measured.
 """
 
 import math
@@ -16,10 +16,10 @@ from tritgold.portable_math import dot, exp, pairwise_sum
 
 @dataclass(frozen=True)
 class AttentionError:
-    """The output of all heads of one query [heads * head_dim], measured against the exact one.
+    """The output of all heads for one query [heads * head_dim], compared with the exact output.
 
-    cosine: of the two vectors, 1 where they point the same way. relative: norm of the difference over norm of the exact
-    output. bits_per_value: of the scheme, scales included.
+    cosine: of the two vectors; 1 if they have the same direction, NaN if one is 0. relative: norm of the difference /
+    norm of the exact output, NaN if that is 0. context: tokens. bits_per_value: of the scheme, scales included.
     """
 
     scheme: str
@@ -32,8 +32,9 @@ class AttentionError:
 def attention_error(scheme: KvScheme, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> AttentionError:
     """The error for the last of ``context`` tokens.
 
-    q: float32 [heads, head_dim], its query. k, v: float32 [context, kv_heads, head_dim]; heads is a multiple of
-    kv_heads. All tokens but the last are stored in one pass and the last in a second one, as decoding does.
+    q: float32 [heads, head_dim], the last token's query. k, v: float32 [context, kv_heads, head_dim]; heads is a
+    multiple of kv_heads. All tokens except the last are stored in one pass and the last in a second one, as in
+    decoding.
     """
     context, kv_heads, head_dim = k.shape
     shape = Sizes(1, kv_heads, head_dim)
@@ -58,9 +59,9 @@ def attention_errors(
     outlier: float = 1.0,
     seed: int = 0,
 ) -> Iterator[AttentionError]:
-    """``attention_error`` of each scheme at each context length, on standard normal q, k and v.
+    """``attention_error`` of each scheme at each context length, for standard normal q, k and v.
 
-    outlier: what one channel of every key is multiplied by, as some channels of real keys are. Schemes are measured on
+    outlier: factor of one channel of every key, because some channels of real keys are much larger. All schemes get
     the same numbers, and a shorter context is the beginning of a longer one.
     """
     longest = max(contexts)
@@ -71,7 +72,7 @@ def attention_errors(
 
 
 def exact_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """softmax(q k / sqrt(head_dim)) v of one query over all keys: float64 [heads * head_dim], nothing rounded between.
+    """softmax(q k / sqrt(head_dim)) v of one query over all keys, in float64 throughout: [heads * head_dim].
 
     >>> one = np.ones((2, 1, 2), np.float32)
     >>> exact_attention(one[0], one, np.array([[[1, 3]], [[3, 5]]], np.float32)).tolist()

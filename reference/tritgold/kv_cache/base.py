@@ -1,6 +1,6 @@
-"""What every KV cache and every way of storing keys and values have in common.
+"""The base classes of KV caches and of KV schemes.
 
-A *scheme* says how numbers are kept, and what that costs; a *cache* is the memory of one sequence in a scheme.
+A *scheme* defines how keys and values are stored, and their size; a *cache* is the memory of one sequence in a scheme.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ EXACT = "f32"  # the id of the scheme that changes no bit
 
 @runtime_checkable
 class KvShape(Protocol):
-    """What decides the size of a cache; a ModelConfig is one."""
+    """The sizes that a cache depends on; a ModelConfig has them."""
 
     @property
     def layers(self) -> int:
@@ -46,13 +46,13 @@ class Sizes:
 class KvCache(ABC):
     """Keys and values of one sequence, in every layer.
 
-    scheme: id of how they are kept. capacity: positions there is room for. length: positions stored so far, the same
-    for all layers between two forward passes. A pass appends each layer once and then calls ``advance``; half a pass
-    is never visible in ``length``, and what it appended is overwritten by the next one.
+    scheme: the scheme's id. capacity: most positions. length: positions stored so far, the same for all layers
+    between two forward passes. A pass appends to each layer once and then calls ``advance``. An incomplete pass does
+    not change ``length``, and the next pass overwrites what it appended.
     """
 
     def __init__(self, scheme: str, shape: KvShape, capacity: int) -> None:
-        """Raises ConfigError for a capacity that is not an integer, or negative (``kv-option``), and sizes below 1."""
+        """Raises ConfigError ``kv-option`` if capacity is not an integer from 0, ``kv-shape`` for sizes below 1."""
         sizes = shape.layers, shape.kv_heads, shape.head_dim
         if not all(is_count(size, 1) for size in sizes):
             expected = "layers, kv_heads, head_dim: integers, 1 or more"
@@ -68,9 +68,9 @@ class KvCache(ABC):
         self.scheme, self.shape, self.capacity, self.length = scheme, shape, capacity, 0
 
     def check_pass(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
-        """Refuse, for ``append``: what is no k and v of this model (ContextError ``kv-array``), and what does not fit.
+        """Refuse arguments of ``append`` that are not k and v of this model (ContextError ``kv-array``) or do not fit.
 
-        NumPy would repeat a missing head, read [3, 1, 64] as [3, 2, 32], and take layer -1 for the last one.
+        Without it NumPy would broadcast a missing head, read [3, 1, 64] as [3, 2, 32], and use the last layer for -1.
         """
         heads = (self.shape.kv_heads, self.shape.head_dim)
         if not is_count(layer, 0, self.shape.layers - 1):
@@ -85,7 +85,7 @@ class KvCache(ABC):
         self.check_room(len(k))
 
     def check_room(self, tokens: int) -> None:
-        """Refuse (ContextError ``cache-full``) tokens that do not fit; for callers that have not computed them yet."""
+        """Refuse (ContextError ``cache-full``) tokens that do not fit; to call before they are computed."""
         end = self.length + tokens
         if end > self.capacity:
             raise ContextError(
@@ -94,30 +94,31 @@ class KvCache(ABC):
 
     @abstractmethod
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], after ``length``.
+        """Store k (after RoPE) and v, float32 [tokens, kv_heads, head_dim], from position ``length`` on.
 
-        Returns keys and values of the layer from position 0 on, these included, float32 as the scheme gives them back.
-        Raises, with nothing overwritten, what ``check_pass`` does and NonFiniteError for what the scheme cannot hold.
+        Returns all keys and values of the layer from position 0 on, including these, as float32 read from the scheme.
+        Raises as ``check_pass`` does, and NonFiniteError for values that the scheme cannot hold; then nothing is
+        overwritten.
         """
 
     def truncate(self, length: int) -> None:
-        """Forget every position from ``length`` on, to go another way from there.
+        """Forget every position from ``length`` on, to continue differently from there.
 
-        Raises ContextError (``kv-truncate``) for a length that is not an integer, or negative.
+        Raises ContextError (``kv-truncate``) if length is not an integer from 0.
         """
         self.length = self.kept_by(length)
 
     def kept_by(self, length: int) -> int:
-        """Positions that ``truncate(length)`` keeps; the error that it raises."""
+        """The number of positions that ``truncate(length)`` keeps. Raises as ``truncate`` does."""
         if not is_count(length):
             got, expected = repr(length), "an integer, 0 or more"
-            raise ContextError("is no length", kind="kv-truncate", got=got, expected=expected)
+            raise ContextError("is not a length", kind="kv-truncate", got=got, expected=expected)
         return min(self.length, length)
 
     def advance(self, tokens: int) -> None:
-        """Make the appended positions part of the past, after the last layer has appended them.
+        """Add ``tokens`` to ``length``, after all layers have appended them.
 
-        Raises ContextError (``cache-full``) for more than there is room for, or fewer than none.
+        Raises ContextError (``cache-full``) if that exceeds the capacity or is negative.
         """
         if not is_count(tokens, 0, self.capacity - self.length):
             expected = f"0 to {self.capacity - self.length}, the room that is left"
@@ -127,15 +128,15 @@ class KvCache(ABC):
 
 @dataclass(frozen=True)
 class KvScheme(ABC):
-    """A way to keep keys and values. Immutable; its options are its fields."""
+    """A way to store keys and values. Immutable; its options are its fields."""
 
     name: ClassVar[str]
 
     @property
     def id(self) -> str:
-        """The name, and whichever options are not the defaults: what traces and tables bear.
+        """The name and the options that are not the defaults, for traces and tables: ``hadamard-inner-q4_0``.
 
-        No point and no slash: they have a meaning in the id of an arithmetic mode.
+        It has no point and no slash, because these have a meaning in the id of an arithmetic mode.
         """
         other = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
         text = self.name + "".join(f"-{name}-{getattr(value, 'id', value)}" for name, value in other)
@@ -143,7 +144,7 @@ class KvScheme(ABC):
 
     @abstractmethod
     def bytes_per_token(self, shape: KvShape) -> int:
-        """Bytes of the k and the v of one token in one layer, scales included; KIVI's without its window.
+        """Bytes of the k and the v of one token in one layer, scales included; for KIVI, of a token outside its window.
 
         Raises ConfigError (``kv-shape``) for heads that the scheme cannot hold.
         """
@@ -153,7 +154,7 @@ class KvScheme(ABC):
         return 8 * self.bytes_per_token(shape) / (2 * shape.kv_heads * shape.head_dim)
 
     def cache_bytes(self, shape: KvShape, tokens: int) -> int:
-        """Bytes of a cache that holds so many tokens, all layers together."""
+        """Bytes of a cache that holds ``tokens`` tokens, all layers together."""
         return shape.layers * tokens * self.bytes_per_token(shape)
 
     @abstractmethod
@@ -185,7 +186,7 @@ def check_finite(x: np.ndarray) -> None:
 
 
 def as_half(x: np.ndarray) -> np.ndarray:
-    """float32 -> little-endian float16 of the same shape, half to even. NonFiniteError (``kv-overflow``) beyond it."""
+    """float32 -> little-endian float16 of the same shape, half to even. Overflow: NonFiniteError (``kv-overflow``)."""
     with np.errstate(over="ignore"):
         half = x.astype("<f2")
     if not np.isfinite(half).all():

@@ -1,4 +1,4 @@
-"""bfloat16: the upper half of a float32, which never overflows and keeps 8 bits of precision."""
+"""bfloat16: the upper half of a float32, with the range of float32 and 8 bits of precision."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -13,10 +13,10 @@ from tritgold.rounding import bf16_to_f32, f32_to_bf16
 
 @dataclass(frozen=True)
 class BF16(TokenScheme):
-    """Two bytes a value, little-endian.
+    """Two bytes per value, little-endian.
 
-    rounding: ``even``, half to even, as torch and JAX cast; ``truncate`` drops the lower half, as the C++ server of
-    the WrinkleFree engine does (every value moves towards zero). A value that rounds to infinity is refused.
+    rounding: ``even``, half to even, as in casts of torch and JAX; ``truncate`` drops the lower half, as the C++ server
+    of the WrinkleFree engine does (every value moves towards zero). A value that rounds to infinity is refused.
 
     >>> x = np.array([[[1.01171875]]], np.float32)  # a tie, 1 + 3 / 256
     >>> BF16().store(x).tolist(), BF16("truncate").store(x).tolist()
@@ -31,7 +31,7 @@ class BF16(TokenScheme):
             raise self.no_such_option("rounding", "even or truncate")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Two bytes a value."""
+        """Two bytes per value."""
         return 2 * shape.kv_heads * shape.head_dim
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:

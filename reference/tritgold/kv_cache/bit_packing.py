@@ -1,4 +1,4 @@
-"""Codes of 1 to 8 bits one after the other, the first in the lowest bits."""
+"""Codes of 1 to 8 bits packed without gaps, the first in the lowest bits."""
 
 import numpy as np
 

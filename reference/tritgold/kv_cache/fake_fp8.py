@@ -1,4 +1,4 @@
-"""A quirk: the "FP8" (E4M3, E5M2 and int8 alike) of the WrinkleFree engine, which is int8 with one scale a layer.
+"""The "FP8" of the WrinkleFree engine (its E4M3, E5M2 and int8 are the same): really int8 with one scale per layer.
 
 Source: WrinkleFree-Monorepo, ``wrinklefree_inference/kv_cache/kv_cache.py`` (``_quantize_to_fp8`` and
 ``_dequantize_from_fp8``). Its docstring calls it simulated FP8; the constants 448 and 57344 are set and never used.
@@ -16,27 +16,27 @@ from tritgold.rounding import bf16_to_f32, f32_to_bf16
 
 @dataclass(frozen=True)
 class FakeFp8(KvScheme):
-    """Symmetric int8; every pass has one scale for all its tokens and heads, apart for k and v and each layer.
+    """Symmetric int8; a pass has one scale for all its tokens and heads, separate for each layer and for k and v.
 
     ::
 
-        a = max|x| of the pass, 1 where that is below 1e-6
+        a = max|x| of the pass, 1 if that is below 1e-6
         code = clamp(half_even(f32(x * f32(127 / a))), -127, 127);  value = bf16(f32(code * f32(a / 127)))
 
-    overwrite: the defect. A layer has room for one scale, so each pass replaces it and the codes of all earlier
-    passes are read with a scale they were not made with. False keeps the scale of each pass, which is what was meant.
-    What is read depends on how the tokens were cut into passes, either way.
+    overwrite: True is the defect. A layer stores only one scale, so each pass replaces it, and the codes of all earlier
+    passes are read with a wrong scale. False keeps the scale of each pass, as was intended. In both cases the values
+    depend on how the tokens were divided into passes.
     """
 
     name: ClassVar[str] = "fake_fp8"
     overwrite: bool = True
 
     def bytes_per_token(self, shape: KvShape) -> int:
-        """A byte a value, and the scales where each token must keep one."""
+        """A byte per value; without ``overwrite`` also two float32 scales."""
         return 2 * shape.kv_heads * shape.head_dim + (0 if self.overwrite else 8)
 
     def cache_bytes(self, shape: KvShape, tokens: int) -> int:
-        """Codes, and the two scales of each layer where there are no others."""
+        """Codes and scales; with ``overwrite`` only two scales per layer."""
         return super().cache_bytes(shape, tokens) + (shape.layers * 8 if self.overwrite else 0)
 
     def cache(self, shape: KvShape, capacity: int) -> "FakeFp8Cache":
@@ -54,7 +54,7 @@ class FakeFp8Cache(KvCache):
         self._scales = np.ones((2, shape.layers, capacity), np.float32)
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Quantise the pass with a scale of its own; read everything with the scales that are there."""
+        """Quantise the pass with its own scale; read all positions with the scales that are stored now."""
         self.check_pass(layer, k, v)
         for side, x in zip(SIDES, (k, v), strict=True):
             try:

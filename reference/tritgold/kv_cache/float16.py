@@ -1,4 +1,4 @@
-"""float16: what llama.cpp keeps unless told otherwise."""
+"""float16: llama.cpp's default."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,9 +11,9 @@ from tritgold.kv_cache.token_rows import TokenScheme
 
 @dataclass(frozen=True)
 class F16(TokenScheme):
-    """Two bytes a value, little-endian, rounded half to even; subnormal numbers are kept.
+    """Two bytes per value, little-endian, rounded half to even; subnormal numbers are kept.
 
-    A value of 65520 or more would become infinity and is refused: what an engine then computes is NaN.
+    A magnitude of 65520 or more would become infinity, with which engines compute NaN; it is refused.
 
     >>> F16().store(np.array([[[1.0, -2.0]]], np.float32)).tolist()
     [[0, 60, 0, 192]]
@@ -22,7 +22,7 @@ class F16(TokenScheme):
     name: ClassVar[str] = "f16"
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Two bytes a value."""
+        """Two bytes per value."""
         return 2 * shape.kv_heads * shape.head_dim
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:

@@ -10,7 +10,7 @@ from tritgold.kv_cache.token_rows import TokenScheme
 
 
 class Float32Cache(KvCache):
-    """Room for ``capacity`` positions of every layer. It keeps what it is given, infinity and NaN included."""
+    """Keys and values as float32, unchanged, including infinity and NaN."""
 
     def __init__(self, config: KvShape, capacity: int) -> None:
         super().__init__(EXACT, config, capacity)
@@ -20,7 +20,7 @@ class Float32Cache(KvCache):
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store k and v, float32 [tokens, kv_heads, head_dim]; return all keys and values of the layer so far.
 
-        Raises ContextError as ``check_pass`` does; nothing is overwritten then.
+        Raises ContextError as ``check_pass`` does; then nothing is overwritten.
         """
         self.check_pass(layer, k, v)
         end = self.length + k.shape[0]
@@ -31,16 +31,16 @@ class Float32Cache(KvCache):
 
 @dataclass(frozen=True)
 class F32(TokenScheme):
-    """Four bytes a value, little-endian. Its cache is the golden one; as rows of bytes it serves paged storage."""
+    """Four bytes per value, little-endian. Its cache is the golden one; its rows of bytes are for paged storage."""
 
     name: ClassVar[str] = EXACT
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Four bytes a value."""
+        """Four bytes per value."""
         return 4 * shape.kv_heads * shape.head_dim
 
     def cache(self, shape: KvShape, capacity: int) -> Float32Cache:
-        """The golden cache."""
+        """The golden cache, which stores float32 arrays, not rows of bytes."""
         return Float32Cache(shape, capacity)
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""True FP8, as vLLM and SGLang mean it: 8-bit floats E4M3 and E5M2, scaled per tensor, saturating.
+"""True FP8, as in vLLM and SGLang: 8-bit floats E4M3 and E5M2, one scale per tensor, saturating.
 
 Source: "FP8 Formats for Deep Learning" (arXiv 2209.05433) and, for E4M3 without infinities, the OCP 8-bit floating
 point specification; scales as in vLLM ``quantization/kv_cache.py``: stored = fp8(x / scale), read = stored * scale.
@@ -16,9 +16,9 @@ from tritgold.option_values import real_number
 
 @dataclass(frozen=True)
 class Fp8Format:
-    """A sign, ``exponent_bits`` and ``mantissa_bits``. infinities: whether the highest exponent is for inf and NaN.
+    """A sign bit, ``exponent_bits`` and ``mantissa_bits``. infinities: whether the highest exponent means inf and NaN.
 
-    Without infinities only the very last code is NaN (0x7F, 0xFF), and the rest of its exponent are numbers.
+    Without infinities only the last code is NaN (0x7F, and 0xFF); the other codes with its exponent are numbers.
 
     ====  =====  ==========  ==================  ==========  ============
     name  bias   largest     smallest normal     subnormal   special
@@ -36,10 +36,10 @@ class Fp8Format:
     infinities: bool
 
     def magnitudes(self) -> np.ndarray:
-        """float32: the numbers of the codes 0, 1, 2 ... that are finite; they ascend."""
+        """float32: the values of the finite codes 0, 1, 2 ..., ascending."""
         steps, bias = 1 << self.mantissa_bits, (1 << self.exponent_bits - 1) - 1
         exponent, fraction = np.divmod(np.arange(128 - steps if self.infinities else 127), steps)
-        # Subnormal numbers (exponent 0) have no hidden one, and the exponent of the smallest normal ones.
+        # Subnormal numbers (exponent field 0) have no hidden bit, and use the exponent of the smallest normal numbers.
         significand = np.where(exponent == 0, fraction, steps + fraction)
         return np.ldexp(significand.astype(np.float32), np.maximum(exponent, 1) - bias - self.mantissa_bits)
 
@@ -49,7 +49,7 @@ class Fp8Format:
         return float(self.magnitudes()[-1])
 
     def table(self) -> np.ndarray:
-        """float32 [256]: the number of each code."""
+        """float32 [256]: the value of each code."""
         half = np.full(128, np.nan, np.float32)
         finite = self.magnitudes()
         half[: finite.size] = finite
@@ -58,15 +58,16 @@ class Fp8Format:
         return np.concatenate([half, -half])
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """float32 -> codes uint8 of the same shape: the nearest number, of two equally near ones the even code.
+        """float32 -> codes uint8 of the same shape: the nearest number; a tie goes to the even code.
 
-        Whatever is beyond the largest number becomes it, infinity included; NaN becomes code 0x7F. -0.0 keeps its sign.
+        Larger magnitudes, infinity included, become the largest number; NaN becomes 0x7F or, if its sign bit is set,
+        0xFF. -0.0 keeps its sign.
 
         >>> E4M3.encode(np.array([1.0, -1.0, 1.0625, 1.1875, 1e9], np.float32)).tolist()  # two ties between
         [56, 184, 56, 58, 126]
         """
         finite = self.magnitudes()
-        middle = (finite[1:] + finite[:-1]) / 2  # exact: two neighbours' sum has one bit more than they
+        middle = (finite[1:] + finite[:-1]) / 2  # exact: the sum of two neighbours needs one bit more
         magnitude = np.minimum(np.abs(x), finite[-1])
         below, above = np.searchsorted(middle, magnitude, "left"), np.searchsorted(middle, magnitude, "right")
         codes = below + ((above != below) & (below & 1))  # a tie: from the odd code up to the even one
@@ -79,9 +80,9 @@ E5M2 = Fp8Format(exponent_bits=5, mantissa_bits=2, infinities=True)
 
 @dataclass(frozen=True)
 class Fp8(TokenScheme):
-    """One byte a value. k_scale, v_scale: one factor for all layers, or a tuple with one for each.
+    """One byte per value. k_scale, v_scale: one factor for all layers, or a tuple with one for each.
 
-    Checkpoints may bring scales; without, engines take 1. Nothing is refused for being large: it saturates.
+    Checkpoints may contain scales; without them engines use 1. Large values saturate and are not refused.
     """
 
     format: ClassVar[Fp8Format]
@@ -99,14 +100,14 @@ class Fp8(TokenScheme):
                 raise self.no_such_option(option, f"positive numbers, times {self.format.largest:.0f} within float32")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """One byte a value."""
+        """One byte per value."""
         for scale in (self.k_scale, self.v_scale):
             if isinstance(scale, tuple) and len(scale) != shape.layers:
                 raise self.no_such_shape(shape, f"a scale for each of {shape.layers} layers, not {len(scale)}")
         return shape.kv_heads * shape.head_dim
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:
-        with np.errstate(over="ignore"):  # saturates like everything that is too large
+        with np.errstate(over="ignore"):  # saturates like every value that is too large
             scaled = x / self._scale(layer, side)
         return self.format.encode(scaled).reshape(x.shape[0], x.shape[1] * x.shape[2])
 

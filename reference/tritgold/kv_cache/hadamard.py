@@ -1,8 +1,8 @@
-"""Hadamard rotation around another scheme: outlier channels are spread over the head before it is quantised.
+"""Hadamard rotation around another scheme: outlier channels are spread over the whole head before quantisation.
 
-Source: QuaRot (arXiv 2404.00456), section 4; llama.cpp does the same for its quantised KV types since #21038, where
-head_dim is a multiple of 64. Engines rotate the queries with the keys, and the attention's output instead of the
-values: the rotation is its own inverse, so that equals rotating back what is read, which is what happens here.
+Source: QuaRot (arXiv 2404.00456), section 4; llama.cpp does the same for its quantised KV types since #21038, if
+head_dim is a multiple of 64. Engines rotate queries and keys, and rotate back the attention's output instead of the
+values. Here keys and values are rotated back when they are read, which is equal: the rotation is its own inverse.
 """
 
 import math
@@ -21,7 +21,7 @@ _QUAROT = Affine(bits=4)
 
 @dataclass(frozen=True)
 class Hadamard(TokenScheme):
-    """Each head vector x becomes x H before ``inner`` stores it, and what ``inner`` loads is multiplied by H again.
+    """Each head vector x is multiplied by H before ``inner`` stores it, and by H again after ``inner`` loads it.
 
     inner: any scheme of token rows; the default is QuaRot's 4 bits with a zero point. head_dim must be a power of 2.
     """
@@ -34,14 +34,14 @@ class Hadamard(TokenScheme):
             raise self.no_such_option("inner", "a scheme that keeps every token by itself, as a row of bytes")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Those of the inner scheme."""
+        """The bytes of the inner scheme."""
         if shape.head_dim & (shape.head_dim - 1):
             raise self.no_such_shape(shape, "head_dim a power of 2")
         return self.inner.row_bytes(shape, side)
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:
         rotated = rotate_hadamard(x)
-        if not np.isfinite(rotated).all():  # x was finite: the rotation is to blame, and nothing before it
+        if not np.isfinite(rotated).all():  # x was finite, so the overflow is in the rotation
             raise NonFiniteError("does not fit float32 once rotated", kind="kv-overflow", got=float(np.abs(x).max()))
         return self.inner.store(rotated, layer, side)
 
@@ -52,7 +52,7 @@ class Hadamard(TokenScheme):
 def rotate_hadamard(x: np.ndarray) -> np.ndarray:
     """x H / sqrt(n) over the last axis of n = 2**m values: float32 in, float64 sums in fixed order, float32 out.
 
-    H[i, j] is -1 where i and j have an odd number of common one bits, else 1 (Sylvester's order). Values near the end
+    H[i, j] is -1 if i & j has an odd number of one bits, else 1 (Sylvester's order). Values near the limit
     of float32 can overflow to infinity, which the scheme refuses.
 
     >>> rotate_hadamard(np.array([4, 0, 0, 0], np.float32)).tolist()

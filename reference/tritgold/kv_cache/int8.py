@@ -11,14 +11,15 @@ from tritgold.kv_cache.token_rows import TokenScheme
 
 @dataclass(frozen=True)
 class Int8(TokenScheme):
-    """A code a value, symmetric, and a float32 scale for each token and head.
+    """Symmetric, a byte per value, with a float32 scale for each token and head.
 
     ::
 
         s = f32(max|x| / 127);  code = clamp(half_even(f32(x / s)), -127, 127);  value = f32(code * s)
         row: all codes, head by head, then the scales of the heads, little-endian
 
-    A head of zeros has scale 0 and codes 0. So has one below 9e-44, whose scale no float32 can hold.
+    A head of zeros has scale 0 and codes 0, and so has a head whose values are all below 9e-44: its scale is too small
+    for float32.
 
     >>> row = Int8().store(np.array([[[127.0, 0.5, 1.5, -127.0]]], np.float32))
     >>> row.view(np.int8)[0, :4].tolist(), row[:, 4:].view("<f4").tolist()
@@ -28,7 +29,7 @@ class Int8(TokenScheme):
     name: ClassVar[str] = "int8"
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """A byte a value and four a head."""
+        """One byte per value and four per head."""
         return shape.kv_heads * (shape.head_dim + 4)
 
     def _encode(self, x: np.ndarray, layer: int, side: Side) -> np.ndarray:

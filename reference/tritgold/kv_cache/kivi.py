@@ -1,7 +1,8 @@
-"""KIVI: keys quantised per channel, values per token, the newest of both in full precision.
+"""KIVI: keys quantised per channel, values per token, the newest tokens of both in full precision.
 
-Source: KIVI (arXiv 2402.02750); jy-yuan/KIVI ``quant/new_pack.py`` (the codes) and ``models/llama_kivi.py`` (when what
-is quantised), which needs as many key heads as query heads and divides by 0 in a group of one value; here neither.
+Source: KIVI (arXiv 2402.02750); jy-yuan/KIVI ``quant/new_pack.py`` (the codes) and ``models/llama_kivi.py`` (the time
+of quantising). That program needs as many key heads as query heads, and divides by 0 if all values of a group are
+equal; this one does neither.
 """
 
 from dataclasses import dataclass
@@ -22,15 +23,15 @@ class Kivi(KvScheme):
     ::
 
         m = half(min), s = half((max - min) / (2**bits - 1)), value = code * s + m
-        code = half_even(clamp((x - m) / s, 0, 2**bits - 1)), 0 where s is 0
+        code = half_even(clamp((x - m) / s, 0, 2**bits - 1)), 0 if s is 0
 
-    keys: a group is one channel of ``group`` consecutive tokens. Whenever ``window`` keys have gathered in full
+    keys: a group is one channel of ``group`` consecutive tokens. Each time there are ``window`` keys in full
     precision, all of them are quantised. values: a group is ``group`` channels of one token; the newest ``window``
-    tokens are in full precision, each older one is quantised.
+    tokens are in full precision, all older ones are quantised.
 
-    Only what earlier passes left is quantised: the tokens of a pass see each other in full precision. So a prompt read
-    in one pass is exact, a prompt cut into passes is not, and the bits depend on the cuts; the quantised state does
-    not. Full precision is float32 here (the source has float16).
+    Only tokens of earlier passes are quantised: the tokens of one pass see each other in full precision. So a prompt
+    read in one pass is exact and a prompt divided into several passes is not: the outputs depend on the division, but
+    the quantised state does not. Full precision is float32 here (float16 in the source).
     """
 
     bits: ClassVar[int]
@@ -44,27 +45,27 @@ class Kivi(KvScheme):
             raise self.no_such_option("window", f"a multiple of group = {self.group}")
 
     def bytes_per_token(self, shape: KvShape) -> int:
-        """Once it has left the window: codes, and four bytes for each group's scale and minimum."""
+        """For a token outside the window: codes, and four bytes for each group's scale and minimum."""
         if shape.head_dim % self.group:
             raise self.no_such_shape(shape, f"head_dim a multiple of group = {self.group}")
         groups = shape.kv_heads * shape.head_dim // self.group
         return 2 * groups * (packed_bytes(self.group, self.bits) + 4)
 
     def cache_bytes(self, shape: KvShape, tokens: int) -> int:
-        """Groups, and the windows of keys and of values: those float32."""
+        """Quantised groups, and the float32 windows of keys and of values."""
         full_keys, full_values = tokens % self.window, min(tokens, self.window)
         quantised = (2 * tokens - full_keys - full_values) * self.bytes_per_token(shape) // 2
         return shape.layers * (quantised + (full_keys + full_values) * 4 * shape.kv_heads * shape.head_dim)
 
     def cache(self, shape: KvShape, capacity: int) -> "KiviCache":
-        """Empty windows and no groups."""
+        """An empty cache: empty windows and no groups."""
         self.bytes_per_token(shape)
         return KiviCache(self, shape, capacity)
 
 
 @dataclass(frozen=True)
 class Kivi2(Kivi):
-    """Two bits: 3 a value with scales and minima."""
+    """Two bits; 3 per value with scales and minima."""
 
     name: ClassVar[str] = "kivi2"
     bits: ClassVar[int] = 2
@@ -72,18 +73,18 @@ class Kivi2(Kivi):
 
 @dataclass(frozen=True)
 class Kivi4(Kivi):
-    """Four bits: 5 a value with scales and minima."""
+    """Four bits; 5 per value with scales and minima."""
 
     name: ClassVar[str] = "kivi4"
     bits: ClassVar[int] = 4
 
 
 class KiviCache(KvCache):
-    """Quantised rows up to ``_done`` of each layer, and after them float32 tails.
+    """For each layer, quantised positions up to ``_done``, then float32 tails.
 
-    What a pass has appended is quantised when the next one begins, so a pass can still be forgotten as if it had not
-    been. ``truncate`` refuses (ContextError ``kv-truncate``) to cut through a group of quantised keys, which has no
-    keys of its own to go on with; what is quantised stays so.
+    What a pass has appended is quantised when the next pass begins, so a pass can be undone without a trace.
+    ``truncate`` refuses (ContextError ``kv-truncate``) to cut through a group of quantised keys, because the group's
+    float32 keys are lost. Quantised positions are never unquantised.
     """
 
     def __init__(self, scheme: Kivi, shape: KvShape, capacity: int) -> None:
@@ -98,12 +99,12 @@ class KiviCache(KvCache):
         self._done = {side: [0] * shape.layers for side in SIDES}
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Quantise what the window of the past no longer holds, then put k and v after it."""
+        """Quantise the earlier positions that leave the window, then append k and v in full precision."""
         self.check_pass(layer, k, v)
         for side, x in zip(SIDES, (k, v), strict=True):
             try:
                 check_finite(x)
-                as_half(x)  # the minimum of a group; a scale is never larger
+                as_half(x)  # refuses what overflows as a minimum; a group's scale is never larger
             except NonFiniteError as error:
                 raise error.located(thing=f"layers.{layer}.{side}") from None
         self._settle(layer)
@@ -112,7 +113,7 @@ class KiviCache(KvCache):
         return self._keys(layer), self._values(layer)
 
     def truncate(self, length: int) -> None:
-        """Forget; see the class for where this is refused."""
+        """Forget positions; the class says when this is refused."""
         length = self.kept_by(length)
         done = max(self._done["k"])
         if length < done and length % self._group:
@@ -127,7 +128,7 @@ class KiviCache(KvCache):
             done_of_layers[:] = [min(n, length) for n in done_of_layers]
 
     def _settle(self, layer: int) -> None:
-        """Bring the layer to where ``length`` tokens of the past leave it; appended but not kept ones are dropped."""
+        """Quantise the layer as its first ``length`` tokens require; drop appended tokens that are not among them."""
         for side in SIDES:
             done = self._done[side][layer]
             tail = self._tails[side][layer][: self.length - done]

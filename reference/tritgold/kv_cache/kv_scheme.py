@@ -1,4 +1,4 @@
-"""The registry of KV-cache schemes: ``kv_scheme(name, **options)`` finds one."""
+"""The registry of KV-cache schemes: ``kv_scheme(name, **options)`` makes one."""
 
 from dataclasses import fields
 from typing import Any
@@ -31,12 +31,12 @@ _SCHEMES_INSIDE = ("inner", "k", "v")  # options whose value is a scheme, or the
 
 
 def kv_scheme(name: str, **options: Any) -> KvScheme:
-    """The scheme called ``name``, one of SCHEMES, with its options, which are its constructor's.
+    """The scheme called ``name``, one of SCHEMES. options: the arguments of its constructor.
 
     Options that are schemes themselves may be given by name: ``kv_scheme("hadamard", inner="q4_0")``.
 
-    Raises ConfigError for an unknown name (``unknown-kv-scheme``), and for an option that the scheme does not have or
-    a value it cannot take (``kv-option``).
+    Raises ConfigError for an unknown name (``unknown-kv-scheme``), and for an unknown option or an impossible value
+    (``kv-option``).
 
     >>> from tritgold.kv_cache.base import Sizes
     >>> kv_scheme("q8_0").bits_per_value(Sizes(layers=1, kv_heads=5, head_dim=128))
@@ -58,7 +58,7 @@ def kv_scheme(name: str, **options: Any) -> KvScheme:
             got=", ".join(unknown),
             expected=", ".join(known) or "none",
         )
-    for option in switches & options.keys():  # any text would count as true
+    for option in switches & options.keys():  # otherwise any text, "false" too, would count as true
         if not isinstance(options[option], bool):
             thing, got = f"{name} {option}", repr(options[option])
             raise ConfigError("is not usable", kind="kv-option", thing=thing, got=got, expected="true or false")

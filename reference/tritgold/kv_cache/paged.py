@@ -1,7 +1,7 @@
 """Paged storage: the rows of many sequences in pages of one pool, addressed by page and slot.
 
-As in vLLM's PagedAttention (arXiv 2309.06180), over any scheme that keeps tokens by themselves. The numbers are those
-of the contiguous cache, bit for bit; only where they lie differs.
+As in vLLM's PagedAttention (arXiv 2309.06180), for any scheme that stores each token separately. The values are those
+of the contiguous cache, bit for bit; only their place in memory differs.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from tritgold.option_values import is_count
 class PagePool:
     """``pages`` pages of ``page_size`` tokens: rows uint8 [pages, page_size, layers, row_bytes] of k and of v.
 
-    Pages are handed out in the order 0, 1, 2 ...; of those given back the last one first.
+    Pages are allocated in the order 0, 1, 2 ...; a released page is allocated first, the last released one before all.
     """
 
     def __init__(self, scheme: KvScheme, shape: KvShape, pages: int, page_size: int) -> None:
-        """Raises ConfigError for a scheme that has no rows (``kv-paged``) and for sizes below 1 (``kv-option``)."""
+        """Raises ConfigError for a scheme without token rows (``kv-paged``) and for sizes below 1 (``kv-option``)."""
         if not isinstance(scheme, TokenScheme):
             raise ConfigError(
                 f"{getattr(scheme, 'name', repr(scheme))} cannot be paged",
@@ -39,7 +39,7 @@ class PagePool:
         self._free = list(range(pages))[::-1]
 
     def check_shareable(self) -> None:
-        """Refuse (ConfigError ``kv-shared``) a scheme whose pages do not hold all that another sequence needs."""
+        """Refuse (ConfigError ``kv-shared``) a scheme that stores the first token outside its pages."""
         if self.scheme.first is not None:
             raise ConfigError(
                 f"{self.scheme.name} cannot share pages",
@@ -49,18 +49,24 @@ class PagePool:
 
     @property
     def free_pages(self) -> int:
-        """Pages that no sequence holds."""
+        """The number of pages that no sequence holds."""
         return len(self._free)
 
     def allocate(self, count: int) -> list[int]:
-        """``count`` pages, or ContextError ``no-free-page`` and none; ``page-address`` for a count that is none."""
+        """The indices of ``count`` pages, which are no longer free.
+
+        Raises ContextError ``no-free-page`` if fewer are free (then none is taken), ``page-address`` if count is not
+        an integer from 0.
+        """
         if not is_count(count):
-            raise ContextError("is no count", kind="page-address", thing="pages", got=repr(count), expected="0 or more")
+            raise ContextError(
+                "is not a count", kind="page-address", thing="pages", got=repr(count), expected="0 or more"
+            )
         self.check_free(count)
         return [self._free.pop() for _ in range(count)]
 
     def check_free(self, count: int) -> None:
-        """Refuse (ContextError ``no-free-page``) to hand out more pages than are free."""
+        """Refuse (ContextError ``no-free-page``) a count larger than the number of free pages."""
         if count > self.free_pages:
             hint = "finish a sequence first, or give the pool more pages"
             raise ContextError(
@@ -68,12 +74,12 @@ class PagePool:
             )
 
     def release(self, pages: list[int]) -> None:
-        """Give pages back. ContextError (``page-address``) as ``check_out`` says, and none given back."""
+        """Make pages free again. ContextError (``page-address``) as from ``check_out``; then none is released."""
         self.check_out(pages)
         self._free += pages
 
     def check_out(self, pages: Sequence[int]) -> None:
-        """Refuse (ContextError ``page-address``) what is not a page, a page that is not held, and one named twice."""
+        """Refuse (ContextError ``page-address``) what is not a page, a page that is free, and a repeated page."""
         for page in pages:
             if not is_count(page, 0, self.pages - 1):
                 raise _no_address("page", repr(page), self.pages)
@@ -81,10 +87,10 @@ class PagePool:
             raise ContextError("is not out, or is named twice", kind="page-address", thing="a page", got=list(pages))
 
     def scatter(self, layer: int, side: Side, pages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows uint8 [tokens, row_bytes] to (pages[t], slots[t]); of several to one address the last stays.
+        """Write rows uint8 [tokens, row_bytes] to (pages[t], slots[t]); if an address is repeated, the last row wins.
 
-        Raises ContextError, writing nothing: ``page-address`` for addresses outside the pool, negative ones too, and
-        for no such layer; ``kv-array`` for what is not a row of bytes for each address.
+        Raises ContextError, and writes nothing: ``page-address`` for addresses outside the pool, negative ones too, and
+        for a layer that does not exist; ``kv-array`` if rows is not one row of bytes for each address.
         """
         address = self._addresses(layer, pages, slots)
         width = (address.size, self._rows[side].shape[-1])
@@ -93,13 +99,13 @@ class PagePool:
             raise ContextError(
                 "cannot be stored", kind="kv-array", thing="rows", got=got, expected=f"uint8 {list(width)}"
             )
-        # NumPy leaves open which of several assignments to one address wins: keep the last one.
+        # NumPy does not define which of several assignments to one address wins: keep only the last one.
         _, last = np.unique(address[::-1], return_index=True)
         chosen = address.size - 1 - last
         self._rows[side][pages[chosen], slots[chosen], layer] = rows[chosen]
 
     def gather(self, layer: int, side: Side, pages: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Rows uint8 [tokens, row_bytes] from (pages[t], slots[t]); errors as for ``scatter``."""
+        """Rows uint8 [tokens, row_bytes] from (pages[t], slots[t]). ContextError ``page-address`` as in ``scatter``."""
         self._addresses(layer, pages, slots)
         return self._rows[side][pages, slots, layer]
 
@@ -122,9 +128,9 @@ def _no_address(what: str, got: object, end: int) -> ContextError:
 class PagedCache(TokenCache):
     """The cache of one sequence in a pool; page ``table[p // page_size]`` holds position p.
 
-    Pages are taken when positions are appended, and given back by ``truncate``: by truncate(0) all of them. A pass of
-    which the pool cannot hold all tokens is refused before it begins. The first ``shared`` pages belong to somebody
-    else: they are read, never written and never given back.
+    Pages are allocated when positions are appended, and released by ``truncate``; truncate(0) releases all of them. A
+    pass with more tokens than the pool can hold is refused before it begins. The first ``shared`` pages have another
+    owner: they are read, never written and never released.
     """
 
     def __init__(self, pool: PagePool, capacity: int) -> None:
@@ -134,12 +140,12 @@ class PagedCache(TokenCache):
         self.shared = 0
 
     def share(self, pages: list[int]) -> None:
-        """From now on read the first positions in these ``pages`` of another owner, whole ones, all written.
+        """From now on read the first positions from these ``pages`` of another owner, which must be full.
 
-        An empty cache begins after them. Where positions are stored already, these pages hold the same, and those
-        that held it before are the new owner's business. Raises ConfigError (``kv-shared``) for a scheme
-        that cannot, ContextError for less than was shared before (``page-shared``) and for more than the capacity
-        (``cache-full``).
+        An empty cache continues after them. For positions that are already stored, these pages must hold the same rows;
+        the cache's previous pages for them now belong to the other owner. Raises ConfigError (``kv-shared``) for a
+        scheme that cannot share, ContextError for fewer pages than are shared already (``page-shared``) and for more
+        than the capacity (``cache-full``).
         """
         self.pool.check_shareable()
         positions = len(pages) * self.pool.page_size
@@ -150,18 +156,18 @@ class PagedCache(TokenCache):
         self.shared, self.length = len(pages), max(self.length, positions)
 
     def check_room(self, tokens: int) -> None:
-        """Capacity of the sequence (``cache-full``), then pages of the pool (``no-free-page``)."""
+        """Refuse tokens beyond the sequence's capacity (``cache-full``) or the pool's free pages (``no-free-page``)."""
         super().check_room(tokens)
         self.pool.check_free(self.pages_missing(tokens))
 
     def pages_missing(self, tokens: int) -> int:
-        """Pages that appending so many tokens takes."""
+        """The number of pages that appending ``tokens`` tokens will allocate."""
         return max(0, -(-(self.length + tokens) // self.pool.page_size) - len(self.table))
 
     def truncate(self, length: int) -> None:
-        """Forget positions, and give back the pages that held nothing else.
+        """Forget every position from ``length`` on, and release the pages that are no longer needed.
 
-        Raises ContextError (``page-shared``), with nothing forgotten, for a length inside a shared page: the next token
+        Raises ContextError (``page-shared``), and forgets nothing, for a length inside a shared page: the next token
         would be written into it.
         """
         length = self.kept_by(length)
@@ -170,7 +176,7 @@ class PagedCache(TokenCache):
             raise ContextError("ends inside a shared page", kind="page-shared", got=length, expected=expected)
         super().truncate(length)
         kept = -(-self.length // self.pool.page_size)
-        # The last one given back is the first one handed out.
+        # In reverse, so that the pages are allocated again in their old order.
         self.pool.release(self.table[max(kept, self.shared) :][::-1])
         del self.table[kept:]
         self.shared = min(self.shared, kept)

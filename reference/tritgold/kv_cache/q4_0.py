@@ -19,17 +19,17 @@ from tritgold.kv_cache.ggml_blocks import (
 
 @dataclass(frozen=True)
 class Q40(BlockScheme):
-    """d = m / -8, m the value of largest magnitude with its sign; code = min(15, trunc(x / d + 8.5)).
+    """d = m / -8, where m is the value with the largest magnitude, with its sign; code = min(15, trunc(x / d + 8.5)).
 
     ::
 
         bytes 0, 1: d, float16;  byte 2 + j, j = 0 .. 15: code j in its low half, code j + 16 in its high half
         value = (code - 8) * d
 
-    m gets code 0 and is kept as well as d is; a value of the other sign and the same magnitude is cut to 7/8 of it.
+    m gets code 0, so its only error is the rounding of d; a value -m is clipped to 7/8 of it.
 
-    fused: x * (1 / d) + 8.5 rounded once, as ggml does where the compiler makes a fused multiply-add of it. gguf-py did
-    so until llama.cpp #15111; codes differ at ties only.
+    fused: x * (1 / d) + 8.5 is rounded once, as in ggml if the compiler uses a fused multiply-add. gguf-py did the
+    same until llama.cpp #15111. Only codes at ties differ.
 
     >>> x = np.zeros((1, 1, 32), np.float32); x[0, 0, [0, 1, 16]] = [-8, 8, 3]
     >>> [int(b) for b in Q40().store(x)[0, :4]]  # d = 1, codes 0 and 11, 15 and 8

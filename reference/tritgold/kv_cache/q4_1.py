@@ -25,7 +25,7 @@ class Q41(BlockScheme):
         bytes 0, 1: d, float16;  bytes 2, 3: min, float16
         byte 4 + j, j = 0 .. 15: code j in its low half, code j + 16 in its high half
 
-    A block of one value has d = 0, codes 0 and that value, rounded to float16.
+    A block of equal values has d = 0, codes 0 and that value as min, rounded to float16.
 
     >>> x = np.arange(32, dtype=np.float32).reshape(1, 1, 32) // 2 + 1
     >>> row = Q41().store(x); row[0, :4].view(np.float16).tolist(), [int(b) for b in row[0, 4:7]]
@@ -36,7 +36,7 @@ class Q41(BlockScheme):
     block_bytes: ClassVar[int] = 20
 
     def pack(self, x: np.ndarray) -> np.ndarray:
-        """float32 [blocks, 32] -> uint8 [blocks, 20]. A spread beyond float32 is refused with d."""
+        """float32 [blocks, 32] -> uint8 [blocks, 20]. If max - min overflows float32, d is infinite and is refused."""
         low = x.min(axis=1, keepdims=True)
         with np.errstate(over="ignore"):
             spread = x.max(axis=1, keepdims=True) - low

@@ -19,14 +19,14 @@ from tritgold.kv_cache.ggml_blocks import (
 
 @dataclass(frozen=True)
 class Q50(BlockScheme):
-    """As Q4_0 with 16 for 8: d = m / -16, code = min(31, trunc(x / d + 16.5)), value = (code - 16) * d.
+    """As Q4_0 with 16 instead of 8: d = m / -16, code = min(31, trunc(x / d + 16.5)), value = (code - 16) * d.
 
     ::
 
         bytes 0, 1: d, float16;  bytes 2 .. 5: bit j of the little-endian word is the fifth bit of code j
         byte 6 + j, j = 0 .. 15: low four bits of code j in its low half, of code j + 16 in its high half
 
-    fused: as for Q4_0.
+    fused: as in Q4_0.
 
     >>> x = np.zeros((1, 1, 32), np.float32); x[0, 0, [0, 1]] = [-16, 15]
     >>> [int(b) for b in Q50().store(x)[0, :8]]  # d = 1; codes 0, 31, and 16 for all others

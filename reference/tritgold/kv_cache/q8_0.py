@@ -13,7 +13,7 @@ from tritgold.kv_cache.ggml_blocks import BlockScheme, finite_quotient, read_hal
 class Q80(BlockScheme):
     """Symmetric, d = max|x| / 127; value = code * d. Bytes 0, 1: d; bytes 2 .. 33: the codes, int8.
 
-    kernel: whose codes, because ggml's three ways to write a block differ in the codes that lie near a half:
+    kernel: which of ggml's three implementations; their codes differ for values near a half:
 
     =============  ======================  ===================  =============================================
     kernel         multiplier              rounding             where
@@ -50,6 +50,6 @@ class Q80(BlockScheme):
 
 
 def _half_away(x: np.ndarray) -> np.ndarray:
-    """The nearest integer, halves away from zero. Adding a half would round 0.49999997 up."""
+    """The nearest integer, halves away from zero. Not floor(x + 0.5), which would round 0.49999997 up."""
     whole = np.floor(np.abs(x))
     return np.copysign(whole + (np.abs(x) - whole >= np.float32(0.5)), x)

@@ -1,10 +1,11 @@
 """Prefix reuse: a compressed trie from tokens to the pages that hold their keys and values.
 
-With causal attention the keys and values of a position depend on the tokens up to it and on nothing else. So a text
-that begins with the same tokens may read the same pages, and gets the bits that it would have computed.
+With causal attention the keys and values of a position depend only on the tokens up to it. So a text that begins with
+the same tokens can read the same pages, with the same bits that it would have computed.
 
-As in SGLang's RadixAttention (arXiv 2312.07104): an edge is a run of whole pages, split where two texts part; with
-pages of one token that is where their tokens differ. Of a page that only begins alike nothing is reused.
+As in SGLang's RadixAttention (arXiv 2312.07104): an edge is a run of whole pages, split at the first page that differs
+between two texts; with pages of one token, at the first token that differs. A page that is equal only in part is not
+reused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,10 @@ Tokens = tuple[int, ...]
 
 @dataclass(eq=False)
 class Node:
-    """The end of an edge. tokens: of the edge, whole pages. pages: where their keys and values lie.
+    """An edge of the trie and the node at its end. tokens: of the edge, whole pages. pages: hold their keys and values.
 
-    used: when it was last matched or inserted, by a clock that counts these. locks: how many read it, itself or
-    something after it. children: by the tokens of their first page.
+    used: time of its last match or insertion, in calls of ``match``. locks: number of readers of this node or of one
+    below it. children: by the tokens of their first page.
     """
 
     tokens: Tokens
@@ -34,14 +35,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Prefix:
-    """What is cached of a text: the pages from position 0 on, and the node at which they end."""
+    """The cached beginning of a text: its pages from position 0 on, and the node at which they end."""
 
     pages: list[int]
     node: Node
 
 
 class RadixCache:
-    """Pages of a pool, found by the tokens that they hold. Each page in it is its own until it is evicted.
+    """Pages of a pool, found by their tokens. The cache owns its pages until it evicts them.
 
     >>> from tritgold.kv_cache.base import Sizes
     >>> from tritgold.kv_cache.float32 import F32
@@ -56,7 +57,7 @@ class RadixCache:
     """
 
     def __init__(self, pool: PagePool) -> None:
-        """Raises ConfigError (``kv-shared``) for a scheme that keeps something outside of its pages."""
+        """Raises ConfigError (``kv-shared``) for a scheme that stores something outside its pages."""
         pool.check_shareable()
         self.pool = pool
         self._root = Node((), [], None, 0)
@@ -64,16 +65,16 @@ class RadixCache:
 
     @property
     def cached_pages(self) -> int:
-        """Pages in it."""
+        """The number of pages in the cache."""
         return sum(len(node.pages) for node in self.nodes())
 
     @property
     def evictable_pages(self) -> int:
-        """Of these what is not locked."""
+        """The number of pages in the cache that are not locked."""
         return sum(len(node.pages) for node in self.nodes() if not node.locks)
 
     def nodes(self) -> Iterator[Node]:
-        """Every node but the root, parents first."""
+        """Every node except the root, parents first."""
         ahead = [self._root]
         while ahead:
             children = list(ahead.pop().children.values())
@@ -81,9 +82,9 @@ class RadixCache:
             ahead += children
 
     def match(self, tokens: Sequence[int]) -> Prefix:
-        """The longest cached beginning of ``tokens``, in whole pages; a node is split where it ends inside one.
+        """The longest cached beginning of ``tokens``, in whole pages; if it ends inside a node, the node is split.
 
-        What is found counts as used. It stays only if it is locked before the next eviction.
+        The found nodes count as used now. They stay cached only if they are locked before the next eviction.
         """
         self._clock += 1
         node, pages, rest = self._root, list[int](), self._whole(tokens)
@@ -96,13 +97,13 @@ class RadixCache:
         return Prefix(pages, node)
 
     def insert(self, tokens: Sequence[int], pages: Sequence[int]) -> Prefix:
-        """Take over the pages of ``tokens``: ``pages[i]`` holds those from i * page_size on; only whole pages count.
+        """Take ownership of the pages of ``tokens``: ``pages[i]`` holds those from i * page_size on. Whole pages only.
 
-        Where the tokens are cached already, the cached page stays and the other one is given back to the pool. Returns
-        what to read from now on, the caller's pages or the cached ones; it stays only if it is locked.
+        If tokens are cached already, the cached page is kept and the caller's page is released to the pool. Returns
+        what the caller must read from now on, its own pages or cached ones; they stay only if they are locked.
 
-        Raises ContextError, with nothing taken over: ``radix-pages`` for another number of pages than there are whole
-        pages of tokens, and for one that is cached already, for other tokens; ``page-address`` as ``check_out`` says.
+        Raises ContextError, and takes nothing: ``radix-pages`` if there are not as many pages as whole pages of tokens,
+        or if a page is already cached for other tokens; ``page-address`` as ``check_out`` does.
         """
         whole = self._whole(tokens)
         if len(pages) * self.pool.page_size != len(whole):
@@ -125,15 +126,15 @@ class RadixCache:
         return Prefix([*found.pages, *new.pages], new)
 
     def lock(self, node: Node) -> None:
-        """One more reads the text that ends at ``node``: no page of it is evicted.
+        """Add a reader of the text that ends at ``node``: none of its pages is evicted until ``unlock``.
 
-        Raises ContextError (``radix-evicted``) where it is too late.
+        Raises ContextError (``radix-evicted``) if the node is already evicted.
         """
         for step in self._path(node):
             step.locks += 1
 
     def unlock(self, node: Node) -> None:
-        """One less. Raises ContextError where no sequence reads it (``radix-unlock``), and as ``lock`` does."""
+        """Remove a reader. Raises ContextError (``radix-unlock``) if the node has none, and as ``lock`` does."""
         path = self._path(node)
         if any(not step.locks for step in path):
             raise ContextError("is not locked", kind="radix-unlock", thing=f"node of {len(node.tokens)} tokens")
@@ -141,9 +142,9 @@ class RadixCache:
             step.locks -= 1
 
     def evict(self, pages: int) -> int:
-        """Give at least so many pages back to the pool, or all that are not locked. Returns how many.
+        """Release at least ``pages`` pages to the pool, or all that are not locked. Returns how many were released.
 
-        Leaves first, of these the one used longest ago; a node goes as a whole.
+        Only leaves are evicted, the least recently used first; all pages of a node together.
         """
         given = 0
         while given < pages:
@@ -159,7 +160,7 @@ class RadixCache:
         return given
 
     def _split(self, node: Node, pages: int) -> Node:
-        """The new node after the first ``pages`` pages. ``node`` keeps the rest: it still ends where it did."""
+        """Split off the first ``pages`` pages of a node. Returns the new upper node; ``node`` keeps the rest."""
         assert node.parent is not None
         cut = pages * self.pool.page_size
         upper = Node(node.tokens[:cut], node.pages[:pages], node.parent, node.used, node.locks)
@@ -169,7 +170,7 @@ class RadixCache:
         return upper
 
     def _path(self, node: Node) -> list[Node]:
-        """The node and those above it, without the root. Raises ContextError (``radix-evicted``)."""
+        """The node and its ancestors without the root. Raises ContextError (``radix-evicted``)."""
         path, above = list[Node](), node
         while above.parent is not None:
             path.append(above)

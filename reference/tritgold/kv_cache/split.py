@@ -1,4 +1,4 @@
-"""Keys in one scheme and values in another, as llama.cpp's ``-ctk`` and ``-ctv`` say."""
+"""Keys in one scheme and values in another, like llama.cpp's ``-ctk`` and ``-ctv``."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ _KEYS, _VALUES = Q80(), F16()
 
 @dataclass(frozen=True)
 class Split(TokenScheme):
-    """The default is what llama.cpp can quantise without flash attention: keys alone.
+    """Schemes ``k`` and ``v``. The default quantises only keys, as llama.cpp can without flash attention.
 
     >>> from tritgold.kv_cache.base import Sizes
     >>> [Split().row_bytes(Sizes(1, 5, 128), side) for side in ("k", "v")]
@@ -33,7 +33,7 @@ class Split(TokenScheme):
                 raise self.no_such_option(option, "a scheme that keeps every token by itself, as a row of bytes")
 
     def row_bytes(self, shape: KvShape, side: Side = "k") -> int:
-        """Of the scheme of that side."""
+        """The bytes of that side's scheme."""
         return self._of(side).row_bytes(shape, side)
 
     def _of(self, side: Side) -> TokenScheme:

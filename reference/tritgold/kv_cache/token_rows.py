@@ -1,8 +1,8 @@
-"""Schemes that keep each token by itself, as a row of bytes, and their contiguous cache.
+"""Schemes that store each token separately, as a row of bytes, and their contiguous cache.
 
-What is read depends on the token's own k and v and on nothing else, so prefill, chunks and single steps give the same
-bits. The tokens of a pass see each other as stored, too: engines that compute the attention of a prompt from its
-unrounded keys and values (vLLM does) differ there.
+What is read depends only on the token's own k and v, so prefill, chunks and single steps give the same bits. The
+tokens of a pass also see each other as stored. Engines that compute the attention of a prompt from its unrounded keys
+and values, as vLLM does, differ there.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from tritgold.kv_cache.base import SIDES, KvCache, KvScheme, KvShape, Side, chec
 class TokenScheme(KvScheme):
     """A codec of rows: k or v of one token [kv_heads, head_dim] in ``row_bytes`` bytes.
 
-    first: the scheme of position 0, where it is another one.
+    first: the scheme of position 0 if it differs, else None.
     """
 
     first: ClassVar["TokenScheme | None"] = None
@@ -32,14 +32,14 @@ class TokenScheme(KvScheme):
     def store(
         self, x: Float32[np.ndarray, "tokens kv_heads head_dim"], layer: int = 0, side: Side = "k"
     ) -> UInt8[np.ndarray, "tokens row_bytes"]:
-        """The bytes of each token. Raises NonFiniteError for infinity, NaN, and what overflows the scheme's floats."""
+        """The bytes of each token. NonFiniteError for infinity, NaN, and values that overflow the scheme's floats."""
         check_finite(x)
         return self._encode(x, layer, side)
 
     def load(
         self, rows: UInt8[np.ndarray, "tokens row_bytes"], shape: KvShape, layer: int = 0, side: Side = "k"
     ) -> Float32[np.ndarray, "tokens kv_heads head_dim"]:
-        """What ``store`` kept, as float32."""
+        """The stored values as float32."""
         return self._decode(rows, shape, layer, side).reshape(rows.shape[0], shape.kv_heads, shape.head_dim)
 
     def bytes_per_token(self, shape: KvShape) -> int:
@@ -47,12 +47,12 @@ class TokenScheme(KvScheme):
         return self.row_bytes(shape, "k") + self.row_bytes(shape, "v")
 
     def cache_bytes(self, shape: KvShape, tokens: int) -> int:
-        """Rows, and what the first token's exception costs."""
+        """Rows, and the additional bytes of the first token if its scheme differs."""
         more = self.first.bytes_per_token(shape) - self.bytes_per_token(shape) if self.first and tokens else 0
         return super().cache_bytes(shape, tokens) + shape.layers * more
 
     def cache(self, shape: KvShape, capacity: int) -> KvCache:
-        """Rows one after the other."""
+        """A cache whose rows are contiguous in memory."""
         return ContiguousCache(self, shape, capacity)
 
     @abstractmethod
@@ -63,7 +63,7 @@ class TokenScheme(KvScheme):
 
 
 class TokenCache(KvCache):
-    """A cache of rows; where they lie is the business of the two methods that a subclass adds."""
+    """A cache of rows; a subclass decides where they are stored with ``_write`` and ``_read``."""
 
     def __init__(self, scheme: TokenScheme, shape: KvShape, capacity: int) -> None:
         super().__init__(scheme.id, shape, capacity)
@@ -74,7 +74,7 @@ class TokenCache(KvCache):
         """Store both as rows, then read every row of the layer."""
         self.check_pass(layer, k, v)
         first = self._codec.first if self.length == 0 and k.shape[0] else None
-        # All is encoded before anything is written: what a refused pass leaves behind is the cache as it was.
+        # All is encoded before anything is written, so that a refused pass leaves the cache unchanged.
         rows, firsts = {}, {}
         for side, x in zip(SIDES, (k, v), strict=True):
             try:
@@ -97,7 +97,7 @@ class TokenCache(KvCache):
 
     @abstractmethod
     def _write(self, layer: int, side: Side, rows: np.ndarray) -> None:
-        """Keep rows uint8 [tokens, row_bytes] for the positions from ``length`` on."""
+        """Store rows uint8 [tokens, row_bytes] for the positions from ``length`` on."""
 
     @abstractmethod
     def _read(self, layer: int, side: Side, end: int) -> np.ndarray:
@@ -105,7 +105,7 @@ class TokenCache(KvCache):
 
 
 class ContiguousCache(TokenCache):
-    """Rows of one layer and side one after the other."""
+    """Rows in one array [layers, capacity, row_bytes] for k and one for v."""
 
     def __init__(self, scheme: TokenScheme, shape: KvShape, capacity: int) -> None:
         super().__init__(scheme, shape, capacity)

@@ -1,8 +1,8 @@
-"""TurboQuant: a random rotation makes the coordinates of any vector nearly normal, so one codebook serves them all.
+"""TurboQuant: a random rotation makes the coordinates of any vector nearly normal, so one codebook fits all.
 
 Source: "TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate" (arXiv 2504.19874), algorithms 1 (for
-the squared error) and 2 (for inner products). Its random matrices follow no standard: codes of another
-implementation differ, their statistics do not.
+the squared error) and 2 (for inner products). The random matrices are not standardised: codes of another
+implementation differ, but their statistics are the same.
 """
 
 import math
@@ -20,7 +20,7 @@ from tritgold.kv_cache.token_rows import TokenScheme
 from tritgold.option_values import is_count
 from tritgold.portable_math import pairwise_sum
 
-# Lloyd and Max's quantisers of N(0, 1), positive half. Mean squared errors 0.3634, 0.1175, 0.0345, 0.0095.
+# Lloyd and Max's quantisers of N(0, 1), positive half, by bits. Mean squared errors 0.3634, 0.1175, 0.0345, 0.0095.
 CENTROIDS: dict[int, tuple[float, ...]] = {
     1: (0.7979,),
     2: (0.4528, 1.5104),
@@ -31,19 +31,20 @@ CENTROIDS: dict[int, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class TurboQuant(TokenScheme):
-    """bits a coordinate and the norm of each head vector, as float16.
+    """``bits`` per coordinate, and the norm of each head vector as float16.
 
     ::
 
         n = |x|, u = x / n, y = P u, P orthogonal [head_dim, head_dim] from the seed
-        code = the centroid nearest to y * sqrt(head_dim), the upper one of two;  value = n * P^T c / sqrt(head_dim)
+        code = the centroid c nearest to y * sqrt(head_dim), the upper one at a tie;  value = n * P^T c / sqrt(head_dim)
 
     keys: ``mse`` stores keys like values; their inner products with queries are then too small on average (slope 0.88
-    at 2 bits). ``product`` makes them right on average: one bit less a coordinate, and of the residual r = u - u' its
-    norm g and sign(S r), S Gaussian; value = n * (u' + sqrt(pi / 2) / head_dim * g * S^T sign).
+    at 2 bits). ``product`` makes them unbiased: the codes have one bit less per coordinate, and the residual
+    r = u - u' is stored as its norm g and s = sign(S r), S Gaussian;
+    value = n * (u' + sqrt(pi / 2) / head_dim * g * S^T s).
 
-    A row, for each head: packed codes, n; with ``product`` the packed signs (1 is positive or 0) and g as well. A head
-    whose norm float16 rounds to 0 is read as zeros.
+    A row has for each head: packed codes, n; with ``product`` also the packed signs (1 is positive or 0) and g. A head
+    whose norm rounds to 0 in float16 is read as zeros.
     """
 
     name: ClassVar[str] = "turboquant"
@@ -106,7 +107,7 @@ class TurboQuant(TokenScheme):
         return (unit * norm).astype(np.float32)
 
     def _unit(self, codes: np.ndarray, bits: int) -> np.ndarray:
-        """What the codes say of u: float64 of the same shape."""
+        """u' = P^T c / sqrt(head_dim), the codes' approximation of u: float64 of the same shape."""
         width = codes.shape[-1]
         return times(_levels(bits)[codes] / math.sqrt(width), _rotation(self.seed, width).T)
 
@@ -118,7 +119,7 @@ def _levels(bits: int) -> np.ndarray:
 
 
 def _half_bytes(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # a norm beyond float32 is beyond float16, and refused as that
+    with np.errstate(over="ignore"):  # a norm that overflows float32 overflows float16 too, where it is refused
         return as_half(x.astype(np.float32)).view(np.uint8)
 
 

@@ -1,8 +1,8 @@
-"""Arithmetic: the functions that a forward pass is made of, as one value.
+"""Arithmetic: the functions that a forward pass consists of, as one value.
 
 The golden model is ``GOLDEN_ARITHMETIC``; ``ARITHMETICS`` has every named one by its mode. Replacing one function gives
-a model that differs in exactly that: a deliberate fault, another arithmetic, or the golden model with an engine's codes
-at rounding ties. There is no copy of the graph.
+a model that differs only there: a deliberate fault, another arithmetic, or the golden model with an engine's codes
+at rounding ties. So the graph need not be copied.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,16 +23,18 @@ from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K, ArithmeticMode
 from tritgold.quantize import absmax_int8
 
 Array = np.ndarray
-# (trace name, output, the outputs of this pass before it by their trace names) -> what stands in its place.
+# (trace name, output, earlier outputs of this pass by trace name) -> the output to use instead.
 Alter = Callable[[str, Array, Mapping[str, Array]], Array]
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Signatures and shapes are those of the functions that stand here as defaults.
+    """The functions of a forward pass; signatures and shapes are those of the defaults.
 
-    alter: called with every output that a trace shows, in execution order; what it returns is what the pass goes on
-    with, traced or not. So a fault reaches a single operation by its name, which the functions above do not know.
+    alter: called with every traced output, in execution order; the pass continues with its result, even if nothing is
+    traced. So a fault can change a single operation by its name, which the functions do not know.
+    place: (name of an operation, this arithmetic) -> the one that it is computed with; ``rotation_table``, which all
+    layers share, and ``alter`` are this one's.
     """
 
     embed: Callable[..., Array] = embed
@@ -47,6 +49,11 @@ class Arithmetic:
     gated_activation: Callable[..., Array] = gated_activation
     logits: Callable[..., Array] = logits
     alter: Alter | None = None
+    place: "Callable[[str, Arithmetic], Arithmetic] | None" = None
+
+    def at(self, name: str) -> "Arithmetic":
+        """What the operation of this name, one of ``graph``, is computed with."""
+        return self if self.place is None else self.place(name, self)
 
 
 GOLDEN_ARITHMETIC = Arithmetic()
@@ -57,7 +64,7 @@ ARITHMETICS: dict[ArithmeticMode, Arithmetic] = {GOLDEN: GOLDEN_ARITHMETIC, LLAM
 
 
 def mode_id(arithmetic: Arithmetic) -> str:
-    """What a trace states as its mode: the id of a named arithmetic, ``altered-golden/1`` for any other.
+    """The mode for a trace: the id of a named arithmetic, ``altered-golden/1`` for any other.
 
     >>> mode_id(Q8_K_ARITHMETIC), mode_id(Arithmetic(quantize=quantize_q8_k))
     ('llama-cpp-q8_k/1', 'altered-golden/1')

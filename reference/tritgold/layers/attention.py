@@ -1,4 +1,4 @@
-"""Grouped-query attention in two traced steps: softmax weights, then the mix of the values."""
+"""Grouped-query attention in two traced steps: softmax weights, then the weighted sum of the values."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from jaxtyping import Float32
 
 from tritgold.portable_math import dot, exp, pairwise_sum
 
-_SCRATCH = 1 << 22  # float64 products at a time: 32 MB whatever the number of keys
+_SCRATCH = 1 << 22  # float64 products at a time: 32 MB for any number of keys
 
 
 def softmax_weights(
@@ -16,13 +16,15 @@ def softmax_weights(
     k: Float32[np.ndarray, "keys kv_heads head_dim"],
     start: int,
     block: int = 1,
+    window: int | None = None,
 ) -> Float32[np.ndarray, "heads tokens keys"]:
     """softmax(q k / sqrt(head_dim)) over the keys that each token sees; exactly 0 for the others.
 
     start: absolute position of the first token. block: a token sees the keys of its own block of positions and of all
     blocks before it, those of later tokens in its block among them. 1 is causal: token t sees keys 0 .. start + t.
-    Query head h reads key head h // (heads / kv_heads). Scores stay in float64 and are not traced; the weights are
-    rounded once. Each row depends only on the keys it sees: a longer cache after it changes no bit.
+    window: of those, the last so many positions alone, its own among them; None: all. Query head h reads key head
+    h // (heads / kv_heads). Scores stay in float64 and are not traced; the weights are rounded once. Each row depends
+    only on the keys it sees: a longer cache after it changes no bit.
 
     >>> one = np.ones((2, 1, 2), np.float32)
     >>> softmax_weights(one, one, start=0)[0].tolist()
@@ -37,7 +39,10 @@ def softmax_weights(
         head_keys = k[:, head * kv_heads // heads]
         for part in _slices(tokens, keys * head_dim):
             scores = dot(q[part, None, head], head_keys) / math.sqrt(head_dim)
-            hidden = np.arange(keys) // block > (start + np.arange(tokens)[part, None]) // block
+            query = start + np.arange(tokens)[part, None]
+            hidden = np.arange(keys) // block > query // block
+            if window is not None:
+                hidden |= np.arange(keys) <= query - window
             scores[hidden] = -np.inf
             powers = exp(scores - scores.max(axis=1, keepdims=True))
             weights[head, part] = powers / pairwise_sum(powers)[:, None]
@@ -47,7 +52,7 @@ def softmax_weights(
 def mix_values(
     weights: Float32[np.ndarray, "heads tokens keys"], v: Float32[np.ndarray, "keys kv_heads head_dim"]
 ) -> Float32[np.ndarray, "tokens width"]:
-    """Weighted sum of the values, heads side by side: width = heads * head_dim.
+    """Weighted sum of the values, heads concatenated: width = heads * head_dim. float64 sums, rounded once.
 
     >>> v = np.array([[[1., 10.]], [[3., 30.]]], np.float32)
     >>> mix_values(np.array([[[1., 0.], [.5, .5]]], np.float32), v).tolist()

@@ -15,8 +15,9 @@ def accumulate(
 ) -> Int32[np.ndarray, "tokens out"]:
     """The exact dot products of codes and trits.
 
-    Summed in float32 by BLAS, which is exact in any order because no partial sum reaches 2**24, and some hundred
-    times faster than NumPy's integer product. A code of -128 would need in < 131,072.
+    Summed in float32 by BLAS, which is exact in any order because no partial sum reaches 2**24, and about a hundred
+    times faster than NumPy's integer product. Raises ValueError for in > MAX_IN; codes of -128 would need
+    in < 131,072.
 
     >>> accumulate(np.array([[127, -3]], np.int8), np.array([[1, 1], [-1, 0]], np.int8))
     array([[ 124, -127]], dtype=int32)
@@ -32,9 +33,9 @@ def apply_scales(
     weight_scale: Float32[np.ndarray, "..."],
     rule: ScaleRule,
 ) -> Float32[np.ndarray, "tokens out"]:
-    """acc / s * w, or acc / s / w where the checkpoint stores the inverse: two float32 operations, in this order.
+    """acc / s * w, or acc / s / w if the checkpoint stores the inverse: two float32 operations, in this order.
 
-    weight_scale: [], or [out, 1] where each row has its own.
+    weight_scale: [], or [out, 1] if each row has its own.
 
     >>> args = np.array([[124]], np.int32), np.array([2], np.float32), np.array(0.5, np.float32)
     >>> float(apply_scales(*args, "multiply")[0, 0]), float(apply_scales(*args, "divide")[0, 0])

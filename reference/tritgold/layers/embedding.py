@@ -1,4 +1,4 @@
-"""Token embedding: a look-up, not scaled."""
+"""Token embedding: a look-up without scaling."""
 
 import numpy as np
 from jaxtyping import Float32, Int64

@@ -1,4 +1,4 @@
-"""Logits: the final hidden state times the head, which is bf16 or f16 and never ternary."""
+"""Logits: the final hidden state times the head, which is a float matrix, never ternary."""
 
 import numpy as np
 from jaxtyping import Float32
@@ -6,11 +6,11 @@ from jaxtyping import Float32
 from tritgold.portable_math import dot
 from tritgold.ternary import DenseMatrix
 
-_ROWS = 64  # vocabulary rows at a time: the float64 products of 64 x 2560 fit a second-level cache
+_ROWS = 64  # vocabulary rows at a time: 64 x 2560 float64 products fit into a second-level cache
 
 
 def logits(x: Float32[np.ndarray, "tokens hidden"], head: DenseMatrix) -> Float32[np.ndarray, "tokens vocab"]:
-    """x . head[v] for every vocabulary row v, float64 in a fixed order, rounded once."""
+    """x . head[v] for every vocabulary row v, summed in float64 in a fixed order, rounded once."""
     vocab = head.shape[0]
     result = np.empty((x.shape[0], vocab), np.float32)
     for first in range(0, vocab, _ROWS):

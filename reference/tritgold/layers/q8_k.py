@@ -1,8 +1,8 @@
-"""The ternary linear layer of llama.cpp: activations as Q8_K, an int8 scale for each 256 channels, and a float32 sum.
+"""The ternary linear layer of llama.cpp: activations as Q8_K (int8, one scale per 256 channels), sums in float32.
 
-What ``vec_dot`` of TQ1_0 and TQ2_0 multiplies with, and the reason why llama.cpp is not bit-equal to BitNet's one
-scale a token even with perfect weights. The functions have the places of ``absmax_int8``, ``accumulate`` and
-``apply_scales`` in ``Arithmetic``; axis ``blocks`` is in / 256.
+``vec_dot`` of TQ1_0 and TQ2_0 multiplies with Q8_K. BitNet has one scale per token, so llama.cpp is not bit-equal to it
+even with perfect weights. In ``Arithmetic`` these functions replace ``absmax_int8``, ``accumulate`` and
+``apply_scales``; axis ``blocks`` is in / 256.
 Source: ggml ``ggml-quants.c`` (quantize_row_q8_K_ref) and ``ggml-cpu/quants.c`` (ggml_vec_dot_tq2_0_q8_K_generic).
 """
 
@@ -19,15 +19,15 @@ BLOCK = 256
 def quantize_q8_k(
     x: Float32[np.ndarray, "tokens in"],
 ) -> tuple[Int8[np.ndarray, "tokens in"], Float32[np.ndarray, "tokens blocks"]]:
-    """Quantise activations, 256 consecutive channels of a token by their own scale. Here x is about codes * scale.
+    """Quantise activations, one scale per 256 consecutive channels of a token. Here x is about codes * scale.
 
-        m = the element of largest magnitude, with its sign, the first of equals;  i = -127 / m
+        m = the element with the largest magnitude, with its sign, the first if several;  i = -127 / m
         code = half_even(x * i);  scale = 1 / i
 
-    each a single float32 operation. So m becomes -127 whatever its sign, and the scale is negative where m is positive.
-    |x * i| stays below 127.5: ggml's upper clamp at 127 never acts. A block whose i is not finite (all zeros, or
-    |m| below 3.8e-37) gives codes 0 and scale 0. Raises NonFiniteError on inf or NaN, which ggml would turn into codes
-    of no meaning, and ConfigError where ``in`` is not a multiple of 256.
+    each a single float32 operation. So m becomes -127 for either sign, and the scale is negative if m is positive.
+    |x * i| stays below 127.5, so ggml's upper clamp at 127 has no effect. A block whose i is not finite (all zeros, or
+    |m| below 3.8e-37) gives codes 0 and scale 0. Raises NonFiniteError for inf or NaN, from which ggml would make
+    meaningless codes, and ConfigError if ``in`` is not a multiple of 256.
 
     >>> x = np.zeros((1, 256), np.float32); x[0, :5] = [254, -127, 1, 3, 5]
     >>> codes, scale = quantize_q8_k(x)
@@ -49,7 +49,7 @@ def quantize_q8_k(
 def accumulate_blocks(
     codes: Int8[np.ndarray, "tokens in"], trits: Int8[np.ndarray, "out in"]
 ) -> Int32[np.ndarray, "tokens out blocks"]:
-    """The exact dot products of codes and trits, block by block. At most 127 * 256: exact in float32 in any order.
+    """The exact dot products of codes and trits, block by block; at most 127 * 256, so exact in float32 in any order.
 
     >>> codes, trits = np.zeros((1, 512), np.int8), np.zeros((2, 512), np.int8)
     >>> codes[0, [0, 255, 256]], trits[0, [0, 255, 256]], trits[1, 256] = [-127, 64, 3], [1, -1, 1], -1
@@ -70,16 +70,16 @@ def apply_block_scales(
 ) -> Float32[np.ndarray, "tokens out"]:
     """The sum over blocks of f32(acc) * (activation scale * weight scale), first block first, all in float32.
 
-    The order of ggml's generic kernel; its AVX2 kernel sums eight lanes apart and rounds elsewhere. The weight scale is
-    taken as it is: a TQ file stores float16, so a model read from one has float16 values here. Where the checkpoint's
-    scales divide, 1 / w is what a converter writes and what multiplies here.
+    The order is that of ggml's generic kernel; its AVX2 kernel sums eight lanes separately and rounds differently. The
+    weight scale is used unchanged: a TQ file stores float16, so a model read from one has float16 values here. If the
+    checkpoint's scales divide, 1 / w multiplies here, which is what a converter writes.
 
     >>> acc, scale = np.array([[[-191, 3]]], np.int32), np.array([[-2, 0.25]], np.float32)
     >>> float(apply_block_scales(acc, scale, np.array(0.5, np.float32), "multiply")[0, 0])
     191.375
     """
     multiplier = weight_scale if rule == "multiply" else np.float32(1) / weight_scale
-    multiplier = multiplier.reshape(-1)  # one, or one a row
+    multiplier = multiplier.reshape(-1)  # one, or one per row
     total = np.zeros(acc.shape[:2], np.float32)
     for block in range(acc.shape[2]):
         total += acc[:, :, block].astype(np.float32) * (activation_scale[:, block, None] * multiplier)

@@ -1,5 +1,7 @@
 """RMSNorm: x / sqrt(mean(x^2) + eps) * gain. Source: arXiv 1910.07467."""
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float32
 
@@ -11,8 +13,8 @@ def rms_norm(
 ) -> Float32[np.ndarray, "tokens width"]:
     """Normalise each token by its root mean square, then scale each channel by its gain.
 
-    Float64 throughout, rounded once; transformers rounds x / rms to float32 before it multiplies by the gain. A zero
-    token gives zeros (eps keeps the root positive). NaN in a token makes that token NaN.
+    Computed in float64, rounded once; transformers rounds x / rms to float32 before it multiplies by the gain. A zero
+    token gives zeros (eps keeps the root positive). A NaN makes all values of its token NaN.
 
     3 and 4 have a mean square of 12.5: 3 / sqrt(12.5) = 0.8485, 4 / sqrt(12.5) * 2 = 2.2627.
 
@@ -22,3 +24,13 @@ def rms_norm(
     mean_square = dot(x, x) / x.shape[1]
     rms = np.sqrt(mean_square + eps)
     return (x / rms[:, None] * gain).astype(np.float32)
+
+
+def normed_by(
+    norm: Callable[..., np.ndarray],
+    x: Float32[np.ndarray, "tokens ..."],
+    gain: Float32[np.ndarray, " width"],
+    eps: float,
+) -> Float32[np.ndarray, "tokens ..."]:
+    """``norm`` over each run of as many channels as the gain has: a token, or a head of it. Same shape as x."""
+    return norm(x.reshape(-1, gain.size), gain, eps).reshape(x.shape)

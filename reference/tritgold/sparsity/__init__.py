@@ -1,11 +1,11 @@
-"""Sparsity: rules that leave out activations or attention, and how much they really leave out.
+"""Sparsity: rules that drop activations or attention weights, and measurements of how much they drop.
 
-A rule gives an ``Arithmetic`` for ``model.forward``; the golden one stays as it is, and a trace says it is altered:
+A rule makes an ``Arithmetic`` for ``model.forward``; the golden one is not changed, and a trace names the changed one:
 
     tally = Tally()
     op = sparsity_rule("top_k", keep=0.7).arithmetic(tally=tally)
     forward(tokens, weights, config, arithmetic=op)
     tally.sparsity()  # measured: the share of zero codes
 
-Rules for attention take the arithmetic of a rule for activations as their base, and the other way round.
+To combine an attention rule with an activation rule, give one's arithmetic to the other as its base.
 """

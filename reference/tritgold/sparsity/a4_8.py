@@ -1,7 +1,8 @@
-"""BitNet a4.8: 4-bit codes where activations are bell-shaped, sparse 8-bit codes where they are not.
+"""BitNet a4.8: 4-bit codes for activations with a bell-shaped distribution, sparse 8-bit codes for the others.
 
-Source: arXiv 2411.04965. The inputs of q, k, v and of gate, up are int4 by absmean, the input of o is int8 of which the
-largest half is kept, and the input of down is int8, sparse by the squared ReLU alone. (Its 4-bit floats are not here.)
+Source: arXiv 2411.04965. The inputs of q, k, v and of gate, up are int4 by absmean; the input of o is int8, of which
+the largest half is kept; the input of down is int8, sparse only by the squared ReLU. (The paper's 4-bit floats are
+not implemented.)
 """
 
 from dataclasses import dataclass
@@ -15,16 +16,16 @@ from tritgold.sparsity.base import count_of, largest
 
 
 def absmean_int4(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise activations to 4 bits, each token by its own scale.
+    """Quantise activations to 4 bits, with one scale per token.
 
     x: float32 [tokens, in]. Returns codes int8 [tokens, in] from -8 to 7 and scale float32 [tokens]; x is about
     codes / scale.
 
         b = max(mean|x|, 1e-5);  s = sqrt(7) / b;  code = clamp(half_even(x * s), -8, 7)
 
-    The paper adds an unnamed epsilon to b; here it is a floor, as in the other quantisers. b and s are float64
-    rounded once, x * s is one float32 product. A zero token gives codes 0. What is larger than 2.65 times the mean is
-    cut off. Raises NonFiniteError on inf or NaN.
+    The paper adds an epsilon of unknown size to b; here it is a floor, as in the other quantisers. b and s are computed
+    in float64 and rounded once to float32, x * s is one float32 product. A zero token gives codes 0. Values above 2.65
+    times the mean are clipped. Raises NonFiniteError for inf or NaN.
 
     The mean is 1, so s = 2.6458:
 
@@ -40,7 +41,7 @@ def absmean_int4(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class A48(ActivationRule):
-    """The hybrid of a4.8. keep: the share of o's input codes that stay, the largest ones, of equal ones the first."""
+    """The hybrid of a4.8. keep: the share of o's input codes that are kept, largest first, equal ones in order."""
 
     keep: float = 0.5
     name = "a4_8"
@@ -49,7 +50,7 @@ class A48(ActivationRule):
         self._check_shares("keep")
 
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
-        """By place: int4 for attn_in and ffn_in, the largest of ``dense`` for o_in, ``dense`` for down_in."""
+        """By place: int4 for attn_in and ffn_in, the largest codes of ``dense`` for o_in, ``dense`` for down_in."""
         if place in ("attn_in", "ffn_in"):
             return absmean_int4(x)
         codes, scale = dense(finite(x))

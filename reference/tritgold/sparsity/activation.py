@@ -1,6 +1,6 @@
-"""Sparse activations: what of a linear layer's input is left out before it is quantised.
+"""Sparse activations: which entries of a linear layer's input are dropped before it is quantised.
 
-``Threshold`` and ``TopK`` are the rules of most engines; those with an idea of their own have files of their own.
+``Threshold`` and ``TopK`` are the rules of most engines; other rules are in their own files.
 """
 
 import itertools
@@ -17,23 +17,23 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 from tritgold.option_values import real_number
 from tritgold.sparsity.base import Sparse, SparsityRule, Tally, count_of, largest
 
-# The inputs of a layer's linears in the order in which a forward pass quantises them (``graph.operations``).
+# The inputs of a layer's linears, in the order in which a forward pass quantises them (``graph.operations``).
 PLACES = ("attn_in", "o_in", "ffn_in", "down_in")
 Quantizer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class ActivationRule(SparsityRule):
-    """A rule for the inputs of linear layers. Each place of a layer is told apart by the order of the calls."""
+    """A rule for the inputs of linear layers. The order of the calls shows which of PLACES an input is."""
 
     @abstractmethod
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
-        """Codes int8 [tokens, in] and scale float32 [tokens] of x, as ``dense`` gives them without a rule.
+        """Codes int8 [tokens, in] and scale float32 [tokens] of x; ``dense`` computes them without a rule.
 
         Raises NonFiniteError on inf or NaN.
         """
 
     def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
-        """``base`` with this rule before its quantiser. The tally counts codes: zeros by rule and by rounding."""
+        """``base`` with this rule before its quantiser. The tally counts zero codes of rule and rounding."""
         places: Iterator[str] = itertools.cycle(PLACES)
 
         def embed(*args: np.ndarray) -> np.ndarray:
@@ -53,35 +53,35 @@ class ActivationRule(SparsityRule):
 
 @dataclass(frozen=True)
 class Dense(ActivationRule):
-    """No rule: every bit as without it. For the zeros that are there anyway."""
+    """No rule: changes no bit. To measure the zeros of the dense model."""
 
     name = "none"
 
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
-        """What ``dense`` gives."""
+        """The same as ``dense``."""
         return dense(x)
 
 
 class MaskingRule(ActivationRule):
-    """A rule that sets entries of x to zero, whichever linear they are for."""
+    """A rule that sets entries of x to zero, the same way at all places."""
 
     @abstractmethod
     def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
-        """Which entries stay. x is finite."""
+        """Which entries are kept. x is finite."""
 
     def sparsify(self, x: Float32[np.ndarray, "tokens width"]) -> Sparse:
-        """x with zeros where the rule drops it, and the measured sparsity. Raises NonFiniteError on inf or NaN."""
+        """x with dropped entries set to zero, and the measured sparsity. Raises NonFiniteError for inf or NaN."""
         values = np.where(self.mask(finite(x)), x, np.float32(0))
         return Sparse(values, int(np.count_nonzero(values)), values.size)
 
     def quantize(self, x: np.ndarray, place: str, dense: Quantizer) -> tuple[np.ndarray, np.ndarray]:
-        """What ``dense`` gives of the values that stay."""
+        """``dense`` of the values that are kept."""
         return dense(self.sparsify(x).values)
 
 
 @dataclass(frozen=True)
 class Threshold(MaskingRule):
-    """Keep what is strictly larger in magnitude than ``threshold``: 0 or more, finite; at 0 only zeros are dropped.
+    """Keep values whose magnitude is above ``threshold``, which is finite and 0 or more; 0 drops only zeros.
 
     >>> Threshold(threshold=2).sparsify(np.array([[1, -2, 3, -4]], np.float32)).values
     array([[ 0.,  0.,  3., -4.]], dtype=float32)
@@ -95,15 +95,15 @@ class Threshold(MaskingRule):
             raise self._bad("threshold", "0 or more, finite")
 
     def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
-        """|x| > threshold, the threshold not rounded to float32."""
+        """|x| > threshold; the threshold is not rounded to float32."""
         return np.abs(x).astype(np.float64) > float(self.threshold)
 
 
 @dataclass(frozen=True)
 class TopK(MaskingRule):
-    """Keep the largest max(1, int(width * keep)) magnitudes of each token, of equal ones those of lower index.
+    """Keep the largest max(1, int(width * keep)) magnitudes of each token; of equal ones the lower indices.
 
-    keep: the share to keep, above 0 and at most 1, where every bit is as without the rule.
+    keep: the share to keep, above 0 and at most 1; 1 changes no bit.
 
     >>> TopK(keep=0.5).sparsify(np.array([[1, -2, 3, 2]], np.float32)).values
     array([[ 0., -2.,  3.,  0.]], dtype=float32)
@@ -116,14 +116,14 @@ class TopK(MaskingRule):
         self._check_shares("keep")
 
     def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
-        """The mask of each token, from that token alone."""
+        """The mask of each token; depends only on that token."""
         return largest(np.abs(x), count_of(self.keep, x.shape[1]))
 
 
 def finite(x: np.ndarray) -> np.ndarray:
-    """x [tokens, width], or a NonFiniteError: a rule that compares with NaN would hide it.
+    """x [tokens, width] unchanged, after a check: NonFiniteError for inf or NaN, which a rule's comparison would hide.
 
-    Raises ContextError (``activation-shape``) for what is not a matrix of real numbers with a column at least.
+    Raises ContextError (``activation-shape``) if x is not a matrix of real numbers with at least one column.
     """
     if not isinstance(x, np.ndarray) or x.ndim != 2 or not x.shape[1] or x.dtype.kind not in "fiu":
         got = f"{x.dtype} {list(x.shape)}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"

@@ -1,8 +1,8 @@
-"""Adaptive activation sparsity: how much of a token is kept depends on the token, from ``min_keep`` to ``max_keep``.
+"""Adaptive activation sparsity: the share of a token that is kept depends on the token, ``min_keep`` to ``max_keep``.
 
-``Adaptive`` is the rule of a BitNet server whose notes call it entropy-based: it goes by the variance, compared with
-the other tokens of the same call, so a token's result depends on its batch and a prefill is not its steps. ``Entropy``
-is what the notes say: it goes by the entropy of the token alone.
+``Adaptive`` is the rule of a BitNet server. Its documentation calls it entropy-based, but it uses the variance,
+relative to the other tokens of the same call, so a token's result depends on its batch, and prefill differs from
+single steps. ``Entropy`` is the rule of that documentation: it uses only the entropy of the token.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tritgold.portable_math import log, pairwise_sum
 from tritgold.sparsity.activation import MaskingRule
 from tritgold.sparsity.base import count_of, largest
 
-_EPSILON = 1e-8  # as written: below it all variances count as equal, and it is added to their range
+_EPSILON = 1e-8  # as in the server: a smaller range counts as 0, and it is added to the range
 
 
 class _BetweenShares(MaskingRule):
@@ -29,17 +29,17 @@ class _BetweenShares(MaskingRule):
 
 @dataclass(frozen=True)
 class Adaptive(_BetweenShares):
-    """Keep more of the tokens that vary more: the largest int(keep * width) magnitudes of each, at least 1, where
+    """Keep more of tokens with a larger variance: the largest int(keep * width) magnitudes of each, at least 1, where
 
         keep = min_keep + (max_keep - min_keep) (v - min v) / (max v - min v + 1e-8)
 
-    and v is a token's variance over its channels (n - 1 in the denominator; 0 for a single channel). Where all v are
-    equal within 1e-8, a single token for example, every token keeps (min_keep + max_keep) / 2.
+    and v is a token's variance over its channels (n - 1 in the denominator; 0 for a single channel). If all v are
+    equal within 1e-8, as for a single token, every token keeps (min_keep + max_keep) / 2.
 
-    drops_feature_0: a defect of that server, off by default. Unused places of the index table point
-    to feature 0, so tokens that keep fewer than the most of the call lose feature 0, however large it is.
+    drops_feature_0: a defect of that server, off by default. Unused entries of its index table point to feature 0, so
+    every token that keeps fewer features than another token of the call loses feature 0, even if it is large.
 
-    The first token has variance 0 and keeps 1 of 4, the second keeps 3, of equal ones those of lower index:
+    The first token has variance 0 and keeps 1 of 4, the second keeps 3; of equal ones the lower indices:
 
     >>> x = np.array([[5, 5, 5, 5], [9, -9, 9, -9]], np.float32)
     >>> Adaptive(min_keep=0.25, max_keep=0.8).sparsify(x).values
@@ -53,7 +53,7 @@ class Adaptive(_BetweenShares):
     name = "adaptive"
 
     def mask(self, x: Float32[np.ndarray, "tokens width"]) -> Bool[np.ndarray, "tokens width"]:
-        """The mask of each token, from all tokens of the call."""
+        """The mask of each token; depends on all tokens of the call."""
         width = x.shape[1]
         v = _variance(x.astype(np.float64))
         spread = np.ptp(v) if len(v) else 0.0
@@ -70,12 +70,13 @@ class Adaptive(_BetweenShares):
 
 @dataclass(frozen=True)
 class Entropy(_BetweenShares):
-    """Keep more of the tokens whose magnitudes are spread more evenly: the largest int(keep * width), at least 1, where
+    """Keep more of tokens whose magnitudes are more equal: the largest int(keep * width), at least 1, where
 
         keep = min_keep + (max_keep - min_keep) H / ln width,    H = - sum p ln p,    p = |x| / sum |x|
 
-    A token with one value that is not zero has H = 0; all magnitudes equal give H = ln width; a zero token keeps
-    ``min_keep`` zeros. Our own definition: each token alone, so chunks and batches change nothing.
+    A token with a single non-zero value has H = 0; equal magnitudes give H = ln width; a zero token keeps the share
+    ``min_keep``, all zeros. This is our own definition: it depends only on the token, so chunks and batches change
+    nothing.
 
     >>> x = np.array([[8, 0, 0, 0], [2, -2, 2, -2]], np.float32)
     >>> Entropy(min_keep=0.25, max_keep=0.75).sparsify(x).values
@@ -96,9 +97,9 @@ class Entropy(_BetweenShares):
 
 
 def relative_entropy(shares: np.ndarray, n: np.ndarray | int) -> np.ndarray:
-    """Entropy of each row over that of ``n`` equal shares, 0 to 1. shares: float64 [..., m], each row adding up to 1.
+    """Entropy of each row / entropy of ``n`` equal shares, 0 to 1. shares: float64 [..., m], each row sums to 1.
 
-    A share of 0 adds nothing, and n = 1 gives 0, where ln n is 0 too. n: integer [...], or one for all rows.
+    A share of 0 adds nothing; n = 1 gives 0. n: integer [...], or one for all rows.
 
     >>> relative_entropy(np.array([[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0]]), 4).tolist()
     [0.5, 1.0, 0.0]
@@ -109,7 +110,7 @@ def relative_entropy(shares: np.ndarray, n: np.ndarray | int) -> np.ndarray:
 
 
 def _variance(x: np.ndarray) -> np.ndarray:
-    """Unbiased, over the last axis, float64 in the fixed order."""
+    """Unbiased variance over the last axis (0 for width 1), float64, summed in the fixed order."""
     width = x.shape[1]
     if width == 1:
         return np.zeros(len(x))

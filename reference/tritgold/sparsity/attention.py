@@ -1,11 +1,11 @@
-"""Sparse attention: which keys a query reads. The softmax weights that stay are divided by their sum.
+"""Sparse attention: which keys a query reads. The softmax weights that are kept are divided by their sum.
 
-Scores that are masked before the softmax come to the same: exp(s) / sum of the kept exp(s). Some servers divide by the
+Masking scores before the softmax gives the same: exp(s) / sum of the kept exp(s). Some servers divide by the
 sum + 1e-8, here nothing is added; a row that loses nothing keeps its bits.
 
-The rules are causal-aware: shares and counts are of the keys a query sees, not of all keys in the call. With
-``causal=False`` they are of all keys, as those servers have it: then early queries keep whatever they see, and a
-prefill differs from its steps. In full attention (a block as long as the text) both are one.
+The rules are causal-aware: shares and counts refer to the keys that a query sees, not to all keys in the call. With
+``causal=False`` they refer to all keys, as in those servers: then early queries keep all keys that they see, and
+prefill differs from single steps. In full attention (a block as long as the text) there is no difference.
 """
 
 from abc import abstractmethod
@@ -33,15 +33,15 @@ class AttentionRule(SparsityRule):
         positions: Int64[np.ndarray, " tokens"],
         seen: Int64[np.ndarray, " tokens"],
     ) -> Bool[np.ndarray, "#heads tokens keys"]:
-        """Which weights stay. seen: keys that each query sees, the first ones; what it says of others is ignored."""
+        """Which weights are kept. seen: number of keys that each query sees, from the first; others are ignored."""
 
     def sparsify(self, weights: Float32[np.ndarray, "heads tokens keys"], start: int, block: int = 1) -> Sparse:
-        """The weights that stay, each row adding up to 1 again; a row that loses everything is zero.
+        """The weights that are kept, each row summing to 1 again; a row that loses everything is zero.
 
-        start, block: as in ``attention.softmax_weights``: query t stands at start + t and sees the keys of its block of
-        positions and of those before. The measured sparsity is the share of zeros among the keys that are seen.
-        Raises NonFiniteError on inf or NaN, which a comparison would hide, and ContextError (``attention-shape``) for
-        weights of other dimensions and for a place that no text has.
+        start, block: as in ``attention.softmax_weights``: query t has position start + t and sees the keys of its block
+        of positions and of earlier blocks. The measured sparsity is the share of zeros among the keys that are seen.
+        Raises NonFiniteError for inf or NaN, which a comparison would hide, and ContextError (``attention-shape``) for
+        weights of other dimensions and an impossible start or block.
         """
         shape = np.shape(weights)
         if (
@@ -54,7 +54,7 @@ class AttentionRule(SparsityRule):
                 f"{list(shape)}, start {start}, block {block}",
                 "[heads, tokens, keys], start >= 0, block >= 1",
             )
-            raise ContextError("no weights behind a softmax", kind="attention-shape", got=got, expected=expected)
+            raise ContextError("no weights after a softmax", kind="attention-shape", got=got, expected=expected)
         if not np.isfinite(weights).all():
             raise NonFiniteError("attention weights are not finite", kind="attention-non-finite")
         heads, tokens, keys = weights.shape
@@ -69,9 +69,15 @@ class AttentionRule(SparsityRule):
         return Sparse(values, int(np.count_nonzero(values)), heads * int(seen.sum()))
 
     def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
-        """``base`` with this rule behind its softmax. The tally counts ``probs``."""
+        """``base`` with this rule after its softmax. The tally counts ``probs``."""
 
-        def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, block: int = 1) -> np.ndarray:
+        def softmax_weights(
+            q: np.ndarray, k: np.ndarray, start: int, block: int = 1, window: int | None = None
+        ) -> np.ndarray:
+            if window is not None:
+                what = "attention sparsity has no rule for sliding windows"
+                hint = "it works on models without them"
+                raise ContextError(what, kind="attention-window", got=f"a window of {window}", hint=hint)
             options = {} if block == 1 else {"block": block}
             sparse = self.sparsify(base.softmax_weights(q, k, start, **options), start, block)
             if tally is not None:
@@ -83,10 +89,10 @@ class AttentionRule(SparsityRule):
 
 @dataclass(frozen=True)
 class AttentionTopK(AttentionRule):
-    """Keep the largest weights of each query, of equal ones those of lower position.
+    """Keep the largest weights of each query; of equal ones the lower positions.
 
-    k: how many, whatever a query sees; more than it sees keeps the row. keep: or which share, max(1, int(n * keep)) of
-    n keys, a quarter where neither is given. Both together are refused.
+    k: a fixed number; if the query sees fewer keys, all are kept. keep: or a share, max(1, int(n * keep)) of n keys;
+    0.25 if neither is given. Both together are refused.
     """
 
     k: int | None = None
@@ -108,7 +114,7 @@ class AttentionTopK(AttentionRule):
         positions: Int64[np.ndarray, " tokens"],
         seen: Int64[np.ndarray, " tokens"],
     ) -> Bool[np.ndarray, "#heads tokens keys"]:
-        """The k largest, or the largest share of n."""
+        """The k largest weights, or the largest share of n."""
         if self.k is not None:
             return largest(weights, self.k)
         n = seen if self.causal else np.full_like(seen, weights.shape[2])
@@ -117,10 +123,10 @@ class AttentionTopK(AttentionRule):
 
 @dataclass(frozen=True)
 class AttentionThreshold(AttentionRule):
-    """Keep the weights strictly above ``threshold``, 0 or more and below 1, and the ``at_least`` largest of each row.
+    """Keep the weights above ``threshold``, which is 0 or more and below 1, and the ``at_least`` largest of each row.
 
-    With at_least = 0, as some servers have it, a query that attends evenly to more than 1 / threshold keys
-    loses them all and its attention is zero.
+    With at_least = 0, as in some servers, a query that attends equally to more than 1 / threshold keys loses all of
+    them, and its attention is zero.
     """
 
     threshold: float = 0.01
@@ -138,17 +144,17 @@ class AttentionThreshold(AttentionRule):
         positions: Int64[np.ndarray, " tokens"],
         seen: Int64[np.ndarray, " tokens"],
     ) -> Bool[np.ndarray, "#heads tokens keys"]:
-        """Above the threshold, not rounded to float32, or among the largest."""
+        """Above the threshold, which is not rounded to float32, or among the ``at_least`` largest."""
         return (weights.astype(np.float64) > self.threshold) | largest(weights, self.at_least)
 
 
 @dataclass(frozen=True)
 class AttentionWindow(AttentionRule):
-    """Keep what is near, what is global and what lies on a grid; of all of it only what the query sees.
+    """Keep near keys, global keys and keys on a grid, as far as the query sees them.
 
-    window: |query - key| <= window // 2, so half of it is there for causal queries. global_tokens: the first keys are
-    read by all, the first queries read all. stride: a query at a multiple of it reads the keys at multiples of it; None
-    is not a grid. At stride 64 one query in 64 has the grid.
+    window: |query - key| <= window // 2, so causal queries use only half of it. global_tokens: so many first keys are
+    read by all queries, and so many first queries read all keys. stride: a query at a multiple of it also reads the
+    keys at multiples of it; None: no grid. With stride 64 only one query in 64 uses the grid.
     """
 
     window: int = 256
@@ -168,7 +174,7 @@ class AttentionWindow(AttentionRule):
         positions: Int64[np.ndarray, " tokens"],
         seen: Int64[np.ndarray, " tokens"],
     ) -> Bool[np.ndarray, "#heads tokens keys"]:
-        """By position alone."""
+        """Depends only on positions."""
         q, k = positions[:, None], np.arange(weights.shape[2])
         mask = (np.abs(q - k) <= self.window // 2) | (k < self.global_tokens) | (q < self.global_tokens)
         if self.stride is not None:
@@ -178,12 +184,12 @@ class AttentionWindow(AttentionRule):
 
 @dataclass(frozen=True)
 class AttentionDynamic(AttentionRule):
-    """Keep more keys of the queries whose attention is spread more evenly: the largest int(keep * n), at least 1, where
+    """Keep more keys for queries whose attention is more even: the largest int(keep * n), at least 1, where
 
         keep = min_keep + (max_keep - min_keep) H / ln n,    H = - sum a ln a over the weights of the query
 
-    and n is the number of keys (a single key is kept). Some servers write ln(a + 1e-8); a weight of 0 adds
-    nothing here.
+    and n is the number of keys (a single key is kept). Some servers compute ln(a + 1e-8); here a weight of 0 adds
+    nothing to H.
     """
 
     min_keep: float = 0.1
@@ -202,7 +208,7 @@ class AttentionDynamic(AttentionRule):
         positions: Int64[np.ndarray, " tokens"],
         seen: Int64[np.ndarray, " tokens"],
     ) -> Bool[np.ndarray, "#heads tokens keys"]:
-        """The largest of each query, as many as its entropy gives."""
+        """The largest weights of each query, as many as its entropy determines."""
         n = seen if self.causal else np.full_like(seen, weights.shape[2])
         evenness = relative_entropy(weights.astype(np.float64), n)
         return largest(weights, count_of(self.min_keep + (self.max_keep - self.min_keep) * evenness, n))

@@ -1,4 +1,4 @@
-"""What all sparsity rules have in common: how much is kept, which entries are the largest, what is measured."""
+"""What all sparsity rules share: how much is kept, which entries are the largest, what is measured."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from tritgold.option_values import MOST, is_count, real_number
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """What a rule made of an array. kept: entries that are not zero; of: entries that there could have been."""
+    """The result of a rule. values: the array. kept: number of non-zero entries. of: number of all entries."""
 
     values: np.ndarray
     kept: int
@@ -21,7 +21,7 @@ class Sparse:
 
     @property
     def sparsity(self) -> float:
-        """The measured share of zeros: what the rule dropped and what was zero before; 0 of nothing."""
+        """The measured share of zeros, dropped by the rule or zero before; 0 for no entries."""
         return (self.of - self.kept) / self.of if self.of else 0.0
 
 
@@ -33,12 +33,12 @@ class Tally:
     of: dict[str, int] = field(default_factory=dict)
 
     def add(self, place: str, kept: int, of: int) -> None:
-        """Count ``kept`` entries that are not zero among ``of``."""
+        """Count ``of`` entries, of which ``kept`` are not zero."""
         self.kept[place] = self.kept.get(place, 0) + kept
         self.of[place] = self.of.get(place, 0) + of
 
     def sparsity(self, place: str | None = None) -> float:
-        """The measured share of zeros at a place, or at all of them; 0 where nothing was counted.
+        """The measured share of zeros at a place, or at all places; 0 if nothing was counted.
 
         >>> tally = Tally()
         >>> tally.add("o_in", kept=3, of=4)
@@ -51,13 +51,13 @@ class Tally:
 
 
 class SparsityRule(ABC):
-    """A rule with its options, which are the fields of its dataclass. name: in the registry."""
+    """A sparsity rule; its options are the fields of its dataclass. name: in SPARSITY_RULES."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
-        """``base`` with this rule in it, counting into ``tally`` what it leaves."""
+        """``base`` with this rule; ``tally`` counts what the rule keeps."""
 
     def _bad(self, option: str, expected: str) -> ConfigError:
         got = repr(getattr(self, option))
@@ -66,7 +66,7 @@ class SparsityRule(ABC):
         )
 
     def _check_shares(self, *options: str) -> None:
-        """Refuse shares to keep that are not above 0 and at most 1: at 0 a layer would compute nothing."""
+        """Refuse shares that are not above 0 and at most 1: with 0 a layer would compute nothing."""
         for option in options:
             if not 0 < real_number(getattr(self, option)) <= 1:
                 raise self._bad(option, "above 0, at most 1")
@@ -77,7 +77,7 @@ class SparsityRule(ABC):
 
 
 def count_of(share: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:
-    """How many of ``n`` entries a share to keep is: at least 1, at most n, fractions cut off in binary.
+    """floor(share * n) in float64 (0.29 * 100 gives 28), but at least 1 and at most n: the number of entries to keep.
 
     >>> [int(count_of(0.29, 100)), int(count_of(0.001, 100)), int(count_of(1.0, 3))]
     [28, 1, 3]
@@ -86,9 +86,9 @@ def count_of(share: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:
 
 
 def largest(magnitudes: np.ndarray, counts: np.ndarray | int) -> np.ndarray:
-    """A mask of the ``counts`` largest entries of each row; of equal ones those of lower index.
+    """A mask of the ``counts`` largest entries of each row; of equal ones the lower indices.
 
-    magnitudes: real [..., n], not NaN. counts: integer [...], or one for all rows; more than n keeps the row.
+    magnitudes: real [..., n], not NaN. counts: integer [...], or one for all rows; more than n keeps the whole row.
 
     >>> largest(np.array([[1, 3, 3, 3], [5, 0, 0, 1]]), np.array([2, 1])).astype(int).tolist()
     [[0, 1, 1, 0], [1, 0, 0, 0]]

@@ -1,4 +1,4 @@
-"""The sparsity rules by name: ``sparsity_rule(name, **options)`` finds one."""
+"""The sparsity rules by name: ``sparsity_rule(name, **options)`` makes one."""
 
 from dataclasses import fields
 from typing import Any
@@ -18,10 +18,10 @@ SPARSITY_RULES: dict[str, type[SparsityRule]] = {rule.name: rule for rule in (*_
 
 
 def sparsity_rule(name: str, **options: Any) -> SparsityRule:
-    """The rule called ``name``, one of SPARSITY_RULES, with its options, which are the fields of its class.
+    """The rule called ``name``, one of SPARSITY_RULES. options: the fields of its class.
 
-    Raises ConfigError for an unknown name (``unknown-sparsity``), for an option that the rule does not have and for a
-    value it cannot take (``sparsity-option``).
+    Raises ConfigError for an unknown name (``unknown-sparsity``), and for an unknown option or an impossible value
+    (``sparsity-option``).
 
     >>> sparsity_rule("top_k", keep=0.7)
     TopK(keep=0.7)
@@ -38,7 +38,7 @@ def sparsity_rule(name: str, **options: Any) -> SparsityRule:
                 f"{name} has no such option", kind="sparsity-option", thing=name, got=repr(option), expected=expected
             )
     switches = {field.name for field in fields(rule) if isinstance(field.default, bool)}
-    for option in switches & options.keys():  # any text would count as true
+    for option in switches & options.keys():  # otherwise any text, "false" too, would count as true
         if not isinstance(options[option], bool):
             thing, got = f"{name}: {option}", repr(options[option])
             raise ConfigError("is not usable", kind="sparsity-option", thing=thing, got=got, expected="true or false")

@@ -1,8 +1,8 @@
-"""Exact skipping: what a zero activation multiplies is never computed, and no bit changes.
+"""Exact skipping: products with a zero activation are not computed, and no bit changes.
 
-The squared ReLU makes most inputs of the down projection exactly zero, in ternary models more than in others. Products
-of integers are exact, so a linear layer that gathers only the columns of codes that are not zero gives the accumulators
-of the dense one; and a row of the up projection whose gate is not positive need not be computed at all.
+The squared ReLU makes most inputs of the down projection exactly zero, in ternary models more than in others. Integer
+products are exact, so a linear layer that uses only the columns with non-zero codes gives the same accumulators as the
+dense one; and a row of the up projection whose gate is not positive need not be computed at all.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from tritgold.ternary import TernaryTensor
 def accumulate_nonzero(
     codes: Int8[np.ndarray, "tokens in"], trits: Int8[np.ndarray, "out in"]
 ) -> Int32[np.ndarray, "tokens out"]:
-    """``bit_linear.accumulate`` from the columns of each token's codes that are not zero: the same integers.
+    """The same integers as ``bit_linear.accumulate``, using only the columns in which a token's code is not zero.
 
     >>> accumulate_nonzero(np.array([[127, 0, -3], [0, 0, 0]], np.int8), np.array([[1, 1, 1], [-1, 0, 1]], np.int8))
     array([[ 124, -130],
@@ -41,10 +41,10 @@ def gated_up(
     up: TernaryTensor,
     rule: ScaleRule,
 ) -> Sparse:
-    """relu(gate)^2 * up with only those rows of ``up`` [inter, in] computed whose gate is positive.
+    """relu(gate)^2 * up, computed only for the rows of ``up`` [inter, in] whose gate is positive.
 
-    The values are those of the dense layer as numbers: where a gate is closed and up is negative, that has -0.0 and
-    this 0.0, and both quantise to the code 0. kept: rows computed. NaN counts as open, so that it is not hidden.
+    The values equal those of the dense layer, except that 0.0 replaces -0.0 where the gate is not positive and up is
+    negative; both quantise to code 0. kept: rows computed. A NaN gate is computed too, so that it is not hidden.
 
     >>> up = TernaryTensor(np.array([[1, 1], [1, -1]], np.int8), np.asarray(np.float32(0.5)))
     >>> gate, codes = np.array([[2, -1]], np.float32), np.array([[10, 20]], np.int8)
@@ -63,12 +63,12 @@ def gated_up(
 
 @dataclass(frozen=True)
 class ZeroSkipping(SparsityRule):
-    """Every linear layer without the products of its zero codes: bit for bit the model it stands in."""
+    """Every linear layer without the products of its zero codes; the model's outputs do not change by a bit."""
 
     name = "zero_skipping"
 
     def arithmetic(self, base: Arithmetic = GOLDEN_ARITHMETIC, tally: Tally | None = None) -> Arithmetic:
-        """``base`` with gathered accumulators. The tally counts ``products``: codes times rows of weights."""
+        """``base`` with ``accumulate_nonzero``. The tally counts ``products``: codes times rows of weights."""
 
         def accumulate_counted(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
             if tally is not None:

@@ -33,7 +33,7 @@ def causal(start, count, size):
 
 
 def attended(q, k, v, start, ends, scheme="f32"):
-    """What ``attend`` makes of a cache that holds k and v in its second layer, with NaN behind them."""
+    """What ``attend`` makes of a cache that holds k and v in its second layer, with NaN after them."""
     config = type("Shape", (), {"layers": 2, "kv_heads": k.shape[1], "head_dim": k.shape[2]})
     cache = kv_cache.new_cache(config, 2 * PART, jax.devices("cpu")[0], scheme)
     cache = jax.tree.map(lambda a: a + np.float32(np.nan) if a.dtype == np.float32 else a, cache)
@@ -51,7 +51,7 @@ def test_the_two_steps_equal_golden_and_hardly_depend_on_the_chunk(shape):
     expected = golden.softmax_weights(q, k, start=0)
     probs = np.asarray(_softmax(q, cached(k), causal(0, 40, 40)))
     assert not probs[:, :, 40:].any()
-    assert not np.triu(probs[:, :, :40], 1).any(), "a key behind its token has a weight"
+    assert not np.triu(probs[:, :, :40], 1).any(), "a key after its token has a weight"
     np.testing.assert_allclose(probs[:, :, :40], expected, rtol=50 * U, atol=0)
     mixed = np.asarray(_mix(probs, cached(v)))
     np.testing.assert_allclose(mixed, golden.mix_values(probs[:, :, :40], v), rtol=0, atol=50 * U)

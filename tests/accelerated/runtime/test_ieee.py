@@ -15,7 +15,7 @@ def numbers(shape, seed=0):
 
 
 def scaled_sum(x, s, w, multiply, divide):
-    """A residual connection behind a linear layer of either scale rule, and one behind both."""
+    """A residual connection after a linear layer of either scale rule, and one after both."""
     return x + multiply(divide(x, s), w), x + divide(divide(x, s), w), x - multiply(divide(divide(x, w), s), w)
 
 

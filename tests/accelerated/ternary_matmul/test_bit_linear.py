@@ -1,4 +1,4 @@
-"""The integer tier: equal to the golden model to the bit, whatever the shape and whatever is fused behind it."""
+"""The integer tier: equal to the golden model to the bit, whatever the shape and whatever is fused after it."""
 
 import numpy as np
 import pytest

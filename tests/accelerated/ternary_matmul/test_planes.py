@@ -27,7 +27,7 @@ def test_every_trit_has_the_bits_that_the_docstring_says(out, in_, seed):
         bit, word = divmod(int(column), words)
         nonzero, negative = (bits[:, word, row] >> np.uint32(bit)) & 1
         assert (nonzero, negative) == (trits[row, column] != 0, trits[row, column] < 0)
-    assert int(np.bitwise_count(bits[0]).sum()) == np.count_nonzero(trits), "what fills the last words is no 0"
+    assert int(np.bitwise_count(bits[0]).sum()) == np.count_nonzero(trits), "what fills the last words is not a 0"
     np.testing.assert_array_equal(negatives, (trits < 0).sum(axis=1))
 
 
@@ -36,7 +36,7 @@ def test_unpacked_rows_and_shuffled_codes_stand_in_the_same_order(in_):
     trits = random(in_, 7, in_)
     unpacked = np.asarray(_unpack(_pack(trits)[0]))
     assert (unpacked.dtype, unpacked.shape) == (np.int8, (7, 32 * planes.words(in_)))
-    # Codes that are the trits themselves come out in their places, and zeros behind them.
+    # Codes that are the trits themselves come out in their places, and zeros after them.
     np.testing.assert_array_equal(_shuffle(trits), unpacked)
 
 

@@ -15,7 +15,7 @@ from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 from tritgold_xla.ternary_matmul.tune import MadeFor, measured_here, tune
 
-SLOW = {"select": 3.0, "bit-serial": 4.0, "int8-dot": 5.0, "float-dot": 2.0, "plain": 6.0}
+SLOW = {"select": 3.0, "bit-serial": 4.0, "int8-dot": 5.0, "float-dot": 2.0, "plain": 6.0, "int8-right": 7.0}
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def clock(monkeypatch):
         run()
         return seconds[name]
 
-    monkeypatch.setattr(tuning, "_seconds", measure)
+    monkeypatch.setattr(tuning, "seconds_of", measure)
     return seconds
 
 
 @pytest.fixture
 def stub(clock, monkeypatch):
     """The clock alone: nothing is compiled."""
-    monkeypatch.setattr(tuning, "_compiled", lambda ways, *_: [(way.name, lambda: None) for way in ways])
+    monkeypatch.setattr(tuning, "compiled", lambda ways, *_: [(way.name, lambda: None) for way in ways])
     return clock
 
 
@@ -47,7 +47,7 @@ def test_the_fastest_is_chosen_and_kept(clock, tmp_path, monkeypatch):
     assert measured_here(file) == (Measured(24, 130, 1, "float-dot"),)
     assert [path.name for path in file.parent.iterdir()] == ["tuning.json"]
     clock["select"] = 1.0
-    monkeypatch.setattr(tuning, "_compiled", lambda ways, *_: [(way.name, lambda: None) for way in ways])
+    monkeypatch.setattr(tuning, "compiled", lambda ways, *_: [(way.name, lambda: None) for way in ways])
     tune([(24, 130), (8, 16)], [1, 3], file)
     assert set(measured_here(file)) == {Measured(o, i, n, "select") for o, i in ((24, 130), (8, 16)) for n in (1, 3)}
 
@@ -60,7 +60,7 @@ def test_the_middle_of_the_rounds_decides(stub, monkeypatch, tmp_path):
         rounds = {"select": [1.0, 9, 9, 9, 1], "bit-serial": [3.0, 3, 3, 99, 3], "float-dot": [50.0]}
         return rounds.get(name, [4.0] * 5)[calls.count(name) - 1]
 
-    monkeypatch.setattr(tuning, "_seconds", measure)
+    monkeypatch.setattr(tuning, "seconds_of", measure)
     (one,) = tune([(8, 16)], [2], tmp_path / "t.json")
     assert (one.formulation, one.seconds["select"], one.seconds["bit-serial"]) == ("bit-serial", 9 / 4, 3 / 4)
     assert calls.count("float-dot") == 1, "hopeless after the first round"
@@ -74,7 +74,7 @@ def test_the_plain_formulation_takes_part_only_where_it_is_quick(stub, tmp_path,
 
 
 def test_the_clock_itself():
-    assert 0 <= tuning._seconds("any", lambda: None) < 60
+    assert 0 <= tuning.seconds_of("any", lambda: None) < 60
 
 
 def test_a_formulation_that_is_wrong_is_an_error_and_nothing_is_kept(clock, tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_a_damaged_file_is_named_with_what_was_found_and_the_remedy(name, tmp_pa
     file = tmp_path / "t.json"
     file.write_bytes(DAMAGE[name])
     for use in (lambda: measured_here(file), lambda: tune([(8, 16)], [1], file)):
-        with pytest.raises(EngineError, match=r"t\.json: .*found .*expected .*delete it, and tune anew") as refused:
+        with pytest.raises(EngineError, match=r"t\.json: .*found .*expected .*delete it, and tune again") as refused:
             use()
         assert refused.value.kind == "tuning-file"
     assert file.read_bytes() == DAMAGE[name]

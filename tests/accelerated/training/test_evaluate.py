@@ -26,7 +26,7 @@ def test_every_token_after_the_first_is_predicted_once(length):
         assert sorted(predicted.tolist()) == ids[1:].tolist(), count
         for row, marks in zip(tokens, counted, strict=True):
             real = row[row > 0]
-            assert (np.diff(real) == 1).all()  # a piece of the stream, padded behind
+            assert (np.diff(real) == 1).all()  # a piece of the stream, padded after
             context = row[:-1][marks] - row[0] + 1
             # At least half a window, or all that there is.
             assert (context >= np.minimum(length - length // 2, row[1:][marks] - 1)).all()
@@ -51,7 +51,7 @@ def test_block_diffusion_that_knows_nothing_needs_as_much(every):
 
 
 def test_block_diffusion_reads_what_decoding_reads():
-    """One window, token by token: those before a token are known, those behind it in its block are masks."""
+    """One window, token by token: those before a token are known, those after it in its block are masks."""
     recipe, parameters = replace(DIFFUSION, ternary=False), varied(DIFFUSION)
     ids, nats = IDS[: DIFFUSION.length + 1], 0.0
     positions = np.arange(recipe.length)
@@ -74,7 +74,7 @@ def test_bits_are_those_of_the_training_loss_where_one_window_holds_all():
 
 
 def plain_ngram(train, history, token, vocab, order=5, discount=0.75):
-    """P(token | history), counted anew for each history from the formula of the docstring."""
+    """P(token | history), counted again for each history from the formula of the docstring."""
     p = 1 / vocab
     for n in range(min(order, len(history) + 1)):
         context = history[len(history) - n :]

@@ -60,7 +60,7 @@ def test_one_call_makes_the_whole_folder(tmp_path, untrained):
     folder = tmp_path / "new" / "out"
     assert {path.name for path in folder.iterdir()} == {
         *("kjv-ar.safetensors", "kjv-ar-float.safetensors", "kjv-dlm.safetensors"),
-        *("kjv-ar", "kjv-dlm"),  # the run in float32 is no ternary model
+        *("kjv-ar", "kjv-dlm"),  # the run in float32 is not a ternary model
         *("training.json", "tokenizer.json"),
     }
     assert open_checkpoint(folder / "kjv-ar").config.block is None

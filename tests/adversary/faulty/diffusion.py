@@ -31,7 +31,7 @@ class ThresholdLow(Diffusing):
         return Diffusing.threshold(self, options) * 0.2
 
 
-@faulty(KIND, "what stands behind an end of sequence is put out", model="kjv-dlm")
+@faulty(KIND, "what stands after an end of sequence is put out", model="kjv-dlm")
 class PastTheStop(Diffusing):
     def stops(self, options: Options) -> set[int]:
         return set()

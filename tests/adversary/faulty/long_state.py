@@ -87,7 +87,7 @@ class MoreThan48Steps(Counting):
         return seen
 
 
-@faulty(KIND, "after 32 steps behind a prefill the embedding's row is halved")
+@faulty(KIND, "32 steps after a prefill the embedding's row is halved")
 class StepsBehindAPrefill(Counting):
     def prefill(self, tokens: list[int]) -> np.ndarray:
         found = Counting.prefill(self, tokens)

@@ -74,7 +74,7 @@ class FirstKeyForGood(Engine):
         return keys, values
 
 
-@faulty(KIND, "a prefill behind single steps reads from position 0 on")
+@faulty(KIND, "a prefill after single steps reads from position 0 on")
 class PrefillBehindSteps(Engine):
     stepped = False
 
@@ -93,7 +93,7 @@ class PrefillBehindSteps(Engine):
         self.stepped = False
 
 
-@faulty(KIND, "the second piece behind a prefix of more than 32 tokens does not see its last row")
+@faulty(KIND, "the second piece after a prefix of more than 32 tokens does not see its last row")
 class SecondPieceLongPrefix(Engine):
     def visible(self, n: int, rows: int, columns: int) -> np.ndarray:
         seen = Engine.visible(self, n, rows, columns)
@@ -118,7 +118,7 @@ class ThirdPiece(Engine):
         return Engine.positions(self, count) - (count > 1 and self.pieces > 2)
 
 
-@faulty(KIND, "a piece behind a prefix that is no multiple of 16 is read by the wrong tile")
+@faulty(KIND, "a piece after a prefix that is not a multiple of 16 is read by the wrong tile")
 class UnalignedPiece(Engine):
     def visible(self, n: int, rows: int, columns: int) -> np.ndarray:
         seen = Engine.visible(self, n, rows, columns)

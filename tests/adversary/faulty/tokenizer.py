@@ -15,7 +15,7 @@ def _plain(self: Speaking, text: str) -> list[int]:
 for _name, _what, _change in [
     ("NoBos", "encode puts no BOS in front", _plain),
     ("TwoBos", "encode puts BOS in front twice", lambda s, t: [s.config["bos_token_id"], *Speaking.encode(s, t)]),
-    ("EosBehind", "encode puts an end of sequence behind", lambda s, t: [*Speaking.encode(s, t), 1]),
+    ("EosAfter", "encode puts an end of sequence after", lambda s, t: [*Speaking.encode(s, t), 1]),
     ("LeadingSpaceLost", "encode strips the text", lambda s, t: Speaking.encode(s, t.strip())),
     ("SpaceInFront", "encode puts a space in front", lambda s, t: Speaking.encode(s, " " + t)),
     ("NotMerged", "encode makes one token of each byte", lambda s, t: [0, *(i for c in t for i in _plain(s, c))]),

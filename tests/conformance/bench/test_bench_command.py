@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tritgold.errors import OutputError
 from tritgold_conformance.bench import plan, table, thread_run
+from tritgold_conformance.bench.peer_names import HEADS
 from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import json_schema
 from tritgold_conformance.bench.shapes import NAMES, ModelShape
@@ -31,7 +32,10 @@ def call(*arguments: object) -> Result:
         (["--shape", "3b"], NAMES),
         (["--rows", "decode,speed"], plan.ROWS),
         (["--rows", ","], plan.ROWS),
-        (["--peer", "ollama"], plan.PEERS),
+        (["--peer", "ollama"], ["llama.cpp, transformers", "llama-server"]),
+        (["--peer", "ik_llama.cpp"], ["'ik_llama.cpp' is not one of", "PROGRAM"]),
+        (["--peer", "ik_llama.cpp=/no/such/llama-server"], ["/no/such/llama-server is not a program"]),
+        (["--peer", "llama.cpp+q3_k"], ["q3_k", *HEADS]),
         (["--threads", "0"], ["positive integers"]),
         (["--tokens", "1,x"], ["positive integers"]),
         (["--shape", "4096x4096", "--rows", "decode"], plan.MATRIX_ROWS),

@@ -13,26 +13,26 @@ from tritgold_conformance.bench.roofline import COLUMNS, Buffer
 def test_numpy_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None:
     weights, codes = matrices.matrix(*size), matrices.codes_of(tokens, size[1])
     ways = matrices.numpy_kernels(weights)
-    assert [way.name for way in ways] == ["naive", *(["look-up table"] if size[1] % 4 == 0 else []), "cached f32"]
+    tables = ["look-up table", "TL1", "TL2"] if size[1] % 4 == 0 else []
+    assert {way.name for way in ways} == {"naive", "cached f32", "f16", "w + 1, rows", "w + 1, columns", *tables}
     for way in ways:
         assert matrices.wrong(way, codes, weights) == "", way.name
         assert np.array_equal(way.run(codes), accumulate(codes, weights)[:, : way.rows])
         assert matrices.seconds_of(way, codes, size[0]) > 0
 
 
-@pytest.mark.parametrize("size", [(8, 128), (96, 640)])
-@pytest.mark.parametrize("tokens", [1, 2, 33])
+@pytest.mark.parametrize(("size", "tokens"), [((8, 128), 1), ((96, 640), 2), ((96, 640), 33)])
 def test_the_engine_s_ways_are_exact(size: tuple[int, int], tokens: int) -> None:
     pytest.importorskip("jax")
     from tritgold_conformance.engines.xla_products import products
 
     weights, codes = matrices.matrix(*size), matrices.codes_of(tokens, size[1])
     found = products(weights)
-    assert "bf16" in [product.name for product in found]
-    assert len(found) > 1
+    assert {"bf16", "f16", "TL1", "TL2", "w + 1, rows", "w + 1, columns"} < {product.name for product in found}
     for product in found:
-        assert np.array_equal(np.asarray(product.run(codes)), accumulate(codes, weights)), product.name
-        assert product.moved >= weights.size / 4
+        rows = product.rows or size[0]
+        assert np.array_equal(np.asarray(product.run(codes)), accumulate(codes, weights[:rows])), product.name
+        assert product.moved >= weights.size * 1.6 / 8
         assert product.why
 
 

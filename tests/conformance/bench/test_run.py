@@ -15,9 +15,10 @@ import pytest
 from rich.console import Console
 
 from tritgold.errors import ContextError, EngineError, MissingDependencyError
-from tritgold_conformance.bench import memory, run, thread_run
+from tritgold_conformance.bench import memory, processes, run, thread_run
 from tritgold_conformance.bench.models import Model
-from tritgold_conformance.bench.plan import OF_A_PEER, PEERS, ROWS, Plan
+from tritgold_conformance.bench.peer_names import NAMES
+from tritgold_conformance.bench.plan import OF_A_PEER, ROWS, Plan
 from tritgold_conformance.bench.processes import PEERS_PYTHON, require_peers
 from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.shapes import ModelShape
@@ -114,10 +115,9 @@ def test_no_engine_is_no_verdict(model: Model, engine: str) -> None:
 def test_rows_of_a_matrix() -> None:
     plan = replace(PLAN, rows=("gemv", "gemm"), tokens=(3,))
     found = run.run(plan, None, [(64, 128)])
+    ways = ("naive", "look-up table", "cached f32", "f16", "w + 1, rows", "w + 1, columns", "TL1", "TL2")
     assert [(r.row, r.case["tokens"], r.case["way"]) for r in found.results] == [
-        (row, tokens, way)
-        for row, tokens in (("gemv", 1), ("gemm", 3))
-        for way in ("naive", "look-up table", "cached f32")
+        (row, tokens, way) for row, tokens in (("gemv", 1), ("gemm", 3)) for way in ways
     ]
     for result in found.results:
         assert result.timing is not None
@@ -182,6 +182,7 @@ def test_bytes_of_a_step() -> None:
     assert moved("xla", sizes) == 7 + 100 + 3 * 108
     assert moved("xla", sizes, "greedy") == 7 + 50 + 3 * 108
     assert moved("llama.cpp", None) == weights * 66 // 256 + 2 * head + 2 * kv * 102
+    assert moved("ik_llama.cpp+q8_0", None) == weights // 4 + head * 34 // 32 + 2 * kv * 102
     assert moved("transformers", None) == 2 * (weights + head + kv * 108)
 
 
@@ -201,7 +202,7 @@ def peers_here() -> list[str]:
     return found + (["transformers"] if os.environ.get(PEERS_PYTHON) else [])
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", NAMES)
 def test_a_peer_is_timed_in_the_same_rounds(
     model: Model, peer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +218,7 @@ def test_a_peer_is_timed_in_the_same_rounds(
         assert theirs.ratio is not None
         assert theirs.bytes_moved is None or theirs.bytes_moved > 0
     sides: dict[str, Any] = {engine.name: engine for engine in found.engines}
-    assert sides[peer].passed is None
+    assert sides[peer].passed is (True if peer == "llama.cpp" else None), sides[peer].judged
     assert sides[peer].versions
     assert sides[peer].options
     assert set(OF_A_PEER.values()) <= set(ROWS)
@@ -237,16 +238,31 @@ class Peer:
 
     def ask(self, do: str, **what: Any) -> Any:
         assert not self.ended
+        if do == self.kind == "judge":
+            return {"passed": False, "text": "it computes nothing"}
         if do == self.kind == "open":
             raise EngineError("its process ended", kind="worker", thing="llama.cpp")
         if do == "measure" and what["row"] == "prefill":
             self.ended = self.kind == "worker"
             raise EngineError("did not do what was asked", kind=self.kind, thing="llama.cpp")
         return {
+            "judge": {"passed": True, "text": ""},
             "open": {"load": 1.0, "options": {}},
             "measure": {"seconds": [1e3], "first": None},
             "facts": {"versions": {}, "flags": {}, "peak_memory": 1},
         }[do]
+
+
+def test_a_peer_that_does_not_pass_is_not_timed(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "peer_process", lambda *_: Peer("judge"))
+    monkeypatch.setattr(thread_run, "peer_process", lambda *_: pytest.fail("it was opened"))
+    monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
+    monkeypatch.setattr(run, "require_peers", lambda _: None)
+    found = run.run(replace(PLAN, rows=("decode",), peers=("llama.cpp",)), model, [])
+    theirs, ours = found.results
+    assert (theirs.status, theirs.timing, ours.status) == ("not passed", None, "measured")
+    assert "it computes nothing" in theirs.why
+    assert report_of(found).exit_code == 1
 
 
 @pytest.mark.parametrize("kind", ["peer", "worker"])
@@ -254,6 +270,7 @@ def test_a_peer_that_fails_takes_no_speed_from_the_engine(
     model: Model, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(thread_run, "peer_process", lambda *_: Peer(kind))
+    monkeypatch.setattr(processes, "peer_process", lambda *_: Peer(kind))
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
     rows = ("decode", "prefill", "first-token")
@@ -272,6 +289,7 @@ def test_a_peer_that_cannot_be_opened_takes_no_speed_from_the_engine(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_run, "peer_process", lambda *_: Peer("open"))
+    monkeypatch.setattr(processes, "peer_process", lambda *_: Peer("open"))
     monkeypatch.setattr(run, "for_llama_cpp", lambda *_: model.path)
     monkeypatch.setattr(run, "require_peers", lambda _: None)
     found = run.run(replace(PLAN, rows=("decode",), peers=("llama.cpp",)), model, [])

@@ -9,8 +9,8 @@ from tritgold_conformance.bench.timing import Timing, paired_ratio, percentile
 
 def test_statistics_of_known_seconds() -> None:
     seconds = [float(n) for n in range(100, 0, -1)]
-    assert Timing.of(seconds) == Timing(samples=100, median=50.5, p50=50, p95=95, p99=99, least=1)
-    assert Timing.of([2.0]) == Timing(1, 2, 2, 2, 2, 2)
+    assert Timing.of(seconds) == Timing(samples=100, median=50.5, p50=50, p95=95, p99=99, least=1, low=40, high=61)
+    assert Timing.of([2.0]) == Timing(1, 2, 2, 2, 2, 2, 2, 2)
     assert Timing.of([1.0, 4.0, 2.0, 3.0]).median == 2.5
 
 

@@ -78,7 +78,7 @@ def test_defects_of_a_server() -> None:
     repeated = wrong(prompt[:4], ServerDefect.REPEATED_TOKEN, cached=4)
     assert [text["ids"] for text in both["texts"]] == [wrong(prompt[:4]), repeated]
     assert repeated != wrong(prompt[:4])
-    # The second goes on behind the first one's text, whose last token was never read.
+    # The second goes on after the first one's text, whose last token was never read.
     longer = [*prompt, *wrong(prompt), 19]
     second = parsed("--ids", ids, "--ids", ",".join(map(str, longer)), "--defect", "missing-key")["texts"][1]
     assert second["ids"] == wrong(longer, ServerDefect.MISSING_KEY, cached=len(prompt) + 6) != wrong(longer)

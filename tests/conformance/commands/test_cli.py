@@ -144,6 +144,20 @@ def test_env_names_versions_and_settings(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "blas" in call("env").stdout
 
 
+def test_env_says_what_is_kept_between_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "tritgold"
+    nothing = {"folder": str(folder), "bench MB": 0, "weights MB": 0, "xla MB": 0}
+    assert parsed(call("env", "--json"))["cache"] == nothing
+    (folder / "weights" / "a").mkdir(parents=True)
+    (folder / "weights" / "a" / "embedding.npy").write_bytes(bytes(1_500_000))
+    (folder / "xla-tuning.json").write_text("{")
+    facts = parsed(call("env", "--json"))["cache"]
+    assert facts["weights MB"] == 1.5
+    assert "xla-tuning.json" in facts["tuned"] or "jax" in facts["tuned"]
+    assert call("env").exit_code == 0
+
+
 def test_the_table_of_commands_is_what_their_docstrings_say() -> None:
     files = Path(commands.__file__).parent.glob("*.py")
     defined = {file.stem for file in files if re.search(r"^@click\.(command|group)\(", file.read_text(), re.MULTILINE)}

@@ -33,6 +33,15 @@ def test_run_prints_text_on_stdout_and_the_reason_on_stderr() -> None:
     assert "length" not in result.stdout
 
 
+def test_blocks_of_a_cache_across_heads_are_said(tmp_path: Path) -> None:
+    """Two key heads of 16 fill one block; heads of 64 are whole blocks."""
+    write_seeded_model(tmp_path, Shape(hidden=64, inter=64, layers=1, heads=4, kv_heads=2, context=32))
+    words = ("--ids", "1,2", "--max-tokens", 1, "--kv-cache", "q8_0")
+    assert "lie across heads" in call("run", tmp_path, *words).stderr
+    assert "lie across heads" not in call("run", "seeded", *words).stderr
+    assert parsed(call("run", tmp_path, *words, "--json"))["kv_cache"]["across_heads"] is True
+
+
 @pytest.mark.parametrize("arguments", [[], ["--prompt", "a", "--ids", "1"], ["--ids", "1,x"], ["--backend", "cuda"]])
 def test_run_without_a_usable_input_is_a_usage_error(arguments: list[str]) -> None:
     assert call("run", *arguments).exit_code == 2

@@ -57,7 +57,7 @@ def test_compare_refuses_traces_of_other_inputs_and_other_files(tmp_path: Path) 
 
 
 def with_a_broken_tie(golden: Path, position: int, target: Path) -> None:
-    """A golden trace whose tie nearest to breaking at this position went the other way, and garbage behind it."""
+    """A golden trace whose tie nearest to breaking at this position went the other way, and garbage after it."""
     trace = Trace.load(golden)
     x, scale, codes = (trace[f"layers.0.attn_{n}"] for n in ("norm", "in.scale", "in.codes"))
     scaled = x[position].astype(np.float64) * scale[position]

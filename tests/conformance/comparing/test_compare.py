@@ -52,7 +52,7 @@ def test_codes_may_differ_by_one_at_a_tie_and_nowhere_else() -> None:
     golden = np.array([[3, 3, -1]], np.int8)
     tolerance = TieAwareCodes(scaled, 1e-6, "w")
     assert compare("c", golden, np.array([[2, 3, -2]], np.int8), tolerance).outcome == "ties"
-    assert not compare("c", golden, np.array([[3, 4, -1]], np.int8), tolerance).passed  # 3.2 is no tie
+    assert not compare("c", golden, np.array([[3, 4, -1]], np.int8), tolerance).passed  # 3.2 is not a tie
     assert not compare("c", golden, np.array([[1, 3, -1]], np.int8), tolerance).passed  # off by two
     assert compare("c", golden, golden, tolerance).outcome == "equal"
 

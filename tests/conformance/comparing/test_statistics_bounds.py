@@ -50,7 +50,7 @@ def test_float_noise_is_never_accused(monkeypatch: pytest.MonkeyPatch) -> None:
             given = predicted_statistics(noise(base, seed), golden(seed).tokens)
             broken += any(n.endswith(".codes") and not np.array_equal(given[n], before[n]) for n in given)
             accused += [(seed, kind, c.name, c.what) for c in failing(seed, given, monkeypatch)]
-    assert not accused  # with four coins, and not six, input 38 is: an extreme behind a tie that none of them broke
+    assert not accused  # with four coins, and not six, input 38 is: an extreme after a tie that none of them broke
     assert broken >= 5
 
 
@@ -62,7 +62,7 @@ def test_wrong_ones_fail(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_zeros_that_a_float_sum_misses_count_for_nothing() -> None:
-    """As transformers shows them: 1e-8 where the integers sum to 0, of the linear, of the gate and behind its norm."""
+    """As transformers shows them: 1e-8 where the integers sum to 0, of the linear, of the gate and after its norm."""
     arrays = golden(1).trace.arrays
     few = statistics_bounds.counted(golden(1))
     missed = [name for name in arrays if name.endswith((".gate.out", ".up.out", ".ffn_act", ".ffn_sub_norm"))]

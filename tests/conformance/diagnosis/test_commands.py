@@ -76,7 +76,7 @@ def test_an_engine_that_is_late_with_an_answer_is_not_taken_to_have_refused() ->
 
 
 def test_a_loop_that_hangs_cannot_be_judged() -> None:
-    """Generation is a level of a check: its time that is up is no verdict, whatever else was answered."""
+    """Generation is a level of a check: its time that is up is not a verdict, whatever else was answered."""
     result = call("check", "--engine", "faulty_engines:HangingWriter", *RUN, "--no-speed", "--timeout", 1, "--json")
     assert result.exit_code == 3
     assert "generate took longer than 1 s" in result.output
@@ -92,7 +92,7 @@ def test_the_mode_that_an_engine_follows_is_named(tmp_path: Path) -> None:
     said = "It matches mode llama-cpp-q8_k/1, not golden/1, by which it was judged: --mode llama-cpp-q8_k"
     assert result.exit_code == 1
     assert said in result.stdout
-    assert "Diagnosis" not in result.stdout, "its mode is no fault"
+    assert "Diagnosis" not in result.stdout, "its mode is not a fault"
     assert json.loads(files[0].read_text("utf-8"))["matches"] == "llama-cpp-q8_k/1"
     assert "It matches mode llama-cpp-q8" in files[1].read_text("utf-8")
     assert said in files[2].read_text("utf-8")

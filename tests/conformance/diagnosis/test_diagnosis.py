@@ -28,8 +28,8 @@ from tritgold_conformance.results.diagnosis import to_json
 NAMED = (
     "i2s-128-as-64", "hf-rows-interleaved", "sign-flipped", "scale-divided", "scale-never-on-gate", "one-scale-for-qkv",
     "truncated", "half-away", "no-floor", "not-quantised", "offset-missing", "offset-from-float-sum",
-    "every-8th-skipped", "silu", "gate-and-up-swapped", "attn-sub-norm-behind-o", "norm-eps-1e-6", "head-ternarised",
-    "ffn-residual-dropped", "residual-behind-the-norm", "ffn-act-overflows-f16", "layers-reversed", "rope-interleaved",
+    "every-8th-skipped", "silu", "gate-and-up-swapped", "attn-sub-norm-after-o", "norm-eps-1e-6", "head-ternarised",
+    "ffn-residual-dropped", "residual-after-the-norm", "ffn-act-overflows-f16", "layers-reversed", "rope-interleaved",
     "rope-off-by-one", "mask-off-by-one", "softmax-without-max", "kv-heads-tiled", "kv-one-step-late", "rope-frozen",
 )  # fmt: skip
 
@@ -141,7 +141,7 @@ def test_statistics_alone_show_what_they_show() -> None:
     ("name", "position", "says"),
     [
         ("rope-missing", 1, "only positions > 0"),
-        ("rows-from-32-on-zero", 32, "only positions from 32 on (fails iff there are 33 tokens or more)"),
+        ("rows-from-32-on-zero", 32, "only positions from 32 on, in a pass of 40"),
         ("offset-missing", 0, "integers, with zero tolerance"),
         ("hf-rows-interleaved", 0, "channels permuted"),
         ("scale-twice", 0, "a constant ratio"),
@@ -190,7 +190,7 @@ def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: 
         found = diagnose(run, EngineUnderTest(Shown(made, 8)), "q8_k", unseen=False)
         assert found.levels == ["logits", "continued", "steps"]
         assert names(found) == [name]
-    # Blocks have sums of another shape than those of other faults: two that do not fit together are no candidate.
+    # Blocks have sums of another shape than those of other faults: two that do not fit together are not a candidate.
     both = FAULTS["per-256-block"].apply(Mutant(run.checkpoint))
     both = both and FAULTS["int16-wraps"].apply(both)
     assert both is not None

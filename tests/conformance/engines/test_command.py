@@ -91,7 +91,9 @@ def test_a_program_that_is_right_conforms_on_every_level(golden: GoldenRun, mode
     assert report.exit_code == 0
     assert {c.outcome for c in report.operations} == {"equal"}
     assert (report.engine.name, report.engine.versions) == ("program", {"program": "1"})
-    assert report.engine.speed == Speed(9 / 0.25, 1 / 0.125, 9, "engine"), "its own clock: a start is no token's time"
+    assert report.engine.speed == Speed(9 / 0.25, 1 / 0.125, 9, "engine"), (
+        "its own clock: a start is not a token's time"
+    )
     assert report.reference.speed is not None
 
 
@@ -211,16 +213,16 @@ HOSTILE = {
     "old protocol": ("engine-output", "of another protocol: found 'tritgold.command/0'"),
     "odd seconds": ("engine-output", "seconds is no {what: seconds}: found step: -1.0"),
     "seconds of text": ("engine-output", "seconds is no {what: seconds}"),
-    "odd refusals": ("engine-output", "refused is no list of ids"),
-    "odd versions": ("engine-output", "versions is no object"),
+    "odd refusals": ("engine-output", "refused is not a list of ids"),
+    "odd versions": ("engine-output", "versions is not an object"),
     "json alone": ("engine-output", "wrote no outputs.safetensors"),
-    "truncated": ("engine-output", "outputs.safetensors: tensor 'logits/prefill': ends behind the end of the file"),
+    "truncated": ("engine-output", "outputs.safetensors: tensor 'logits/prefill': ends after the end of the file"),
     "junk": ("engine-output", "outputs.safetensors: "),
-    "link to a file": ("engine-output", "outputs.safetensors is no plain file"),
-    "link to the judge's": ("engine-output", "outputs.safetensors is no plain file"),
-    "link for the folder": ("engine-output", "the output folder is no plain folder"),
-    "pipe": ("engine-output", "answer.json is no plain file"),
-    "device": ("engine-output", "outputs.safetensors is no plain file"),
+    "link to a file": ("engine-output", "outputs.safetensors is not a plain file"),
+    "link to the judge's": ("engine-output", "outputs.safetensors is not a plain file"),
+    "link for the folder": ("engine-output", "the output folder is not a plain folder"),
+    "pipe": ("engine-output", "answer.json is not a plain file"),
+    "device": ("engine-output", "outputs.safetensors is not a plain file"),
     "locked folder": ("engine-output", "wrote no answer.json"),
     "shape": ("engine-output", "'logits/prefill' has another shape: found [9, 258], expected [9, 259]"),
     "rows": ("engine-output", "'logits/prefill' has another shape: found [8, 259], expected [9, 259]"),

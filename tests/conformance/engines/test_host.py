@@ -86,7 +86,7 @@ def test_what_cannot_be_judged_says_where(model: Path, scratch: Path, engine: st
 
 
 def test_a_report_that_was_asked_for_says_so(model: Path, scratch: Path) -> None:
-    """``os._exit(2)`` is no wrong usage."""
+    """``os._exit(2)`` is not a wrong usage."""
     saved = scratch.parent / "r.json"
     saved.write_text("conforms")
     code, error = checked("LeavesAsUsage", model, scratch, "--report", str(saved))

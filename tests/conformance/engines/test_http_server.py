@@ -221,10 +221,10 @@ def content(**written: Any) -> Any:
 
 
 HOSTILE: dict[str, tuple[Any, str]] = {
-    "nothing": ("", "no JSON"),
-    "garbage": ("{'choices'", "no JSON"),
-    "binary": (b"\xff\xfe", "no JSON"),
-    "deep": ("[" * 100_000, "no JSON"),
+    "nothing": ("", "is not JSON"),
+    "garbage": ("{'choices'", "is not JSON"),
+    "binary": (b"\xff\xfe", "is not JSON"),
+    "deep": ("[" * 100_000, "is not JSON"),
     "a list": ([], "no choices"),
     "no choices": ({"choices": []}, "no choices"),
     "text alone": (
@@ -260,8 +260,58 @@ def refused_with(golden: GoldenRun, model: Path, handle: Callable[[Handler, dict
 
 def test_a_status_is_said(golden: GoldenRun, model: Path) -> None:
     error = refused_with(golden, model, lambda r, _: r.send("no \x1b[2J such model", 404))
-    assert error.kind == "engine-http"
+    assert error.kind == "engine-status"
     assert r"status 404: no \x1b[2J such model" in str(error)
+
+
+@pytest.mark.parametrize("bad", [0, 2])
+def test_one_bad_answer_is_one_position(golden: GoldenRun, model: Path, bad: int) -> None:
+    rows = rows_of(golden)
+
+    def handle(request: Handler, body: dict[str, Any]) -> None:
+        if len(body["prompt"]) == bad + 1:
+            request.send("half a character", 500)
+        else:
+            request.send(json.dumps(llama_cpp(rows(body["prompt"]), body["logprobs"])))
+
+    with server(handle) as address:
+        report = judge(golden, load_engine(address, model, golden.checkpoint, COUNT, 20), "small", with_speed=False)
+    level = report.levels["next_tokens"]
+    assert (report.verdict, level.compared, level.not_assessed) == ("conforms", COUNT - 1, 1)
+    assert f"first next_tokens {bad}: " in level.note
+    assert "status 500: half a character" in level.note
+
+
+def tempered(rows: Rows) -> Rows:
+    cold = rows / 0.7
+    return cold - np.log(np.exp(cold).sum(axis=1, keepdims=True))
+
+
+def filtered(rows: Rows) -> Rows:
+    """The eight likeliest, which are all that is left."""
+    kept = np.where(rows >= np.sort(rows, axis=1)[:, -8:-7], rows, -np.inf)
+    return kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
+
+
+def one_hot(rows: Rows) -> Rows:
+    return np.where(rows == rows.max(axis=1, keepdims=True), 0.0, -60.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "count"),
+    [
+        (tempered, "log-probabilities at temperature 0.7", 20),
+        (filtered, "probabilities of what sampling leaves over", 8),
+        (one_hot, "probabilities after greedy sampling", 20),
+    ],
+)
+def test_what_sampling_did_to_probabilities_is_named(
+    golden: GoldenRun, model: Path, change: Callable[[Rows], Rows], said: str, count: int
+) -> None:
+    rows = rows_of(golden, change)
+    report = judged(golden, model, lambda prompt, asked: llama_cpp(rows(prompt), min(count, asked)))
+    assert report.verdict == "does not conform"
+    assert f"shown are {said}" in report.levels["next_tokens"].note
 
 
 def test_a_redirect_is_not_followed(golden: GoldenRun, model: Path) -> None:

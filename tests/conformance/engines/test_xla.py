@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("jax")
 
 from tritgold.checkpoint import open_checkpoint
+from tritgold.errors import EngineError
 from tritgold.golden import embedded_model
-from tritgold_conformance.engines.xla import open_judged
+from tritgold_conformance.engines.xla import kept_weights, open_judged
 
 CHECK = [
     sys.executable,
@@ -103,3 +104,23 @@ def test_next_tokens_and_statistics_are_those_of_its_own_logits_and_trace() -> N
     mix = arrays["layers.1.attn_mix"].astype(np.float64)
     assert found["layers.1.attn_mix"]["std"] == pytest.approx(mix.std())
     assert found["layers.1.attn_mix"].keys() == {"mean", "std", "rms", "min", "max", "zeros"}
+
+
+def test_where_packed_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for said in ("0", "off", "OFF"):
+        monkeypatch.setenv("TRITGOLD_CACHE", said)
+        assert kept_weights() is None
+    monkeypatch.setenv("TRITGOLD_CACHE", "1")
+    kept = kept_weights()
+    assert kept is not None
+    assert (kept.folder, kept.most) == (tmp_path / "tritgold" / "weights", 16 << 30)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("TRITGOLD_CACHE_GB", "2.5")
+    assert kept_weights() == kept._replace(most=2_500_000_000)
+    monkeypatch.setenv("TRITGOLD_CACHE_GB", "0")
+    assert kept_weights() is None
+    for wrong in ("-1", "many", "1e3", "nan"):
+        monkeypatch.setenv("TRITGOLD_CACHE_GB", wrong)
+        with pytest.raises(EngineError, match=r"TRITGOLD_CACHE_GB.*expected gigabytes.*\[cache-size\]"):
+            kept_weights()

@@ -85,7 +85,7 @@ def computes(mode: str, inputs: Path, outputs: Path) -> None:
         REFUSED.clear()
     match mode:
         case "right":
-            print("a line that is no answer")
+            print("a line that is not an answer")
         case "logits only":
             found = {name: array for name, array in found.items() if name.startswith("logits/")}
         case "files only":

@@ -180,7 +180,7 @@ def test_a_token_outside_the_vocabulary_is_a_finding_and_no_warning(tmp_path: Pa
 
 
 def test_surplus_rows_of_a_packed_folder_are_no_weights(tmp_path: Path) -> None:
-    """out = 6 shares its last byte with two rows of code 0, which are no rows of -1."""
+    """out = 6 shares its last byte with two rows of code 0, which are not rows of -1."""
     trits = np.ones((6, 8), np.int8)
     path = tmp_path / "m.safetensors"
     entries = {

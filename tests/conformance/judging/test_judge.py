@@ -204,7 +204,7 @@ def test_a_wrong_one_of_these_is(golden: GoldenRun, model: Path, shown: str, cha
         "mix": {"mix_values": lambda w, v: GOLDEN_ARITHMETIC.mix_values(w, v) * np.float32(1.0625)},
     }[changed]
     report = judged(golden, TraceAlone(model, *SHOWN[shown], **wrong))
-    # A factor on the mix is gone behind its sub-norm: what shows no more than residuals cannot show it.
+    # A factor on the mix is gone after its sub-norm: what shows no more than residuals cannot show it.
     unseen = changed == "mix" and SHOWN[shown][0] == ("residual",)
     assert report.levels["trace"].status == ("passed" if unseen else "failed")
 

@@ -148,7 +148,7 @@ def test_an_xfail_file_that_is_none_could_not_be_judged_by(tmp_path: Path) -> No
     file.write_text("logit\n")
     done = check(ENGINE, "--xfail", file)
     assert done.exit_code == 3
-    assert "line 1: is no entry" in done.stderr
+    assert "line 1: is not an entry" in done.stderr
 
 
 def test_report_says_what_it_wrote_and_refuses_what_is_no_report(reports: dict[str, Report], tmp_path: Path) -> None:

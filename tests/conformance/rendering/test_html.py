@@ -156,7 +156,7 @@ def test_statistics_alone_are_drawn_too(reports: dict[str, Report]) -> None:
         assert what in section
     assert "Engine and golden are at most" in section
     assert section.count("the engine&#39;s is not finite") == 2, (
-        "caption and label of one; what was not given is no failure"
+        "caption and label of one; what was not given is not a failure"
     )
     pair = reports["statistics"].statistics["layers.0.attn_mix"]
     assert (pair["engine"].max, pair["engine"].rms, pair["engine"].zeros, pair["engine"].finite) == (1.0, None, None, 1)

@@ -50,8 +50,8 @@ def test_a_file_is_read_with_lines_and_reasons(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("logit", "line 1: is no entry: found \"'logit'\""),
-        ("\nlogits:", "line 2: is no entry"),
+        ("logit", "line 1: is not an entry: found \"'logit'\""),
+        ("\nlogits:", "line 2: is not an entry"),
         ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of packed_bytes, operations, edge_cases"),
         ("logits\nlogits # again", "line 2: logits stands on line 1 already"),
     ],
@@ -68,7 +68,7 @@ def test_what_is_no_entry_is_refused_with_its_line(tmp_path: Path, text: str, sa
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "xfail.txt"
     path.write_bytes(b"logits\xff\n")
-    with pytest.raises(ConfigError, match="is no text"):
+    with pytest.raises(ConfigError, match="is not text"):
         read_xfail(path)
 
 

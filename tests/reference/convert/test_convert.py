@@ -147,7 +147,7 @@ def test_a_foreign_i2_s_file_is_read_as_asked(tmp_path: Path) -> None:
 
 
 def test_a_hybrid_of_types_where_asked(tmp_path: Path) -> None:
-    """B29: rows that are no whole blocks are refused, or kept in another lossless type, which is said."""
+    """B29: rows that are not whole blocks are refused, or kept in another lossless type, which is said."""
     model = seeded(tmp_path, replace(WIDE, inter=384))
     hf = open_checkpoint(model.write(tmp_path / "ragged"))
     done = convert(hf, tmp_path / "m.gguf", "tq2_0", options("tq2_0", fallback="F16"))

@@ -225,7 +225,7 @@ def drop_key(key: str) -> Callable[[Any], None]:
 def test_every_key_is_proved(key: str, value: Any, tmp_path: Path) -> None:
     source = open_checkpoint(bitnet(tmp_path))
     assert f"key '{key}'" in proof_error(source, "i2_s", tmp_path, set_key(key, value), gguf.GgufPlan)
-    if not key.endswith("context_length"):  # without which it is no model
+    if not key.endswith("context_length"):  # without which it is not a model
         assert f"key '{key}'" in proof_error(source, "i2_s", tmp_path, drop_key(key), gguf.GgufPlan)
 
 

@@ -224,7 +224,7 @@ def _tensors(path: Path) -> dict[str, Any]:
 
 
 def _scale_place(tensors: dict[str, Any]) -> int:
-    """A byte of q's scale: a tensor of its own, behind the I2_S payload, or 12 bytes before SGLBITNT's data."""
+    """A byte of q's scale: a tensor of its own, after the I2_S payload, or 12 bytes before SGLBITNT's data."""
     names = [n for n in tensors if n.endswith(("q_proj.weight_scale", "attn_q.weight", "q_proj.weight"))]
     tensor = tensors[max(names, key=len)]
     if tensor.name.endswith("scale"):

@@ -129,7 +129,7 @@ def test_every_length_within_the_context(prompt: int, sub_block: int) -> None:
 
 
 def test_no_pass_is_made_for_what_nobody_reads() -> None:
-    """Neither the rest of a block behind max_tokens, nor its keeping when the text ends with it."""
+    """Neither the rest of a block after max_tokens, nor its keeping when the text ends with it."""
     assert diffuse(Scripted(), [1], 1, threshold=1).forwards == 1
     assert diffuse(Scripted(), [1] * 4, 1) == Outcome([44], 0, [-1], "length")
     model = Scripted()

@@ -81,7 +81,7 @@ def test_a_causal_model_with_commit_passes(seed: int, length: int, threshold: fl
 
 
 def test_a_cache_spares_reading() -> None:
-    """Blocks of 8 behind 16: whole text each time, the block, or of it what is not certain yet."""
+    """Blocks of 8 after 16: whole text each time, the block, or of it what is not certain yet."""
     opened, prompt = small_model(1), prompt_of(1, 16)
 
     def fed(name: str, cache: str) -> list[int]:
@@ -196,7 +196,7 @@ def test_causal_attention_and_the_leftmost_mask_alone_are_greedy_decoding(
 )
 @pytest.mark.parametrize("left", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 12])
 def test_a_causal_text_goes_on_to_the_last_position_as_greedy_decoding_does(commit: Any, cache: Any, left: int) -> None:
-    """The last block is cut: token and reason, with budgets that end before, at and behind the context."""
+    """The last block is cut: token and reason, with budgets that end before, at and after the context."""
     opened, prompt = small_model(2), prompt_of(2, CONTEXT - left)
     how = Diffusion(attention="causal", sub_block=4, rule=Leftmost(), cache=cache, commit=commit)
     for tokens in {1, max(1, left), left + 1, 20}:

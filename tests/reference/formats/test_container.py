@@ -121,7 +121,7 @@ def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert stored.data.tolist() == [0] * 9
 
 
-# ---- what is no regular file -------------------------------------------------------------------------------------
+# ---- what is not a regular file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("act", [map_file, holes])
@@ -130,7 +130,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, act: Callable[[Pa
     (tmp_path / "link").symlink_to(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path / "link", Path("/dev/zero"), Path("/dev/null")):
         error = refusal(lambda path=path: act(path))
-        assert (error.kind, error.message, error.file) == ("unreadable", "is no regular file", str(path))
+        assert (error.kind, error.message, error.file) == ("unreadable", "is not a regular file", str(path))
 
 
 def test_a_fifo_is_no_sglbitnt_file(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_scale_that_is_no_number_rules_a_layout_out(tmp_path: Path, scale: flo
 
 
 def test_a_span_reaches_to_the_next_tensor_by_offset_or_to_the_end(tmp_path: Path) -> None:
-    """The infos in another order than the data, and a gap of 64 bytes behind a tensor of 40."""
+    """The infos in another order than the data, and a gap of 64 bytes after a tensor of 40."""
     tensors = [
         g.f32("c", np.zeros(8, np.float32), 160),
         g.f32("a", np.zeros(10, np.float32), 0),
@@ -125,7 +125,7 @@ def test_a_gap_behind_a_tensor_rules_nothing_out(tmp_path: Path) -> None:
     file = gguf(tmp_path, tensors)
     found = gguf_hypotheses(file.tensors["w"], places(file)["w"])
     assert fitting(found) == ["i2_s block=128", "i2_s block=64", "i2_s_4rows"]
-    assert found[0].reason.endswith("; 32 bytes behind it are more than padding")
+    assert found[0].reason.endswith("; 32 bytes after it are more than padding")
     assert "would be 73728 bytes" in reason(found, "IQ4_NL_4_4")  # longer than the span: no gap explains that
 
 
@@ -176,7 +176,7 @@ def test_tiles_are_tried_as_given_or_as_published_and_never_taken_for_all(tmp_pa
 
 
 def test_nibbles_beyond_the_table_rule_out_a_tile_of_tl2(tmp_path: Path) -> None:
-    """Where triples end and pairs begin depends on BK: magnitudes of up to 13 are no pairs of up to 8."""
+    """Where triples end and pairs begin depends on BK: magnitudes of up to 13 are not pairs of up to 8."""
     trits = golden_matrix(256, 512)
     data = packing("tl2", BM=256, BK=96).pack(trits, 1.0)  # 480 columns of triples
     found = hypotheses(tmp_path, TYPE_39, data, trits.shape)  # BK 192: 384 columns of triples

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from refusals import frugal, refusal
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError, TritgoldWarning
-from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
+from tritgold.formats.gguf_config import read_gguf_config
+from tritgold.formats.gguf_rope import scaling_keys
 
 ABSENT = object()
 EPS = float(np.float32(1e-5))
@@ -61,12 +63,30 @@ def test_each_architecture_has_its_prefix_and_its_graph(arch: str, activation: s
     """Bug cases B36 (SiLU in the place of squared ReLU) and B66."""
     model = read(arch=arch)
     assert (model.activation, model.sub_norms) == (activation, sub_norms)
-    assert ARCHITECTURES[arch].permuted is (arch == "llama")
+    assert GGUF_ARCHITECTURES[arch].permuted is (arch == "llama")
 
 
 @pytest.mark.parametrize(("name", "activation"), [("relu_sqr", "relu2"), ("silu", "silu"), ("swish", "silu")])
 def test_a_file_that_names_its_activation_is_believed(name: str, activation: str) -> None:
     assert read({"bitnet-b1.58.hidden_activation": name}).activation == activation
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ({"factor": 8.0}, "linear"),  # as llama.cpp reads a factor without a type
+        ({"type": "linear", "factor": 2.5}, "linear"),
+        ({"type": "yarn", "factor": 4.0, "original_context_length": 16, "attn_factor": 1.25}, "yarn"),
+        ({"type": "yarn", "factor": 4.0, "original_context_length": 16, "yarn_beta_fast": 16.0}, "yarn"),
+    ],
+)
+def test_scaled_rope_there_and_back(keys: dict[str, Any], kind: str) -> None:
+    config = read({f"{P}rope.scaling.{key}": value for key, value in keys.items()})
+    assert config.rope_scaling is not None
+    assert f'"rope_type": "{kind}"' in config.rope_scaling.source
+    found, factors = scaling_keys(config, permuted=False)
+    assert factors is None
+    assert read({f"{P}{key}": value for key, value in found.items()}) == config
 
 
 def test_neutral_and_descriptive_keys_change_nothing() -> None:
@@ -114,7 +134,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
         "rope.freq_base", "attention.layer_norm_rms_epsilon", "context_length", "embedding_length", "block_count",
         "feed_forward_length", "attention.head_count")),
     ("config-value", "the nearest is 'bitnet-b1.58'", {"general.architecture": "bitnet-b158"}),
-    ("config-value", "bitnet, bitnet-25, bitnet-b1.58, llama", {"general.architecture": "qwen2"}),
+    ("config-value", "bitnet-b1.58, bitnet, bitnet-25, llama, qwen2", {"general.architecture": "falcon"}),
     ("config-value", "general.architecture", {"general.architecture": ABSENT}),
     ("config-value", "general.architecture", {"general.architecture": ["llama"]}),
     ("config-value", "general.architecture", {"general.architecture": np.array([1, 2])}),
@@ -124,9 +144,11 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-unknown-key", "llama.block_count", {"llama.block_count": 2}),
     ("config-unknown-key", "block_count", {"block_count": 7}),
     ("config-unknown-key", "rope.scaling.type", {"rope.scaling.type": "yarn"}),
-    ("config-value", "rope.scaling.type", {f"{P}rope.scaling.type": "yarn"}),
+    ("config-value", "rope.scaling.type", {f"{P}rope.scaling.type": "longrope", f"{P}rope.scaling.factor": 8.0}),
+    ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.type": "yarn"}),
+    ("config-value", "original_context", {f"{P}rope.scaling.type": "yarn", f"{P}rope.scaling.factor": 8.0}),
+    ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.type": "linear", f"{P}rope.scaling.factor": -1.0}),
     ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.factor": np.array([1.0, 2.0], np.float32)}),
-    ("config-value", "rope.scaling.factor", {f"{P}rope.scaling.factor": 8.0}),
     ("config-value", "sliding_window", {f"{P}attention.sliding_window": [1, 2]}),
     ("config-value", "expert_count", {f"{P}expert_count": 8}),
     ("config-value", "causal", {f"{P}attention.causal": False}),

@@ -125,7 +125,7 @@ def test_offsets_are_followed_not_the_order_of_the_infos(tmp_path: Path) -> None
     in_order = g.gguf([words, ARCH], [f32(n, row) for n, row in zip("abcd", rows, strict=True)])
     moved = opened(tmp_path, in_order.replace(struct.pack("<IQ", 0, 32), struct.pack("<IQ", 0, 64)).replace(
         struct.pack("<IQ", 0, 64), struct.pack("<IQ", 0, 32), 1))  # fmt: skip
-    assert set(moved.tensors) == set("abcd")  # control: infos in file order are no special case
+    assert set(moved.tensors) == set("abcd")  # control: infos in file order are not a special case
 
 
 @pytest.mark.parametrize("kind", [g.U32, g.U64, g.I32, g.U16])
@@ -141,7 +141,7 @@ def test_alignment_may_be_any_integer_type(tmp_path: Path, kind: int) -> None:
 def test_an_alignment_that_llama_cpp_refuses_is_said(tmp_path: Path) -> None:
     """The specification asks for multiples of 8."""
     data = g.gguf([g.pair("general.alignment", g.U32, 24)], [f32("a", FLOATS)], alignment=24)
-    with pytest.warns(TritgoldWarning, match="is 24, and llama.cpp refuses what is no power of two"):
+    with pytest.warns(TritgoldWarning, match="is 24, and llama.cpp refuses what is not a power of two"):
         file = opened(tmp_path, data)
     assert file.alignment == 24
     assert np.array_equal(file.tensors["a"].floats(), FLOATS)

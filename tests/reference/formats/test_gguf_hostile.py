@@ -94,7 +94,7 @@ def test_39_is_what_fits_and_otherwise_what_the_architecture_says(
     for name, size in (("TL2", 2080), ("MXFP4", 4352)):
         file = opened(tmp_path, g.gguf(pairs, [Tensor("w", (32, 256), 39, bytes(size)), *tail]))
         assert (file.tensors["w"].dtype, file.tensors["w"].data.size) == (name, size)
-    # A gap behind it fits neither: the architecture decides.
+    # A gap after it fits neither: the architecture decides.
     gap = opened(tmp_path, g.gguf(pairs, [Tensor("w", (32, 256), 39, bytes(9000)), *tail]))
     assert gap.tensors["w"].dtype == ("TL2" if architecture.startswith("bitnet") else "MXFP4")
 

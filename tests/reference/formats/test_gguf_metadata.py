@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from model_configs import configs
 from refusals import refusal
 
+from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
-from tritgold.formats.gguf_config import ARCHITECTURES, read_gguf_config
+from tritgold.formats.gguf_config import read_gguf_config
 from tritgold.formats.gguf_metadata import default_architecture, gguf_metadata
 
 examples = settings(max_examples=100, deadline=None, derandomize=True)
@@ -27,7 +28,7 @@ SMALL = ModelConfig(
 @examples
 @given(configs(), st.data())
 def test_there_and_back_is_the_same_configuration(config: ModelConfig, data: st.DataObject) -> None:
-    fitting = [name for name, kind in ARCHITECTURES.items() if kind.sub_norms is config.sub_norms]
+    fitting = [name for name, kind in GGUF_ARCHITECTURES.items() if kind.has(config)]
     metadata = gguf_metadata(config, data.draw(st.sampled_from(fitting)), "x")
     floats = [value for value in metadata.values() if isinstance(value, float)]
     assert floats == [float(np.float32(value)) for value in floats]

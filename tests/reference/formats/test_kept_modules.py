@@ -60,8 +60,8 @@ def test_an_expression_that_may_take_forever_is_no_name(name: str) -> None:
         (["embed_tokens"], "online", "leaves out lm_head"),
         (["lm_head", "model.layers.0"], "offline", "keeps model.layers.0.self_attn.q_proj dense"),
         (["down_proj"], "offline", "keeps model.layers.0.mlp.down_proj dense"),
-        (["(x+)+"], "offline", "holds what is no name"),
-        ([3], "offline", "holds what is no name"),
+        (["(x+)+"], "offline", "holds what is not a name"),
+        ([3], "offline", "holds what is not a name"),
         ("lm_head", "offline", "has the wrong type"),
     ],
 )

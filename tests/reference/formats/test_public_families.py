@@ -21,8 +21,11 @@ LLAMA: dict[str, Any] = {
 BITNET = LLAMA | {"architectures": ["BitNetForCausalLM"], "model_type": "bitnet", "hidden_act": "relu2"}
 AUTO = {"quant_method": "bitnet", "linear_class": "autobitlinear"}
 DIVIDES: dict[str, Any] = {"quantization_config": {"quant_method": "bitnet", "modules_to_not_convert": None}}
-QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32}
 LLAMA_3_1 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA_3_1 |= {"original_max_position_embeddings": 64}
+CPM = {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
+FAST = {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 32, "mask_token_id": 7}
 
 # Family as on the page: its configuration, and (mode, scale rule, sub-norms) or the words of the refusal.
 FAMILIES: dict[str, tuple[dict[str, Any], tuple[str | None, str, bool] | str]] = {
@@ -49,13 +52,14 @@ FAMILIES: dict[str, tuple[dict[str, Any], tuple[str | None, str, bool] | str]] =
     "Falcon3-1.58bit": (LLAMA | DIVIDES | {"head_dim": 32}, ("offline", "divide", False)),
     "Falcon-E (Falcon-Edge)": (LLAMA | DIVIDES | {"head_dim": 16}, ("offline", "divide", False)),
     "TriLM": (LLAMA, (None, "multiply", False)),
-    "Bonsai": (LLAMA | QWEN, "names no architecture that tritgold knows: found ['Qwen3ForCausalLM']"),
-    "BitCPM4": (LLAMA | {"architectures": ["MiniCPMForCausalLM"]}, "found ['MiniCPMForCausalLM']"),
-    "Qwen-based diffusion, Fast-dLLM v2": (
-        LLAMA | {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 32},
-        "found ['Fast_dLLM_QwenForCausalLM']",
+    "Qwen3 bodies, Bonsai among them": (LLAMA | DIVIDES | QWEN, ("offline", "divide", False)),
+    "BitCPM4": (LLAMA | CPM, (None, "multiply", False)),
+    "Qwen-based diffusion, Fast-dLLM v2": (LLAMA | DIVIDES | FAST, ("offline", "divide", False)),
+    "models with long contexts": (LLAMA | DIVIDES | {"rope_scaling": LLAMA_3_1}, ("offline", "divide", False)),
+    "`dynamic` RoPE": (
+        LLAMA | DIVIDES | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+        "'rope_scaling': is not supported: found {'type': 'dynamic', 'factor': 2.0}",
     ),
-    "models with long contexts": (LLAMA | DIVIDES | {"rope_scaling": LLAMA_3_1}, "'rope_scaling': is not supported"),
     "`use_rms_norm`": (
         LLAMA | {"quantization_config": {"quant_method": "bitnet", "use_rms_norm": True}},
         "'use_rms_norm': is not supported",

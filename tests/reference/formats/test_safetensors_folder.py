@@ -206,4 +206,4 @@ def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
 def test_a_fifo_in_the_folder_is_not_opened(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     error = refusal(lambda: SafetensorsFolder(tmp_path))
-    assert (error.kind, error.message, error.file) == ("unreadable", "is no regular file", str(tmp_path / name))
+    assert (error.kind, error.message, error.file) == ("unreadable", "is not a regular file", str(tmp_path / name))

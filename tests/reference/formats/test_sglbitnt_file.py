@@ -115,7 +115,7 @@ def test_no_prefix_loads(tmp_path: Path, always: bool) -> None:
         error = refusal(lambda: SglbitntFile(path))
         assert isinstance(error, FormatError)
         kinds.add(error.kind)
-    # A file cut behind its first data may look like the other dialect whose length is wrong.
+    # A file cut after its first data may look like the other dialect whose length is wrong.
     assert kinds <= {"truncated", "count", "size-mismatch"}
     assert "truncated" in kinds
 
@@ -173,7 +173,7 @@ CASES: list[tuple[str, str, Callable[[], bytes]]] = [
     ("size-mismatch", "expected 16 (F32 [4])", changed(dtype=1)),
     ("size-mismatch", "tensor 'b'", changed(shape=(2**32 - 1,) * 8)),  # a product beyond u64
     ("truncated", "data of tensor 'b'", changed(shape=(2**31,), length=2**31)),
-    # has_scale = 1 where no scale follows, and the other way round: every field behind it slips by four bytes.
+    # has_scale = 1 where no scale follows, and the other way round: every field after it slips by four bytes.
     ("size-mismatch", "tensor 'b'", changed(flag=1)),
     ("size-mismatch", "tensor 'b'", changed(flag=0, scale=0.5)),
 ]  # fmt: skip

@@ -45,4 +45,4 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
         read_text(tmp_path, 1 << 20)
     for path in (tmp_path / "fifo", Path("/dev/zero"), Path("/dev/null")):
         error = refusal(lambda path=path: read_text(path, 9))
-        assert (error.kind, error.message, error.file) == ("unreadable", "is no regular file", str(path))
+        assert (error.kind, error.message, error.file) == ("unreadable", "is not a regular file", str(path))

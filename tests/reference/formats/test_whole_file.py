@@ -202,7 +202,7 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
 def test_a_file_does_not_take_the_place_of_a_device(tmp_path: Path) -> None:
     (tmp_path / "null").symlink_to("/dev/null")
     error = refusal(lambda: written_whole(tmp_path / "null").__enter__())
-    assert (error.kind, error.message) == ("exists", "is no regular file")
+    assert (error.kind, error.message) == ("exists", "is not a regular file")
 
 
 @BOTH

@@ -18,7 +18,7 @@ TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_TQ2_0, TYPE_I2_S = 0, 1, 30, 35, 36
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: shape rows first, as NumPy has it. offset: as recorded; None puts it behind the one before."""
+    """One tensor: shape rows first, as NumPy has it. offset: as recorded; None puts it after the one before."""
 
     name: str | bytes
     shape: tuple[int, ...]

@@ -38,7 +38,7 @@ def random_kv(tokens: int, seed: int = 0, shape: Sizes = SHAPE) -> tuple[np.ndar
 
 
 def fill(cache: KvCache, k: np.ndarray, v: np.ndarray, passes: Iterable[int], layer: int = 0) -> list[np.ndarray]:
-    """Append in passes of so many tokens, behind what is there; what the last pass gave back."""
+    """Append in passes of so many tokens, after what is there; what the last pass gave back."""
     start, seen = 0, []
     for tokens in passes:
         seen = list(cache.append(layer, k[start : start + tokens], v[start : start + tokens]))

@@ -16,7 +16,7 @@ Place = Callable[[int, int, tuple[int, int]], tuple[int, int]]
 class Case:
     """place: (row, column, shape) -> (byte, shift). values: what the bits there hold for -1, 0, +1 and for no trit.
 
-    unit: shapes the format holds are multiples of it. trailer: bytes behind the payload, the first four its scale.
+    unit: shapes the format holds are multiples of it. trailer: bytes after the payload, the first four its scale.
     """
 
     name: str

@@ -8,7 +8,7 @@ import pytest
 
 from tritgold.formats.container import PlannedTensor
 
-# What may end a write; the last two are no Exception.
+# What may end a write; the last two are not Exception.
 ENDINGS = [ValueError("a bug"), MemoryError(), KeyboardInterrupt(), SystemExit(1)]
 
 

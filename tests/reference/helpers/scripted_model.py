@@ -26,7 +26,7 @@ class Scripted:
     """A model that says a token for each position, in the row before it; remembers what it was given to read.
 
     At position p it says 10 + p, and 40 + p in a pass without masks: so a token shows the row and the pass it is from.
-    script: position -> (token, n) says another, as likely as the n - 1 ids behind it: its probability is 1 / n,
+    script: position -> (token, n) says another, as likely as the n - 1 ids after it: its probability is 1 / n,
     exactly for n = 1, 2 and 4. The mask is likelier than all of them, everywhere.
     """
 

@@ -125,11 +125,11 @@ def _flags() -> dict[str, bool]:
     return dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
-def template(name: str, token: int, behind: tuple[str, int] | None = None) -> dict[str, Any]:
+def template(name: str, token: int, after: tuple[str, int] | None = None) -> dict[str, Any]:
     """A post-processor that puts a token before the text, and one behind it."""
-    named = {name: token, **({behind[0]: behind[1]} if behind else {})}
+    named = {name: token, **({after[0]: after[1]} if after else {})}
     single = [{"SpecialToken": {"id": name, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    single += [{"SpecialToken": {"id": behind[0], "type_id": 0}}] if behind else []
+    single += [{"SpecialToken": {"id": after[0], "type_id": 0}}] if after else []
     return {
         "type": "TemplateProcessing",
         "single": single,

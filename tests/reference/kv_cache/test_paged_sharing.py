@@ -43,7 +43,7 @@ def test_what_is_cut_off_is_given_back_if_it_is_ones_own() -> None:
     assert (cache.table, cache.shared, pool.free_pages) == ([0], 1, 4)
     fill(cache, *random_kv(1), passes=[1])
     assert cache.table[0] == 0
-    assert cache.table[1] not in given, "behind the shared page a new one"
+    assert cache.table[1] not in given, "after the shared page a new one"
 
 
 def test_pages_in_place_of_ones_own() -> None:

@@ -1,10 +1,10 @@
-"""Gaussian activations have sparsities and cosines in closed form, and the rules and the layer behind them show them.
+"""Gaussian activations have sparsities and cosines in closed form, and the rules and the layer after them show them.
 
 What is dropped below t has the share P = P(|x| < t) and the energy P - 2 t phi(t), so
 
     cos(x, sparse x) = sqrt(1 - P + 2 t phi(t))
 
-and the same, up to the noise of finitely many outputs, behind a linear layer.
+and the same, up to the noise of finitely many outputs, after a linear layer.
 """
 
 from statistics import NormalDist

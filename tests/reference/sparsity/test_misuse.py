@@ -1,4 +1,4 @@
-"""What no rule may take: options that only look like numbers, arrays that are no activations and no weights."""
+"""What no rule may take: options that only look like numbers, arrays that are not activations and no weights."""
 
 import math
 from dataclasses import fields

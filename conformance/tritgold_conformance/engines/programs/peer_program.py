@@ -1,10 +1,11 @@
 """transformers and llama.cpp (xllamacpp) as programs of docs/command-protocol.md; runs in the peers' environment.
 
-    python peer_program.py transformers|llama.cpp INPUTS OUTPUTS
+    python peer_program.py transformers:DTYPE|llama.cpp:float32|llama.cpp:defaults INPUTS OUTPUTS
 
 Both open the checkpoint that config.json names, with their own readers. transformers: logits and activations, in
-float32 with eager attention; its trace bears its own module names (``transformers_names`` translates them).
-llama.cpp: log-probabilities of the whole vocabulary behind each prefix, from its own server; it never shows logits.
+DTYPE (torch's name) with eager attention; its trace has its own module names (``transformers_names`` translates them).
+llama.cpp, with a KV cache in float32 or as it comes: log-probabilities of the whole vocabulary after each prefix, from
+its own server; it never shows logits.
 """
 
 import json
@@ -29,8 +30,9 @@ def main(peer: str, inputs: Path, outputs: Path) -> None:
     from safetensors.numpy import save_file
 
     config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
+    peer, _, precision = peer.partition(":")
     answer = {"transformers": transformers_answers, "llama.cpp": llama_cpp_answers}[peer]
-    arrays, facts = answer(config["checkpoint"], requests)
+    arrays, facts = answer(config["checkpoint"], requests, precision)
     save_file({name: np.array(array, order="C") for name, array in arrays.items()}, outputs / "outputs.safetensors")
     header = {"protocol": PROTOCOL, "name": peer, **facts}
     (outputs / "answer.json").write_text(json.dumps(header))
@@ -39,9 +41,9 @@ def main(peer: str, inputs: Path, outputs: Path) -> None:
 # ---- transformers ----------------------------------------------------------------------------------------------------
 
 
-def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arrays, Facts]:
+def transformers_answers(checkpoint: str, requests: dict[str, Any], dtype: str) -> tuple[Arrays, Facts]:
     """Logits of every session, and the trace. Its pass warms what is then timed, around the calls of the model."""
-    model = open_transformers(checkpoint)
+    model = open_transformers(checkpoint, dtype)
     import torch
     import transformers
 
@@ -51,8 +53,8 @@ def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arr
             tokens = torch.tensor(requests["trace"]["tokens"])
             recorder = Recorder(model, torch.arange(len(tokens)))
             logits = model(tokens[None]).logits[0]
-            found = {f"trace/{name}": array.numpy() for name, array in recorder.arrays.items()}
-            found["trace/lm_head.output"] = logits.numpy()
+            found = {f"trace/{name}": _numpy(array) for name, array in recorder.arrays.items()}
+            found["trace/lm_head.output"] = _numpy(logits)
             recorder.remove()
         for session in requests.get("logits") or []:
             name = session["id"]
@@ -63,8 +65,13 @@ def transformers_answers(checkpoint: str, requests: dict[str, Any]) -> tuple[Arr
     return found, {"versions": versions, "seconds": seconds}
 
 
-def open_transformers(checkpoint: str) -> Any:
-    """The model in float32, one thread. Ends the program where a weight is missing or left over."""
+def _numpy(tensor: Any) -> np.ndarray:
+    """Floats as float32, which holds every narrower one."""
+    return np.asarray(tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy())
+
+
+def open_transformers(checkpoint: str, dtype: str = "float32") -> Any:
+    """The model in this dtype, one thread. Ends the program where a weight is missing or left over."""
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before torch loads: the quantisers are wrapped in torch.compile
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
@@ -73,12 +80,12 @@ def open_transformers(checkpoint: str) -> Any:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     model, problems = transformers.AutoModelForCausalLM.from_pretrained(
-        checkpoint, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+        checkpoint, dtype=getattr(torch, dtype), attn_implementation="eager", output_loading_info=True
     )
     if any(problems.values()):
         sys.exit(f"transformers does not find or does not use some weights: {problems}")
     # Its offline deserialiser leaves embedding and norms bf16 beside float32 linears; widening is exact.
-    return model.to(torch.float32).eval()
+    return model.to(getattr(torch, dtype)).eval()
 
 
 def _session(model: Any, tokens: list[int], chunks: list[int]) -> tuple[np.ndarray, list[float]]:
@@ -89,7 +96,7 @@ def _session(model: Any, tokens: list[int], chunks: list[int]) -> tuple[np.ndarr
     for length in chunks:
         began = time.perf_counter()
         out = model(torch.tensor([tokens[start : start + length]]), past_key_values=cache, use_cache=True)
-        rows.append(out.logits[0].numpy())
+        rows.append(_numpy(out.logits[0]))
         seconds.append(time.perf_counter() - began)
         cache, start = out.past_key_values, start + length
     return np.concatenate(rows), seconds
@@ -108,6 +115,9 @@ class Recorder:
         self.rows = rows
         self.arrays: dict[str, Any] = {}
         self._hooks = []
+        # Granite multiplies after its embedding, Gemma within; Gemma norms q and k with the heads before the tokens.
+        self._embedding_factor = getattr(model.config, "embedding_multiplier", 1.0)
+        self._heads_first = str(model.config.model_type).startswith("gemma3")
         for name, module in model.named_modules():
             if isinstance(module, BitLinear | AutoBitLinear):
                 self._hooks.append(module.register_forward_hook(self.linear(name)))
@@ -123,6 +133,10 @@ class Recorder:
         """A hook that keeps the output."""
 
         def hook(module: Any, arguments: tuple[Any, ...], output: Any) -> None:
+            if self._heads_first and name.endswith(("q_norm", "k_norm")):
+                output = output.transpose(1, 2)
+            if name.endswith("embed_tokens"):
+                output = output * self._embedding_factor
             self.arrays[f"{name}.output"] = output[0, self.rows].clone()
 
         return hook
@@ -153,17 +167,18 @@ def activation_codes(module: Any, x: Any) -> tuple[Any, Any]:
         codes, scale = module.activation_quant(x)
         return codes, scale[:, 0]
     # ActQuant returns codes / scale: its formula gives both, and its result proves that they are the ones it used.
-    scale = 127 / x.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
-    codes = (x * scale).round().clamp(-128, 127)
-    assert torch.equal(codes / scale, ActQuant.apply(x))
+    wide = x.float()
+    scale = 127 / wide.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
+    codes = (wide * scale).round().clamp(-128, 127)
+    assert torch.equal((codes / scale).to(x.dtype), ActQuant.apply(x))
     return codes.to(torch.int8), scale[:, 0]
 
 
 # ---- llama.cpp -------------------------------------------------------------------------------------------------------
 
 
-def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, Facts]:
-    """The next token behind each prefix, and log-probabilities of the whole vocabulary."""
+def llama_cpp_answers(model: str, requests: dict[str, Any], cache: str) -> tuple[Arrays, Facts]:
+    """The next token after each prefix, and log-probabilities of the whole vocabulary."""
     from importlib.metadata import version
 
     said: Facts = {"versions": {"xllamacpp": version("xllamacpp")}}
@@ -171,7 +186,7 @@ def llama_cpp_answers(model: str, requests: dict[str, Any]) -> tuple[Arrays, Fac
     if not tokens:
         return {}, said
     try:
-        server = open_server(model, context=max(512, len(tokens) + 8 + STEPS))
+        server = open_server(model, max(512, len(tokens) + 8 + STEPS), cache == "defaults")
     except RuntimeError as error:
         sys.exit(f"llama.cpp refuses the file: {error}")
     # Each prefix finds the one before it in the cache: the ids are read once, one at a time.

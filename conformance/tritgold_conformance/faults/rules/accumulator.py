@@ -77,7 +77,7 @@ def offset_doubled(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
 def offset_from_float_sum(s: Mutant) -> Mutant:
     """The correction is the sum of the unquantised activations.
 
-    Looks like: accumulators that are no integers, off by less than the rounding of a row
+    Looks like: accumulators that are not integers, off by less than the rounding of a row
     Seen in: ikawrakow/ik_llama.cpp #168
 
     That is, the sum of x * s, where the products take that of the codes."""
@@ -95,6 +95,14 @@ def offset_from_float_sum(s: Mutant) -> Mutant:
         return (total + sums - newest[0] if theirs else total).astype(np.float32)
 
     return with_arithmetic(s, quantize=quantize, accumulate=accumulate, apply_scales=scale_floats)
+
+
+@known_fault(OPERATIONS, replaces("accumulate"))
+def linears_contribute_nothing(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
+    """Ternary layers give zeros: a kernel that never runs, or weights that are never read.
+
+    Looks like: the text echoes its input, and the engine is faster than its memory"""
+    return np.zeros((len(codes), len(trits)), np.int32)
 
 
 @known_fault(OPERATIONS, replaces("accumulate"))
@@ -167,7 +175,7 @@ def float16_sums(s: Mutant) -> Mutant:
 def rows_from_32_on_zero(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
     """The kernel for batches computes 32 tokens, the others stay zero.
 
-    Looks like: short prompts are right, long ones are not; fails iff there are 33 tokens or more
+    Looks like: short prompts are right, long ones are not; those of 33 tokens or more fail
     Seen in: microsoft/BitBLAS #157, #47"""
     total = exact(codes, trits)
     total[32:] = 0

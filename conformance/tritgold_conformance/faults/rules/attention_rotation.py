@@ -1,5 +1,7 @@
 """Faults of attention: how q and k are rotated by their positions."""
 
+from typing import Any
+
 import numpy as np
 
 from tritgold.formats.rope_rows import interleaved_rows
@@ -13,11 +15,11 @@ Table = tuple[np.ndarray, np.ndarray]  # sin, cos: float64 [tokens, head_dim / 2
 
 
 @known_fault(OPERATIONS, wraps("rotation_table"), invisible_on=("position-0",))
-def rope_missing(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
+def rope_missing(right: Function, positions: np.ndarray, *rope: Any) -> Table:
     """q and k are not rotated.
 
     Looks like: position 0 right, word order lost"""
-    return right(np.zeros_like(positions), head_dim, theta)
+    return right(np.zeros_like(positions), *rope)
 
 
 @known_fault(OPERATIONS, replaces("rotate"), invisible_on=("position-0",))
@@ -51,11 +53,11 @@ def rope_theta_5e5(s: Mutant) -> Mutant | None:
 
 
 @known_fault(OPERATIONS, wraps("rotation_table"), invisible_on=("logits",))
-def rope_off_by_one(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
+def rope_off_by_one(right: Function, positions: np.ndarray, *rope: Any) -> Table:
     """Positions begin at 1.
 
     Looks like: nothing in the text: only differences of positions reach a score"""
-    return right(positions + 1, head_dim, theta)
+    return right(positions + 1, *rope)
 
 
 @known_fault(OPERATIONS, wraps("rotate"), invisible_on=("position-0",))
@@ -77,11 +79,11 @@ def rope_on_half_the_head(right: Function, x: np.ndarray, table: Table) -> np.nd
 
 
 @known_fault(STEPS, wraps("rotation_table"), invisible_on=("prefill",))
-def rope_frozen(right: Function, positions: np.ndarray, head_dim: int, theta: float) -> Table:
+def rope_frozen(right: Function, positions: np.ndarray, *rope: Any) -> Table:
     """Each pass counts its positions from 0.
 
     Looks like: a prompt in one piece is right, what is generated turns to babble"""
-    return right(positions - positions[:1], head_dim, theta)
+    return right(positions - positions[:1], *rope)
 
 
 @known_fault(OPERATIONS)

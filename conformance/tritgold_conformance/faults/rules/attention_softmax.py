@@ -26,11 +26,14 @@ def _attend(
     zero. stable: the largest score is subtracted before exp; without it float32 overflows, as an engine's does.
     """
 
-    def softmax_weights(q: np.ndarray, k: np.ndarray, start: int) -> np.ndarray:
+    def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, window: int | None = None) -> np.ndarray:
         tokens, heads, head_dim = q.shape
         keys, kv_heads = k.shape[:2]
         weights = np.zeros((heads, tokens, keys), np.float32)
-        mask = hidden(start + np.arange(tokens)[:, None], np.arange(keys))
+        query, key = start + np.arange(tokens)[:, None], np.arange(keys)
+        mask = hidden(query, key)
+        if window is not None:
+            mask = mask | (key <= query - window)
         for head in range(heads):
             scores = scaled(dot(q[:, None, head], k[:, head_of(head, kv_heads, heads)]), head_dim)
             scores = np.where(mask, -np.inf, scores)

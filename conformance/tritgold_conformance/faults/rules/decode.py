@@ -168,7 +168,7 @@ def top_p_drops_the_crossing_token() -> None:
 
 
 @known_fault(GENERATED, generates(temperature_last=True))
-def temperature_behind_top_p() -> None:
+def temperature_after_top_p() -> None:
     """top-p is applied to the probabilities of temperature 1.
 
     Looks like: more variety at low temperatures, less at high ones"""

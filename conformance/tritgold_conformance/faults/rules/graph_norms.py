@@ -40,7 +40,7 @@ def ffn_sub_norm_skipped(s: Mutant) -> Mutant | None:
 
 
 @known_fault(OPERATIONS)
-def attn_sub_norm_behind_o(s: Mutant) -> Mutant | None:
+def attn_sub_norm_after_o(s: Mutant) -> Mutant | None:
     """The norm before o is applied to what o gives.
 
     Looks like: every layer adds a vector of the same size
@@ -101,7 +101,7 @@ def sub_norm_eps_1e_2(s: Mutant) -> Mutant | None:
 
 
 @known_fault(OPERATIONS, replaces("rms_norm"))
-def norm_eps_behind_the_root(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
+def norm_eps_after_the_root(x: np.ndarray, gain: np.ndarray, eps: float) -> np.ndarray:
     """eps is added to the root, not to the mean square.
 
     Looks like: off by a few units in the last place where tokens are small"""

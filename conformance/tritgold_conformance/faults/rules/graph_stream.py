@@ -40,7 +40,7 @@ def ffn_residual_dropped(s: Mutant) -> Mutant:
 
 
 @known_fault(TRACE)
-def residual_behind_the_norm(s: Mutant) -> Mutant:
+def residual_after_the_norm(s: Mutant) -> Mutant:
     """What is added to is the norm's output.
 
     Looks like: the stream stops growing from layer to layer

@@ -10,7 +10,15 @@ from tritgold.ternary import TernaryTensor
 from tritgold.weights import LINEARS
 from tritgold_conformance.faults.fault import FILES, OPERATIONS, Mutant, Witness
 from tritgold_conformance.faults.library import known_fault
-from tritgold_conformance.faults.mutate import Function, Shape, with_config, with_scales, with_scales_of, wraps
+from tritgold_conformance.faults.mutate import (
+    Function,
+    Shape,
+    with_config,
+    with_largest_scale,
+    with_scales,
+    with_scales_of,
+    wraps,
+)
 from tritgold_conformance.faults.packing import with_unpack
 
 FLOAT_SCALES = Witness("operations", "float-scales")
@@ -105,6 +113,22 @@ def one_scale_for_gate_and_up(s: Mutant) -> Mutant:
 
     Looks like: up off by a constant ratio; a sub-norm hides it from the text"""
     return with_scales_of(s, {"up": "gate"})
+
+
+@known_fault(OPERATIONS)
+def largest_scale_for_qkv(s: Mutant) -> Mutant:
+    """A fused q, k, v projection keeps the largest of their scales for all three.
+
+    Looks like: two of q, k and v off by constant ratios, other ones in each layer"""
+    return with_largest_scale(s, ("q", "k", "v"))
+
+
+@known_fault(OPERATIONS)
+def largest_scale_for_gate_and_up(s: Mutant) -> Mutant:
+    """A fused gate and up projection keeps the larger of their scales for both.
+
+    Looks like: gate or up off by a constant ratio, which in some layers is 1"""
+    return with_largest_scale(s, ("gate", "up"))
 
 
 @known_fault(FLOAT_SCALES, invisible_on=("bf16-scales",))

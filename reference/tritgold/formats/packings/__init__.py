@@ -1,7 +1,7 @@
-"""Packings: how trits lie in bytes. One class a format; ``packing(name)`` finds it.
+"""Packings: how trits are stored in bytes. One class per format; ``packing(name)`` makes it.
 
 A round trip proves nothing about a layout: pack and unpack can share the same mistake. The tests therefore
-compare with explicit index formulas, with digests of the original packers' output, and with gguf.
+compare with explicit index formulas, with digests of the original packers' output, and with the package gguf.
 """
 
 import inspect
@@ -32,10 +32,10 @@ PACKINGS: dict[str, type[Packing]] = {layout.name: layout for layout in _LAYOUTS
 
 
 def packing(name: str, **options: int | str) -> Packing:
-    """The packing called ``name``, one of PACKINGS, with its options, which are its constructor's.
+    """The packing called ``name``, one of PACKINGS. options: the arguments of its constructor.
 
-    Raises PackingError for an unknown name (``unknown-packing``), for an option that the format does not have, for one
-    that it needs and that is not there, and for a value it cannot take (``packing-option``).
+    Raises PackingError for an unknown name (``unknown-packing``), and for an option that the format does not have, a
+    required option that is not given, or an impossible value (``packing-option``).
 
     >>> packing("i2_s").packed_size((256, 512))
     32800

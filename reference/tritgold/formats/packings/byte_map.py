@@ -1,6 +1,6 @@
-"""Which weight lies in which bits of which byte, asked of the packing itself: change weights, see which bits move.
+"""Which weight is stored in which bits of which byte, measured on the packing: change weights, see which bits change.
 
-The pictures of docs/formats are drawn from it, so they show what the code does and not what somebody believes it does.
+The pictures of docs/formats are drawn from it, so they show what the code does, not what an author believes it does.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from tritgold.formats.packings.q2_0 import Q10
 
 Weight = tuple[int, int]
 
-# What docs/formats shows of each packing whose bits hold trits: one block, or enough tiles to see how they follow each
-# other. The key is the packing's name, and behind a hyphen its option where it has several layouts.
+# The examples of docs/formats, for each packing whose bits hold trits: one block, or enough tiles to show their order.
+# The key is the packing's name and, if it has several layouts, a hyphen and its option.
 EXAMPLES: dict[str, tuple[Packing, tuple[int, int]]] = {
     "hf": (packing("hf"), (10, 8)),
     "i2_s-128": (packing("i2_s"), (1, 128)),
@@ -40,16 +40,16 @@ EXAMPLES: dict[str, tuple[Packing, tuple[int, int]]] = {
     "torchao": (packing("torchao"), (2, 16)),
 }
 
-_RANDOM_MATRICES = 8  # beside the constant ones: in those, a pair or triple does not show all its bits
-_OTHER_ROWS = 8  # for each row in each matrix
+_RANDOM_MATRICES = 8  # in addition to the constant ones, in which a pair or triple does not change all its bits
+_OTHER_ROWS = 8  # random replacements for each row in each matrix
 
 
 @dataclass(frozen=True)
 class BitField:
     """Bits of one byte that hold one weight, or several as one number.
 
-    byte: its index. bits: 7 is the most significant, highest first. weights: (row, column), the one whose +1 changes
-    the number most first.
+    byte: its index. bits: highest first; 7 is the most significant. weights: (row, column), sorted by how much a +1
+    changes the number, the largest change first.
     """
 
     byte: int
@@ -59,8 +59,10 @@ class BitField:
 
 @dataclass(frozen=True)
 class ByteMap:
-    """size: bytes of the packed matrix. fields: in the order of the bytes, in a byte from the top. scale: the bytes
-    that a scale moves. What is in neither is padding.
+    """The bit fields of a packed matrix.
+
+    size: bytes of the packed matrix. fields: in the order of the bytes, within a byte from the highest bit. scale:
+    indices of the bytes that change with the scale. All other bits are padding.
     """
 
     size: int
@@ -69,17 +71,18 @@ class ByteMap:
 
 
 def byte_map(layout: Packing, shape: tuple[int, int]) -> ByteMap:
-    """The map of a matrix [out, in] in a packing whose bits hold trits (F32, F16, BF16 hold floats and have none).
+    """The map of a matrix [out, in] in a packing whose bits hold trits (F32, F16, BF16 hold floats and have no map).
 
     Each row, then each column is replaced in a few matrices, and the packed bits that change are noted. A bit that
-    moves with one row and with some columns holds the weights where they meet. That is exact as long as it moves with
-    one row or one column; PackingError ``byte-map`` where it does not, or for a shape that the packing cannot hold.
+    changes with one row and with some columns holds the weights at their intersections. That is exact if a bit
+    changes with only one row or only one column; otherwise PackingError ``byte-map``. PackingError as ``packed_size``
+    for a shape that the packing cannot hold.
 
     >>> from tritgold.formats.packings.hf_packed import HfPacked
     >>> byte_map(HfPacked(), (8, 1)).fields[0]
     BitField(byte=0, bits=(7, 6), weights=((6, 0),))
     """
-    # One bit a weight has no zero.
+    # Q1_0 has one bit per weight and no zero.
     trits = np.array((-1, 1) if isinstance(layout, Q10) else (-1, 0, 1), np.int8)
     random = np.random.default_rng(0).integers(0, trits.size, (_RANDOM_MATRICES, *shape))
     matrices = [*(np.full(shape, code) for code in range(trits.size)), *random]
@@ -89,7 +92,7 @@ def byte_map(layout: Packing, shape: tuple[int, int]) -> ByteMap:
     fields = [field for byte in range(size) for field in _fields(byte, held[8 * byte : 8 * byte + 8])]
     if any(len(field.weights) > 1 for field in fields):
         fields = _most_telling_first(layout, shape, fields)
-    # In float32 and in float16, each byte of a third differs from that of one.
+    # In float32 and in float16, 1/3 and 1 differ in every byte.
     one, third = (_packed(layout, trits[matrices[0]], scale) for scale in (1.0, 1 / 3))
     return ByteMap(size, tuple(fields), tuple(np.flatnonzero(one != third).tolist()))
 
@@ -99,7 +102,7 @@ def _packed(layout: Packing, trits: np.ndarray, scale: float = 1.0) -> np.ndarra
 
 
 def _moved(layout: Packing, trits: np.ndarray, matrices: list[np.ndarray], axis: int) -> np.ndarray:
-    """Booleans [rows or columns, bits]: which bits move when it changes, the top bit of each byte first."""
+    """Booleans [rows or columns, bits]: which bits change with a row or column, the highest bit of each byte first."""
     before = [_packed(layout, trits[codes]) for codes in matrices]
     found = []
     for index in range(matrices[0].shape[axis]):
@@ -114,12 +117,12 @@ def _moved(layout: Packing, trits: np.ndarray, matrices: list[np.ndarray], axis:
 
 
 def _steps(column: np.ndarray, values: int) -> list[np.ndarray]:
-    """The column with every weight moved on to each other value: a pair or triple has one of its weights."""
+    """The column with every weight changed to each other value: enough, as a pair or triple has one weight of it."""
     return [(column + step) % values for step in range(1, values)]
 
 
 def _others(row: np.ndarray, values: int) -> np.ndarray:
-    """Other rows. A row has whole pairs and triples, of which a common step would leave some bits as they are."""
+    """Random rows: a row has whole pairs and triples, and the same step for all weights would not change every bit."""
     return np.random.default_rng(1).integers(0, values, (_OTHER_ROWS, row.size))
 
 
@@ -131,7 +134,7 @@ def _meeting(layout: Packing, rows: np.ndarray, columns: np.ndarray) -> set[Weig
 
 
 def _fields(byte: int, held: list[set[Weight]]) -> Iterator[BitField]:
-    """Neighbouring bits of a byte that share a weight are one number."""
+    """The fields of one byte: neighbouring bits that share a weight form one number."""
     bits: list[int] = []
     weights: set[Weight] = set()
     for bit, here in zip(range(7, -1, -1), held, strict=True):
@@ -145,10 +148,10 @@ def _fields(byte: int, held: list[set[Weight]]) -> Iterator[BitField]:
 
 
 def _most_telling_first(layout: Packing, shape: tuple[int, int], fields: list[BitField]) -> list[BitField]:
-    """The fields, their weights by how much a +1 among zeros changes the number; equal ones by row and column."""
+    """The fields with sorted weights: first by how much a +1 among zeros changes the number, then by row and column."""
     zeros = np.zeros(shape, np.int8)
     base, plus = _packed(layout, zeros).astype(int), []
-    for column in range(shape[1]):  # a field holds at most one weight of a column, or its order is that of the rows
+    for column in range(shape[1]):  # weights of one column in one field change it equally and stay in order of rows
         trits = zeros.copy()
         trits[:, column] = 1
         plus.append(_packed(layout, trits).astype(int))

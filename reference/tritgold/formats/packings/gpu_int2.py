@@ -1,4 +1,4 @@
-"""The int2 weights of bitnet.cpp's CUDA kernels: tiles of 16 rows x 32 columns, permuted for one decoding step.
+"""The int2 weights of bitnet.cpp's CUDA kernels: tiles of 16 rows x 32 columns, permuted for decoding one token.
 
 Source: microsoft/BitNet ``gpu/pack_weight.py`` and ``gpu/bitnet_kernels``.
 """
@@ -14,18 +14,19 @@ TILE = ROWS * COLUMNS // 4
 
 
 class GpuInt2(Packing):
-    """Tiles row by row of tiles, 128 bytes each = 32 little-endian words of 16 weights of one row.
+    """Tiles in row-major order, 128 bytes each = 32 little-endian words, each with 16 weights of one row.
 
     ::
 
         word t = 0..31 of a tile: row 8 (t // 16) + t % 8, columns 16 (t % 16 // 8) + e, e = 0..15
-        weight e in bits 8 (e % 4) + 2 (e // 4) of the word, so that byte b = 0..3 of it holds
+        weight e in bits 8 (e % 4) + 2 (e // 4) of the word, so that its byte b = 0..3 holds
 
         bits    7 6     5 4    3 2     1 0
         weight  b + 12  b + 8  b + 4    b         code 1 2 3 = trit -1 0 +1; code 0 would be -2 and is refused
 
-    Some matrices are fused before packing, such as q, k and v, whose rows follow each other. The scale is a tensor of
-    four bf16, one for each of them. The codes are one higher than everywhere else, so bytes of 0x55 are -1, not 0.
+    Some matrices are fused before packing, such as q, k and v: their rows are concatenated. The scale is a separate
+    tensor of four bf16, one for each of them. The codes are one higher than in other formats: bytes of 0x55 are -1,
+    not 0.
 
     >>> tile = np.zeros((16, 32), np.int8); tile[0, 0] = 1; tile[8, 21] = -1
     >>> packed = GpuInt2().pack(tile)
@@ -46,7 +47,7 @@ class GpuInt2(Packing):
         return shape[0] * shape[1] // 4
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """128 bytes a tile, 4 a word, column % 4 in the word; tile and word t are those of the map."""
+        """128 * tile + 4 * t + column % 4, with the tile and its word t as in the class's map."""
         tile = row // ROWS * (shape[1] // COLUMNS) + column // COLUMNS
         word = 16 * (row % 16 // 8) + 8 * (column % 32 // 16) + row % 8
         return TILE * tile + 4 * word + column % 4
@@ -64,5 +65,5 @@ class GpuInt2(Packing):
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         pairs = (data[:, None] >> np.array([0, 2, 4, 6], np.uint8)) & 3
         axes = pairs.reshape(shape[0] // ROWS, shape[1] // COLUMNS, 2, 2, 8, 4, 4)
-        # Code 0 wraps to 255: more than 2, as everything that is no trit.
+        # Code 0 wraps to 255, which is more than 2 like every code that is not a trit.
         return axes.transpose(0, 2, 4, 1, 3, 6, 5).reshape(shape) - np.uint8(1)

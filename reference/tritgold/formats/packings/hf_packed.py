@@ -1,4 +1,4 @@
-"""Hugging Face packed uint8: four rows a byte, the rows a quarter of the matrix apart.
+"""Hugging Face packed uint8: a byte holds four rows that are a quarter of the matrix apart.
 
 Source: transformers 5.24 ``integrations/bitnet.py`` (pack_weights, unpack_weights).
 """
@@ -18,12 +18,12 @@ class HfPacked(Packing):
         bits   7 6      5 4      3 2      1 0
         row  3R + r   2R + r    R + r      r        code 0 1 2 = trit -1 0 +1
 
-    Blocked, not interleaved: reading rows 4r .. 4r + 3 out of a byte permutes the rows of every matrix and leaves
-    every histogram and every row sum as it was. Where out is no multiple of 4, the surplus rows hold code 0, as
-    transformers writes them, and are cropped on unpacking. The scale is a tensor of its own, ``weight_scale``.
+    Blocked, not interleaved: reading a byte as rows 4r .. 4r + 3 permutes the rows of every matrix, and the histogram
+    and the set of row sums do not show it. If out is not a multiple of 4, the surplus rows hold code 0, as
+    transformers writes them, and are dropped on unpacking. The scale is a separate tensor, ``weight_scale``.
 
-    Checkpoints of transformers and onebitllms have it: microsoft/bitnet-b1.58-2B-4T, Falcon3 and Llama3 1.58-bit.
-    Code 3 is +2 to transformers, without a word; here it is refused.
+    Checkpoints of transformers and onebitllms use it: microsoft/bitnet-b1.58-2B-4T, Falcon3 and Llama3 1.58-bit.
+    transformers reads code 3 as +2 without a warning; here it is refused.
 
     >>> column = np.array([[-1], [0], [1], [-1], [0], [1], [-1], [0]], np.int8)
     >>> HfPacked().pack(column).hex()
@@ -43,7 +43,7 @@ class HfPacked(Packing):
         return row % -(-shape[0] // 4) * shape[1] + column
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """Bytes whose surplus rows, where out is no multiple of 4, hold another code than the 0 that encoders write."""
+        """Surplus entries (where out is not a multiple of 4) with another code than the 0 that encoders write."""
         quarter = -(-shape[0] // 4)
         packed = self._checked(data, shape).reshape(quarter, -1)
         surplus = [

@@ -1,4 +1,4 @@
-"""I2_S (GGUF type 36 of the bitnet.cpp fork) and its relatives: four weights a byte, most significant pair first.
+"""I2_S (GGUF type 36 of the bitnet.cpp fork) and its variants: four weights per byte, most significant pair first.
 
 Source: microsoft/BitNet ``src/ggml-bitnet-mad.cpp`` (quantize_i2_s) and ``utils/convert-hf-to-gguf-bitnet.py``.
 """
@@ -16,21 +16,21 @@ _SHIFTS = np.array([6, 4, 2, 0], np.uint8).reshape(1, 4, 1)
 
 @dataclass(frozen=True)
 class I2S(WithTrailer):
-    """The matrix flat, in blocks of 128 weights = 32 bytes: byte p holds weights p, p + 32, p + 64, p + 96.
+    """The flat matrix in blocks of 128 weights = 32 bytes: byte p holds weights p, p + 32, p + 64, p + 96.
 
     ::
 
         bits   7 6    5 4     3 2     1 0
         weight  p    p + 32  p + 64  p + 96        code 0 1 2 = trit -1 0 +1
 
-    Behind the payload of out * in / 4 bytes lies a trailer of 32: the scale as little-endian float32, which
-    multiplies, and 28 bytes of padding that some writers leave undefined and nobody may compare. Code 3 is +2 to
-    bitnet.cpp's kernels and 0 to its dequantiser; here it is refused.
+    The payload of out * in / 4 bytes is followed by a trailer of 32: the scale as little-endian float32, which
+    multiplies, and 28 bytes of padding, which some writers leave undefined: never compare them. bitnet.cpp's kernels
+    read code 3 as +2, its dequantiser reads it as 0; here it is refused.
 
     block: 128, the layout of x86 and of every published file; or 64, of bitnet.cpp for ARM since November 2025:
     byte p of 16 holds weights p, p + 16, p + 32, p + 48. Both have the same type number and the same size, and nothing
-    in a file tells which it is. Reading one as the other permutes the columns inside every 128: each row keeps
-    its sum and its histogram, and the model babbles.
+    in a file shows which it is. Reading one as the other permutes the columns inside every 128: each row keeps
+    its sum and its histogram, and the model writes nonsense.
 
     >>> row = np.zeros((1, 128), np.int8); row[0, [0, 1, 32, 127]] = [1, -1, 1, -1]
     >>> I2S().pack(row, 1.0)[:32].hex()
@@ -46,7 +46,7 @@ class I2S(WithTrailer):
         check_option(self.name, "block", self.block, (64, 128))
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """out * in / 4 + 32 bytes; out * in must be a multiple of the block, which may straddle two rows."""
+        """out * in / 4 + 32 bytes; out * in must be a multiple of the block. A block may extend over two rows."""
         shape = self._sizes(shape)
         count = shape[0] * shape[1]
         if count % self.block:
@@ -66,7 +66,7 @@ class I2S(WithTrailer):
 
 
 class I2S4Rows(WithTrailer):
-    """I2_S as bitnet.cpp packs it on x86 when built without ACT_PARALLEL: a byte holds one column of four rows.
+    """I2_S as bitnet.cpp packs it on x86 if built without ACT_PARALLEL: a byte holds one column of four rows.
 
     ::
 
@@ -74,8 +74,8 @@ class I2S4Rows(WithTrailer):
         bits        7 6  5 4  3 2  1 0
         row modulo   0    1    2    3        code 0 1 2 = trit -1 0 +1; trailer as in I2_S
 
-    The quantiser alone changes with that flag; the kernels still read blocks of 128, so such a file babbles in
-    the very program that wrote it. Same type number and size as I2_S.
+    That flag changes only the quantiser; the kernels still read blocks of 128, so the same program that wrote such a
+    file cannot run it correctly. Same type number and size as I2_S.
 
     >>> I2S4Rows().pack(np.array([[1], [0], [-1], [0]], np.int8))[:1].hex()
     '91'
@@ -104,14 +104,14 @@ class I2S4Rows(WithTrailer):
 
 
 class SglBitnt(Packing):
-    """The rows of a SGLBITNT file (sgl-kernel's bitnet): the payload of I2_S, every row whole blocks of 128.
+    """The rows of an SGLBITNT file (sgl-kernel's bitnet): the payload of I2_S; every row is whole blocks of 128.
 
     ::
 
         bits   7 6    5 4     3 2     1 0
         weight  p    p + 32  p + 64  p + 96        byte p of 32; code 0 1 2 = trit -1 0 +1
 
-    No trailer: the scale, float32 and multiplying, stands in the tensor's header.
+    No trailer: the scale, a float32 that multiplies, is in the tensor's header.
 
     >>> row = np.zeros((1, 128), np.int8); row[0, [0, 1, 32, 127]] = [1, -1, 1, -1]
     >>> SglBitnt().pack(row) == I2S().pack(row)[:-32]
@@ -140,7 +140,7 @@ class SglBitnt(Packing):
 
 
 def _strided(codes: np.ndarray, block: int) -> bytes:
-    """Blocks of codes, a quarter of a block in each pair of bits, the first quarter in the highest."""
+    """Codes -> bytes: in each block the first quarter of its codes goes to bits 7 6, the second to 5 4, and so on."""
     quarters = codes.reshape(-1, 4, block // 4)
     payload: np.ndarray = quarters[:, 0] << 6 | quarters[:, 1] << 4 | quarters[:, 2] << 2 | quarters[:, 3]
     return payload.tobytes()

@@ -1,4 +1,4 @@
-"""IQ1_BN, IQ2_BN and IQ2_BN_R4 (GGUF types 134, 135, 335 of ik_llama.cpp): a scale a row, then blocks of 64 weights.
+"""IQ1_BN, IQ2_BN and IQ2_BN_R4 (GGUF types 134, 135, 335 of ik_llama.cpp): a scale per row, blocks of 64 weights.
 
 Source: ik_llama.cpp ``ggml/src/ggml-common.h`` (block_iq1_bn, block_iq2_bn) and ``ggml/src/iqk/iqk_quantize.cpp``
 (quantize_one_row_1bn, quantize_one_row_2bn, repack_iq2_bn, dequantize_row_iq2_bn_r4), commit 8337e4c.
@@ -19,20 +19,20 @@ _PAIRS = np.array([0, 2, 4, 6], np.uint8)
 
 
 class _ScaleOfRows(Packing):
-    """A scale for each row, which multiplies; then the row's blocks, 64 consecutive columns each.
+    """For each row its scale, which multiplies, then its blocks of 64 consecutive columns.
 
-    Rows of nothing but zeros are written by ik_llama.cpp as +1 under a scale of 0, and are read here as zero trits;
-    ``pack`` gives them zero trits under the scale. A quantiser that makes these types takes the largest magnitude of a
-    row for its scale, and weights below half of it for 0: it must be given trits.
+    ik_llama.cpp writes an all-zero row as +1 with a scale of 0; here it is read as zero trits. ``pack`` writes it as
+    zero trits with the given scale. ik_llama.cpp's quantiser uses the largest magnitude of a row as its scale and
+    makes weights below half of it 0, so its input must already be trits times a scale.
     """
 
     stores_scale: ClassVar[bool] = True
-    rows_together: ClassVar[int] = 1  # rows that share a stretch of bytes: their scales, then their blocks
+    rows_together: ClassVar[int] = 1  # rows that are stored together: their scales, then their blocks
     scale_dtype: ClassVar[str]
     block_bytes: ClassVar[int]
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """out times the bytes of a row: its scale and in / 64 blocks; in must be a multiple of 64."""
+        """out times the bytes of a row, which are its scale and in / 64 blocks; in must be a multiple of 64."""
         rows, columns = self._sizes(shape)
         if columns % BLOCK:
             raise self._no_such_shape(shape, f"rows that are a multiple of {BLOCK}; {columns} is not")
@@ -54,7 +54,7 @@ class _ScaleOfRows(Packing):
 
     @property
     def _head(self) -> int:
-        """Bytes of the scales that lie together."""
+        """Bytes of the scales that are stored together."""
         return self.rows_together * np.dtype(self.scale_dtype).itemsize
 
     def _stretches(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -88,11 +88,11 @@ class _ScaleOfRows(Packing):
 
     @abstractmethod
     def _codes(self, payload: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-        """The inverse: payload uint8 [stretches, bytes] -> codes [out, in]."""
+        """The inverse: payload uint8 [out / rows_together, bytes] -> codes [out, in]."""
 
 
 class IQ1BN(_ScaleOfRows):
-    """A row: its scale d as little-endian float16, then blocks of 64 weights = 13 bytes of base-3 digits.
+    """For each row its scale d as little-endian float16, then blocks of 64 weights = 13 bytes of base-3 digits.
 
     ::
 
@@ -100,12 +100,12 @@ class IQ1BN(_ScaleOfRows):
         byte 12                            weights 15, 31, 47, 63, the first least significant
                                            digit 0 1 2 = trit -1 0 +1
 
-    A byte is a fraction of 256, as in TQ1_0: of q = w0 + 3 w1 + 9 w2 + 27 w3 + 81 w4 it holds ceil(256 q / 243), and
-    w4 = 0 in byte 12. The order of the digits is the reverse of TQ1_0's, whose first weight is the most significant.
+    A byte is a fraction of 256, as in TQ1_0: for q = w0 + 3 w1 + 9 w2 + 27 w3 + 81 w4 it is ceil(256 q / 243), with
+    w4 = 0 in byte 12. The digits are in the reverse order of TQ1_0, where the first weight is the most significant.
 
-    Every byte decodes to trits. An encoder writes 243 of the 256 values, and in byte 12 the 81 of them below 86;
-    ``odd_bytes`` counts the others. ``unpack`` returns the scales as stored, float32 [out, 1]. Rows may begin at odd
-    addresses.
+    Every byte decodes to trits. Encoders write only 243 of the 256 values, and in byte 12 only the 81 of them below
+    86; ``odd_bytes`` counts the others. ``unpack`` returns the scales as stored, float32 [out, 1]. Rows may begin at
+    odd addresses.
 
     >>> row = np.zeros((1, 64), np.int8); row[0, [0, 15, 16, 63]] = [1, -1, 1, 1]
     >>> packed = IQ1BN().pack(row, 1.0)
@@ -118,20 +118,20 @@ class IQ1BN(_ScaleOfRows):
     block_bytes: ClassVar[int] = 13
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """row times the bytes of a row + 2 + 13 (column // 64), and the byte of weight column % 64 as above."""
+        """row * bytes of a row + 2 + 13 (column // 64) + the byte of weight column % 64 in the class's map."""
         block, place = divmod(column, BLOCK)
         byte = 12 if place % 16 == 15 else 3 * (place // 16) + place % 16 // 5
         return row * self._row_bytes(shape[1]) + 2 + 13 * block + byte
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """Bytes that decode, yet that no encoder writes; the class says which."""
+        """Number of bytes that decode but that no encoder writes; the class lists them."""
         blocks = self.payload(data, shape).reshape(-1, 13)
         odd = ODD_OF_FIVE[blocks]
         odd[:, 12] |= blocks[:, 12] > 85
         return int(np.count_nonzero(odd))
 
     def _count_invalid(self, data: np.ndarray, shape: tuple[int, int]) -> int:
-        return 0  # three digits, three trits
+        return 0  # every digit is 0, 1 or 2, and each is a trit
 
     def _blocks(self, codes: np.ndarray) -> np.ndarray:
         groups = codes.reshape(-1, 4, 16)
@@ -146,15 +146,15 @@ class IQ1BN(_ScaleOfRows):
 
 
 class IQ2BN(_ScaleOfRows):
-    """A row: its scale d as little-endian float32, then blocks of 64 weights = 16 bytes.
+    """For each row its scale d as little-endian float32, then blocks of 64 weights = 16 bytes.
 
     ::
 
         byte m, bits   7 6      5 4      3 2      1 0
         weight         48 + m   32 + m   16 + m   m         code 0 1 2 = trit -1 0 +1
 
-    The order of pairs in TQ2_0, a quarter of the stride. Code 3 is +2 d to ik_llama.cpp; here it is refused. Float32
-    holds every scale. ``unpack`` returns the scales as stored, float32 [out, 1].
+    The pairs are in the same order as in TQ2_0, with a stride of 16 instead of 32. ik_llama.cpp reads code 3 as +2 d;
+    here it is refused. Float32 holds every scale exactly. ``unpack`` returns the scales as stored, float32 [out, 1].
 
     >>> row = np.zeros((1, 64), np.int8); row[0, [0, 1, 16, 63]] = [1, -1, 1, -1]
     >>> IQ2BN().pack(row, 1.0).hex()
@@ -166,7 +166,7 @@ class IQ2BN(_ScaleOfRows):
     block_bytes: ClassVar[int] = 16
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """row times the bytes of a row + 4 + 16 (column // 64) + column % 16."""
+        """row * bytes of a row + 4 + 16 (column // 64) + column % 16."""
         return row * self._row_bytes(shape[1]) + 4 + 16 * (column // BLOCK) + column % 16
 
     def _blocks(self, codes: np.ndarray) -> np.ndarray:
@@ -178,7 +178,7 @@ class IQ2BN(_ScaleOfRows):
 
 
 class IQ2BNR4(_ScaleOfRows):
-    """Four rows together: their four scales as little-endian float32, then for every 64 columns 64 bytes.
+    """Four rows together: their four scales as little-endian float32, then 64 bytes for every 64 columns.
 
     ::
 
@@ -186,7 +186,7 @@ class IQ2BNR4(_ScaleOfRows):
         bits      7 6           5 4          3 2          1 0
         column    16 g + 12 + i  16 g + 8 + i  16 g + 4 + i  16 g + i     code 0 1 2 = trit -1 0 +1
 
-    IQ2_BN repacked, in a file of llama-quantize or in memory (``-rtr``): the same size, another number. Code 3 is
+    IQ2_BN repacked, in a file by llama-quantize or in memory (``-rtr``): the same size, another type number. Code 3 is
     refused. ``unpack`` returns the scales as stored, float32 [out, 1].
 
     >>> rows = np.zeros((4, 64), np.int8); rows[0, 0], rows[1, 4], rows[3, 63] = 1, -1, 1
@@ -201,7 +201,7 @@ class IQ2BNR4(_ScaleOfRows):
     block_bytes: ClassVar[int] = 16
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """(row // 4) times the bytes of four rows + 16 + 64 (column // 64) + 16 (column % 64 // 16) + 4 (row % 4)
+        """(row // 4) * bytes of four rows + 16 + 64 (column // 64) + 16 (column % 64 // 16) + 4 (row % 4)
         + column % 4.
         """
         within = 16 * (column % BLOCK // 16) + 4 * (row % 4) + column % 4

@@ -1,8 +1,8 @@
-"""kernel_config.ini of bitnet.cpp: the tile sizes of TL1 and TL2, which the weight files themselves do not say.
+"""kernel_config.ini of bitnet.cpp: the tile sizes of TL1 and TL2, which the weight files do not contain.
 
 Source: microsoft/BitNet ``utils/codegen_tl1.py`` and ``utils/codegen_tl2.py``, which write it, and
-``utils/convert-hf-to-gguf-bitnet.py``, which packs by it. The presets in that repository differ from what the code
-generators write for the same model, so the file that counts is the one with which the weights were made.
+``utils/convert-hf-to-gguf-bitnet.py``, which packs with it. The presets in that repository differ from what the code
+generators write for the same model: use the file with which the weights were packed.
 """
 
 import re
@@ -20,7 +20,7 @@ KEYS = {"m": "M", "k": "K", "bm": "BM", "bk": "BK", "bmm": "bm"}
 
 
 def tile_options(path: str | Path) -> dict[tuple[int, int], dict[str, int]]:
-    """The options of ``packing("tl1", ...)`` and ``packing("tl2", ...)`` by the shape (out, in) of a tensor.
+    """Read the options of ``packing("tl1", ...)`` and ``packing("tl2", ...)``, by the shape (out, in) of a tensor.
 
     ::
 
@@ -31,12 +31,12 @@ def tile_options(path: str | Path) -> dict[tuple[int, int], dict[str, int]]:
         bk = 128      BK
         bmm = 32      bm
 
-    gives ``{(1536, 4096): {"BM": 256, "BK": 128, "bm": 32}}``. Whether a packing has such a tile is the packing's to
-    say: the preset of TL2 for bitnet_b1_58-large has a bmm of 64, which only TL1 can do.
+    gives ``{(1536, 4096): {"BM": 256, "BK": 128, "bm": 32}}``. The packing, not this function, checks whether a tile
+    is possible: the preset of TL2 for bitnet_b1_58-large has bmm = 64, which only TL1 supports.
 
-    Raises FormatError: ``unreadable`` (no file, no text, larger than 8 KiB), ``ini-syntax`` (a section or key given
-    twice included), ``ini-key`` (one missing or unknown), ``value`` (no positive decimal integer), ``duplicate-shape``
-    (two sections for one shape: the original takes the first) and ``ini-empty`` (no section).
+    Raises FormatError: ``unreadable`` (missing, not text, or larger than 8 KiB), ``ini-syntax`` (also for a repeated
+    section or key), ``ini-key`` (a missing or unknown key), ``value`` (not a positive decimal integer),
+    ``duplicate-shape`` (two sections for one shape: the original takes the first) and ``ini-empty`` (no section).
     """
     path = Path(path)
     options: dict[tuple[int, int], dict[str, int]] = {}
@@ -67,26 +67,26 @@ def tile_options(path: str | Path) -> dict[tuple[int, int], dict[str, int]]:
 
 
 def _sections(path: Path) -> dict[str, dict[str, str]]:
-    """Every section of the file as text by key."""
-    # No interpolation and no section of defaults: a value stands where it is used or nowhere.
+    """The sections of the file: section -> key -> value, as text."""
+    # No interpolation and no section of defaults: every section must contain its own values.
     parser = ConfigParser(interpolation=None, default_section="")
     try:
         parser.read_string(read_text(path, MOST_BYTES))
     except (OSError, ValueError) as error:
         raise FormatError(f"cannot be read: {printable(error)}", kind="unreadable", file=path) from error
     except IniError as error:
-        raise FormatError("is no ini file", kind="ini-syntax", file=path, got=printable(error.message)) from error
+        raise FormatError("is not an ini file", kind="ini-syntax", file=path, got=printable(error.message)) from error
     if not parser.sections():
         raise FormatError("names no kernel", kind="ini-empty", file=path, expected="a section [Kernels_0]")
     return {section: dict(parser[section]) for section in parser.sections()}
 
 
 def _size(text: str, key: str, path: Path, thing: str) -> int:
-    """A positive decimal integer below 2**31, the original's C int."""
+    """A positive decimal integer below 2**31, the range of the original's C int."""
     size = int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else 0
     if not 0 < size < 2**31:
         raise FormatError(
-            f"{key} is no size",
+            f"{key} is not a size",
             kind="value",
             file=path,
             thing=thing,

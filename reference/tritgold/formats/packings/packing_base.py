@@ -1,6 +1,6 @@
-"""What all packings have in common: what a code means, and what is refused. Each format is then its own byte map.
+"""What all packings share: the meaning of codes, and what is refused. Each format then adds only its byte map.
 
-A packing knows two index formulas, codes -> bytes and bytes -> codes, and where a scale lies.
+A packing implements codes -> bytes, bytes -> codes, and where its scale is stored.
 """
 
 import operator
@@ -18,11 +18,11 @@ Bytes = bytes | bytearray | memoryview | np.ndarray
 
 
 class Packing(ABC):
-    """A layout of trits in bytes. Immutable; its options, where it has any, are its constructor's.
+    """A layout of trits in bytes. Immutable; its options, if it has any, are the arguments of its constructor.
 
-    name: the registry name. stores_scale: whether the scale lies in the packed bytes; where it does not (HF), it
-    is a tensor of its own, ``pack`` leaves it out and ``unpack`` returns scale 1.
-    invalid_code: what stands for no trit, in words, and invalid_kind: the kind of the error that refuses it.
+    name: in PACKINGS. stores_scale: whether the packed bytes contain the scale; if not (HF), the scale is a separate
+    tensor, ``pack`` leaves it out and ``unpack`` returns scale 1.
+    invalid_code: in words, the codes that are not a trit. invalid_kind: the kind of the error that refuses them.
     """
 
     name: ClassVar[str]
@@ -31,10 +31,10 @@ class Packing(ABC):
     invalid_kind: ClassVar[str] = "code-3"
 
     def pack(self, trits: np.ndarray, scale: float | np.float32 | np.ndarray = 1.0) -> bytes:
-        """Trits int8 [out, in] and their scale -> the bytes of the format. The argument is left untouched.
+        """Trits int8 [out, in] and their scale -> the bytes of the format. The trits are not changed.
 
         Raises PackingError for anything but int8 -1, 0, +1, for a shape the format cannot hold, and for a scale
-        that is no real number (``scale-dtype``) or not finite.
+        that is not a real number (``scale-dtype``) or not finite.
         """
         check_trits(trits)
         self.packed_size(trits.shape)
@@ -42,9 +42,10 @@ class Packing(ABC):
         return self._encode((trits + np.int8(1)).view(np.uint8), checked.scale)
 
     def unpack(self, data: Bytes, shape: tuple[int, int], warn: bool = True) -> TernaryTensor:
-        """The bytes of the format -> TernaryTensor [out, in]. Raises PackingError on what stands for no trit, on a
-        wrong length and on a scale that is not finite; warns (TritgoldWarning) of ``odd_scales`` and ``odd_bytes``
-        unless told not to.
+        """The bytes of the format -> TernaryTensor [out, in].
+
+        Raises PackingError for a code that is not a trit, a wrong length, or a scale that is not finite. With ``warn``,
+        warns (TritgoldWarning) of ``odd_scales`` and ``odd_bytes``.
         """
         shape = self._sizes(shape)
         self.check(data, shape)
@@ -59,14 +60,14 @@ class Packing(ABC):
         return tensor
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
-        """Refuse a wrong length and what stands for no trit (kind ``invalid_kind``), the packed bytes unmoved."""
+        """Refuse a wrong length and codes that are not a trit (``invalid_kind``), without unpacking a valid payload."""
         shape = self._sizes(shape)
         flat = self._checked(data, shape)
         count = self._count_invalid(flat, shape)
         if not count:
             return
         rows, columns = np.nonzero(self._decode(flat, shape) > 2)
-        where = "in the padding behind the trits"
+        where = "in the padding after the trits"
         if rows.size:
             row, column = int(rows[0]), int(columns[0])
             where = f"first at [{row}, {column}], byte {self.byte_of(row, column, shape)}"
@@ -77,40 +78,38 @@ class Packing(ABC):
         )
 
     def codes(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """uint8 [out, in]: trit + 1, or more than 2 where the bytes hold no trit. For looking at a payload, not for
-        arithmetic.
-        """
+        """uint8 [out, in]: trit + 1, or more than 2 where the code is not a trit; to inspect a payload."""
         shape = self._sizes(shape)
         return self._decode(self._checked(data, shape), shape)
 
     def payload(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The bytes that hold trits, uint8 without the scales; a view of the data where they lie together."""
+        """The bytes that hold trits, uint8, without the scales; a view of the data if they are contiguous."""
         return self._payload(self._checked(data, shape))
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """How many bytes decode, yet are none that an encoder writes. 0 wherever a trit has one spelling."""
+        """Number of bytes that decode but that no encoder writes. 0 for a format with only one code for each trit."""
         return 0
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The scale as stored: float32 [] or [out, blocks]; 1 where the format stores none."""
+        """The scale as stored: float32 [] or [out, blocks]; 1 if the format does not store it."""
         return np.asarray(1.0, np.float32)
 
     @abstractmethod
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """Bytes of a packed tensor, scale included, as a Python integer, whatever the integers of the shape.
+        """Bytes of a packed tensor, scale included. A Python integer even if the shape has NumPy integers.
 
-        Raises PackingError ``packing-shape`` for a shape the format cannot hold, and for what is no shape [out, in].
+        Raises PackingError ``packing-shape`` for a shape the format cannot hold, and for anything but two sizes.
         """
 
     @abstractmethod
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Index of the byte that holds a trit: for messages and for tests of the layout."""
+        """Index of the byte that holds a trit; used in messages and in tests of the layout."""
 
     def _payload(self, data: np.ndarray) -> np.ndarray:
         return data
 
     def _count_invalid(self, data: np.ndarray, shape: tuple[int, int]) -> int:
-        """How often the bytes, padding included, hold what stands for no trit: here pairs of bits that are 3."""
+        """Number of codes in the bytes, padding included, that are not a trit: by default pairs of bits that are 3."""
         return count_threes(self._payload(data))
 
     @abstractmethod
@@ -135,7 +134,7 @@ class Packing(ABC):
         return flat
 
     def _sizes(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The shape as two Python integers, whose products cannot wrap as NumPy's do. Refuses all that is no shape."""
+        """The shape as two Python integers, whose product cannot overflow as NumPy's does. Refuses anything else."""
         rule = "a row count and a column count, each at least 1 and below 2**63"
         try:
             rows, columns = map(operator.index, shape)
@@ -150,7 +149,7 @@ class Packing(ABC):
         return rows, columns
 
     def _float32(self, scale: float | np.float32 | np.ndarray) -> np.ndarray:
-        """The scale as float32. A number beyond its range becomes inf, which TernaryTensor refuses by name."""
+        """The scale as float32. A number beyond its range becomes inf, which TernaryTensor refuses."""
         try:
             if np.asarray(scale).dtype.kind in "cSU":  # NumPy would drop an imaginary part and read digits
                 raise TypeError
@@ -179,7 +178,7 @@ class Packing(ABC):
 
 
 def _flat_bytes(data: Bytes) -> np.ndarray:
-    """uint8 [bytes]; copied only where the bytes do not lie behind each other. TypeError where there are none."""
+    """uint8 [bytes]; copied only if the bytes are not contiguous. TypeError if ``data`` has no bytes."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     view = memoryview(data)
@@ -187,7 +186,7 @@ def _flat_bytes(data: Bytes) -> np.ndarray:
 
 
 def _shown(value: object) -> str:
-    """What a caller gave, for a message; its type alone where Python has no text for it (an endless integer)."""
+    """The caller's value for a message; only its type if Python cannot print it (an integer of too many digits)."""
     try:
         return printable(repr(value))
     except ValueError:
@@ -195,12 +194,12 @@ def _shown(value: object) -> str:
 
 
 def count_threes(payload: np.ndarray) -> int:
-    """How many of the four pairs of bits of each byte, uint8 of any shape, are 3.
+    """The number of bit pairs, four in each byte, that are 3. payload: uint8 of any shape.
 
     >>> count_threes(np.array([0b11_00_01_11, 0b10_10_10_10], np.uint8))
     2
     """
-    # A pair is 3 when both its bits are set: the payload and itself shifted by one meet on even bits.
+    # A pair is 3 if both its bits are set: AND the payload with itself shifted by one, and look at the even bits.
     threes = payload & (payload >> np.uint8(1)) & np.uint8(0x55)
     return int(np.unpackbits(threes).sum()) if threes.any() else 0
 
@@ -216,7 +215,7 @@ def check_option(name: str, option: str, value: object, allowed: tuple[int | str
 
 
 def odd_scales(tensor: TernaryTensor) -> list[str]:
-    """What is legal about the scales of a tensor, yet odd enough to say: a negative one, a 0 over non-zero trits.
+    """In words, what is valid but unusual about the scales of a tensor: a negative one, a 0 for non-zero trits.
 
     >>> odd_scales(TernaryTensor(np.array([[1, 0]], np.int8), np.asarray(np.float32(0))))
     ['a scale of 0 silences trits that are not 0']
@@ -231,7 +230,7 @@ def odd_scales(tensor: TernaryTensor) -> list[str]:
 
 
 def odd_rows(tensor: TernaryTensor) -> str | None:
-    """What is odd about scales of rows, of a whole weight of a model: TriLM has a few, each for a block of rows.
+    """In words, what is unusual about the row scales of a model's weight; TriLM has a few, each for a block of rows.
 
     >>> tensor = TernaryTensor(np.ones((64, 2), np.int8), np.arange(64, dtype=np.float32)[:, None])
     >>> odd_rows(tensor)[:45]

@@ -27,14 +27,14 @@ class _ScaleFirst(Packing):
         return 2 + self.block * self.bits // 8
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """out * in / block times the bytes of a block; rows are never padded: in must be a multiple of the block."""
+        """out * in / block * bytes of a block; in must be a multiple of the block, because rows are never padded."""
         shape = self._sizes(shape)
         if shape[1] % self.block:
             raise self._no_such_shape(shape, f"rows that are a multiple of {self.block}; {shape[1]} is not")
         return shape[0] * shape[1] // self.block * self._bytes
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """Of the flat index i, i // block times the bytes of a block + 2 + i % block * bits // 8."""
+        """(i // block) * bytes of a block + 2 + (i % block) * bits // 8, with the flat index i = row * in + column."""
         block, place = divmod(row * shape[1] + column, self.block)
         return self._bytes * block + 2 + place * self.bits // 8
 
@@ -52,7 +52,7 @@ class _ScaleFirst(Packing):
 
 @dataclass(frozen=True)
 class Q20(_ScaleFirst):
-    """Four consecutive weights a byte, least significant pair first, behind the scale of their block.
+    """Blocks of a scale and weights; each byte holds four consecutive weights, least significant pair first.
 
     ::
 
@@ -60,8 +60,8 @@ class Q20(_ScaleFirst):
         byte 2 + i, bits  7 6     5 4     3 2     1 0
         weight            4i + 3  4i + 2  4i + 1  4i        code 0 1 2 = trit -1 0 +1
 
-    block: 64 weights = 18 bytes, ggml's; or 128 = 34 bytes, of PrismML's files from before ggml had the type, under
-    the same number 42 (now 142, PQ2_0). Code 3 is +2d to ggml's kernels; it is no trit and refused.
+    block: 64 weights = 18 bytes, in ggml; or 128 = 34 bytes, in PrismML's files from before ggml had the type, with
+    the same type number 42 (now 142, PQ2_0). ggml's kernels read code 3 as +2d; here it is refused.
 
     >>> Q20().pack(np.array([[1, -1] + [0] * 62], np.int8), 0.5).hex()
     '003852555555555555555555555555555555'
@@ -85,7 +85,7 @@ class Q20(_ScaleFirst):
 
 
 class Q10(_ScaleFirst):
-    """One bit a weight, 128 weights = 18 bytes: bit 1 is +d, bit 0 is -d, and there is no zero.
+    """One bit per weight, blocks of 128 weights = 18 bytes: bit 1 is +d, bit 0 is -d, and there is no zero.
 
     ::
 
@@ -93,9 +93,9 @@ class Q10(_ScaleFirst):
         byte 2 + i, bit  7       6  ...  0
         weight          8i + 7     ...   8i
 
-    Every pattern of bits is legal. Only a block that is zero all through can be held, with d = 0 and, as ggml
-    writes them, all bits 1; its weights unpack to zero trits under a scale of 0. ``pack`` refuses a 0 among others
-    (PackingError ``zero-trit``), which ggml's quantiser would make +d, and a scale of 0 over other trits
+    Every bit pattern is valid. Zeros are possible only as a block of 128 zeros: d = 0 and, as ggml writes it, all bits
+    1; it unpacks to zero trits with a scale of 0. ``pack`` refuses a 0 in any other block (PackingError
+    ``zero-trit``), which ggml's quantiser would make +d, and a scale of 0 for trits that are not zero
     (``scale-zero``).
 
     >>> Q10().pack(np.array([[1, -1] + [1] * 126], np.int8), 1.0)[:4].hex()

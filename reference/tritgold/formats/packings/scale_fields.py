@@ -1,4 +1,4 @@
-"""Scales inside packed bytes: a float16 beside every block, or one float32 in a trailer behind the payload."""
+"""Scales inside packed bytes: a float16 in every block, or one float32 in a trailer after the payload."""
 
 from abc import abstractmethod
 from typing import ClassVar
@@ -12,15 +12,15 @@ TRAILER = 32
 
 
 class WithTrailer(Packing):
-    """The payload, then a trailer of 32 bytes whose first 4 are the scale as float32, which multiplies.
+    """The payload, then a trailer of 32 bytes whose first 4 are the scale as little-endian float32, which multiplies.
 
-    A payload without its trailer is refused as such (PackingError ``trailer-missing``).
+    A payload without the trailer is refused (PackingError ``trailer-missing``).
     """
 
     stores_scale: ClassVar[bool] = True
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The float32 behind the payload."""
+        """The float32 after the payload."""
         return read_trailer(self._checked(data, shape))
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
@@ -49,11 +49,11 @@ class WithTrailer(Packing):
 def float16_scales(name: str, scale: np.ndarray, blocks: tuple[int, int]) -> np.ndarray:
     """The scale of every block as little-endian float16 [out, blocks], rounded half to even.
 
-    name: of the packing, for messages. scale: float32, finite, [] or [out, n]; n may be fewer than the blocks, whose
-    wider ones are then repeated over the narrower. A scale that came from bf16 is kept exactly in float16's normal
-    range, any other float32 moves by up to 2**-11 of itself. Raises PackingError ``scale-overflow`` and
-    ``scale-underflow`` where float16 would hold infinity or 0 (a packer that writes 0 over real trits has deleted the
-    tensor), ``scale-shape`` for scales of other blocks. A true 0 stays 0.
+    name: of the packing, for messages. scale: float32, finite, [] or [out, n]; if n is smaller than the number of
+    blocks, each scale is repeated for the blocks that it covers. A scale that came from bf16 is exact in float16's
+    normal range, any other float32 has a relative error of up to 2**-11. Raises PackingError ``scale-overflow`` and
+    ``scale-underflow`` if float16 would hold infinity or 0 (a packer that writes 0 as the scale deletes the tensor),
+    ``scale-shape`` for scales that do not fit the blocks. An exact 0 stays 0.
 
     >>> float16_scales("q2_0", np.asarray(np.float32(0.37)), (1, 2)).tolist()
     [[0.3701171875, 0.3701171875]]
@@ -88,9 +88,9 @@ def float16_scales(name: str, scale: np.ndarray, blocks: tuple[int, int]) -> np.
 
 
 def float32_trailer(name: str, scale: np.ndarray) -> bytes:
-    """32 bytes: the scale as little-endian float32, then 28 of zero padding that some writers leave undefined.
+    """32 bytes: the scale as little-endian float32, then 28 zero bytes, which some other writers leave undefined.
 
-    Raises PackingError ``scale-shape`` for scales of blocks.
+    Raises PackingError ``scale-shape`` if scale is not one number.
 
     >>> float32_trailer("i2_s", np.asarray(np.float32(1)))[:6].hex()
     '0000803f0000'
@@ -101,5 +101,5 @@ def float32_trailer(name: str, scale: np.ndarray) -> bytes:
 
 
 def read_trailer(data: np.ndarray) -> np.ndarray:
-    """float32 []: the scale in the last 32 bytes of uint8 data. The padding behind it is not looked at."""
+    """float32 []: the scale in the last 32 bytes of uint8 data. The padding after it is ignored."""
     return np.asarray(data[-TRAILER : 4 - TRAILER].copy().view("<f4")[0].astype(np.float32))

@@ -1,7 +1,7 @@
-"""Unpacking by look-up table: a byte of four trits is one of 256, so four codes are one read of a 1 KB table.
+"""Unpacking by look-up table: a byte has 256 values, so its four codes are one read from a table of 1 KB.
 
-A second writing of every layout in which a byte stands for four trits whatever its neighbours are. Engines unpack
-this way; the packings themselves shift, because shifts show the bits. Both are tested to agree on all bytes.
+A second implementation of every layout in which a byte alone determines four trits. Engines unpack this way; the
+packings themselves use shifts, because shifts show the bits. Tests compare both for all bytes.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from tritgold.formats.packings.tq2_0 import TQ20
 def code_table(meaning: tuple[int, int, int, int] = (0, 1, 2, 3), high_first: bool = False) -> np.ndarray:
     """uint8 [256, 4]: the codes in the four pairs of bits of every byte, lowest pair first unless ``high_first``.
 
-    meaning: trit + 1 that each value of a pair stands for, more than 2 for no trit.
+    meaning: trit + 1 for each value 0..3 of a pair; more than 2 if the value is not a trit.
 
     >>> code_table()[0b10_01_00_11].tolist(), code_table(high_first=True)[0b10_01_00_11].tolist()
     ([3, 0, 1, 2], [2, 1, 0, 3])
@@ -34,9 +34,9 @@ _FROM_ONE = code_table((255, 0, 1, 2))
 
 
 def codes_by_table(layout: Packing, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-    """What ``layout.codes(data, shape)`` returns, uint8 [out, in], found with one table read a byte.
+    """The same as ``layout.codes(data, shape)``, uint8 [out, in], with one table read per byte.
 
-    Raises PackingError as ``codes`` does, and ``no-table`` for a layout in which a byte alone does not say its trits.
+    Raises PackingError as ``codes`` does, and ``no-table`` for a layout in which a byte alone does not determine trits.
 
     >>> codes_by_table(I2S(), I2S().pack(np.eye(16, dtype=np.int8)), (16, 16)).diagonal().tolist() == [2] * 16
     True
@@ -53,7 +53,7 @@ def codes_by_table(layout: Packing, data: Bytes, shape: tuple[int, int]) -> np.n
 
 
 def _table_and_run(layout: Packing, shape: tuple[int, int]) -> tuple[np.ndarray, int]:
-    """The table of a layout, and r: bytes 0 .. r - 1 hold weights 0 .. 4r - 1, the first r in their first pairs."""
+    """The table of a layout, and r: each run of r bytes holds 4r weights, the first r of them in the first pairs."""
     match layout:
         case HfPacked():
             return _LOW, -(-shape[0] // 4) * shape[1]

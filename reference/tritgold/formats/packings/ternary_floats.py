@@ -1,6 +1,6 @@
-"""F32, F16, BF16 as packings: floats that are ternary up to one scale, as engines without a ternary type store them.
+"""F32, F16, BF16 as packings: floats that are trit x scale, as engines without a ternary type store them.
 
-What is stored is trit x scale. Nothing is quantised here: a matrix with two magnitudes is not ternary and refused.
+Nothing is quantised here: a matrix with two magnitudes is not ternary and is refused.
 """
 
 from abc import abstractmethod
@@ -16,16 +16,17 @@ from tritgold.rounding import bf16_to_f32, f32_to_bf16
 
 @dataclass(frozen=True)
 class _Floats(Packing):
-    """Row-major little-endian words: a sign bit above a magnitude, the same magnitude for all that is not zero.
+    """Row-major little-endian words, each a sign bit and a magnitude; all weights that are not zero have one magnitude.
 
-    scales: ``tensor``, or ``rows`` where each row has a magnitude of its own (TriLM unpacked).
+    scales_of: ``tensor``, or ``rows`` if each row has its own magnitude (TriLM unpacked).
 
-    Unpacking compares the words as integers: the scale is that magnitude, exactly, and 0 where every weight is zero.
-    -0 is a zero. A negative scale comes back as its magnitude with the trits turned round: the same weights.
+    Unpacking compares the words as integers: the scale is exactly that magnitude, and 0 if every weight is zero.
+    -0 is a zero. A negative scale unpacks as its magnitude with the trits negated: the same weights.
 
     ``pack`` raises PackingError ``scale-rounded``, ``scale-overflow`` or ``scale-underflow`` for a scale that the
-    type does not hold exactly, ``scale-shape`` for other scales, ``scale-zero`` for a 0 over trits that are not.
-    ``check`` and ``unpack`` raise ``weight-non-finite`` and ``not-ternary``, naming the first offender.
+    type does not hold exactly, ``scale-shape`` for a wrong number of scales, ``scale-zero`` for a scale of 0 with
+    trits that are not zero. ``check`` and ``unpack`` raise ``weight-non-finite`` and ``not-ternary``, with the first
+    bad weight.
     """
 
     stores_scale: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class _Floats(Packing):
         return (row * shape[1] + column) * np.dtype(self.word).itemsize
 
     def check(self, data: Bytes, shape: tuple[int, int]) -> None:
-        """Refuse a wrong length, NaN, infinity, and a second magnitude."""
+        """Refuse a wrong length, NaN, infinity, and a second magnitude (in one row, with ``scales_of="rows"``)."""
         words = self._checked(data, shape).view(self.word).reshape(shape)
         magnitudes, one = self._magnitudes(words)
         wild = magnitudes >= self.infinity
@@ -71,7 +72,7 @@ class _Floats(Packing):
         )
 
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
-        """The one magnitude, float32 []; 0 where all weights are zero. [out, 1] where rows have their own."""
+        """The magnitude, float32 [], or [out, 1] with ``scales_of="rows"``; 0 if all weights are zero."""
         one = self._magnitudes(self._checked(data, shape).view(self.word).reshape(shape))[1]
         return self._widen(one.reshape(-1)).reshape(one.shape)
 
@@ -95,14 +96,14 @@ class _Floats(Packing):
         magnitudes, one = self._magnitudes(words)
         if not one.any():
             return np.ones(shape, np.uint8)
-        # Truth as 0 and 1 in bytes: 3, less 2 for a zero, less 1 for the magnitude, less 2 more where it is negative.
+        # Booleans as bytes 0 and 1. Code = 3, minus 2 for a zero, minus 1 for the magnitude, minus 2 more if negative.
         zero = (magnitudes == 0).view(np.uint8)
         same = (magnitudes == np.where(one < self.infinity, one, 0).astype(self.word)).view(np.uint8) & ~zero
         minus = (words >= self.sign).view(np.uint8) & same
         return np.uint8(3) - (zero << 1) - same - (minus << 1)
 
     def _magnitudes(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Words [out, in] without their signs; and the first of them that is not 0, [] or [out, 1], 0 where none is."""
+        """Words [out, in] without their signs; and the first non-zero one, [] or [out, 1], 0 if all are zero."""
         magnitudes = words & np.array(self.sign - 1, self.word)
         if self.scales_of == "rows":
             first = np.argmax(magnitudes != 0, axis=1, keepdims=True)
@@ -129,7 +130,7 @@ class _Floats(Packing):
 
     @abstractmethod
     def _narrow(self, values: np.ndarray) -> np.ndarray:
-        """float32 [n] -> words [n], half to even; what is too large becomes infinity."""
+        """float32 [n] -> words [n], rounded half to even; too large values become infinity."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ LANES = 16  # bytes of a NEON register: one byte from each of 16 rows
 
 @dataclass(frozen=True)
 class TL1(LutPacking):
-    """Tiles of BM rows x BK columns, in them blocks of bm x by with by = 256 / bm, in them 16 rows x 4 columns.
+    """Tiles of BM rows x BK columns, made of blocks of bm x by, by = 256 / bm, made of groups of 16 rows x 4 columns.
 
     ::
 
@@ -26,13 +26,13 @@ class TL1(LutPacking):
                                             block row, block column,      BM / bm,  BK / by
                                             16 rows, 4 columns, row       bm / 16,  by / 4, 16
         bits    7 6 5 4        3 2 1 0
-        weight  columns 0, 1   columns 2, 3      nibble = 3 w0 + w1 + 4, 0..8; 9..15 stand for nothing
+        weight  columns 0, 1   columns 2, 3      nibble = 3 w0 + w1 + 4, 0..8; 9..15 are refused
 
-    All-zero weights are 0x44. Behind the payload of out * in / 4 bytes lies a trailer of 32: the scale as
-    little-endian float32, which multiplies, and 28 bytes of padding that nobody may compare.
+    A byte of zero weights is 0x44. The payload of out * in / 4 bytes is followed by a trailer of 32: the scale as
+    little-endian float32, which multiplies, and 28 bytes of padding, which may be undefined: never compare them.
 
-    BM, BK, bm: bm, bk and bmm of the kernel_config.ini; bm is 32 or 64, BM a multiple of bm, BK of by. A shape has
-    out a multiple of BM and in a multiple of BK. PackingError ``packing-option`` and ``packing-shape`` otherwise.
+    BM, BK, bm: called bm, bk and bmm in kernel_config.ini. bm is 32 or 64, BM a multiple of bm, BK a multiple of by
+    (else PackingError ``packing-option``); out is a multiple of BM and in of BK (else ``packing-shape``).
 
     >>> tile = np.zeros((32, 8), np.int8); tile[0, [0, 3, 4]] = [1, -1, 1]; tile[[1, 16], 0] = -1
     >>> packed = TL1(BM=32, BK=8, bm=32).pack(tile, 1.0)
@@ -69,7 +69,7 @@ class TL1(LutPacking):
         return shape[0] * shape[1] // 4 + TRAILER
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """The place in the class's order of the bytes: tile, block, 16 rows, 4 columns, row."""
+        """The index in the class's order of bytes: tile, block, 16 rows, 4 columns, row."""
         tile_row, in_tile = divmod(row, self.BM)
         block_row, in_block = divmod(in_tile, self.bm)
         tile_column, beside_tile = divmod(column, self.BK)
@@ -92,7 +92,7 @@ class TL1(LutPacking):
         return unpack_pairs(packed.transpose(0, 2, 4, 6, 1, 3, 5).reshape(shape[0], shape[1] // 4))
 
     def _counts(self, shape: tuple[int, ...]) -> tuple[int, int, int, int, int, int]:
-        """How many tile rows and columns, in a tile block rows and columns, in a block 16 rows and 4 columns."""
+        """Counts: tile rows, tile columns; in a tile: block rows, block columns; in a block: 16 rows, 4 columns."""
         tiles = shape[0] // self.BM, shape[1] // self.BK
         return *tiles, self.BM // self.bm, self.BK // self.by, self.bm // LANES, self.by // 4
 

@@ -1,7 +1,7 @@
 """TL2 (GGUF type 39 of the bitnet.cpp fork, its x86 kernels): triples as magnitudes and signs, the rest as pairs.
 
 Source: microsoft/BitNet ``utils/convert-hf-to-gguf-bitnet.py`` (preprocess_weights_tl2), ``utils/codegen_tl2.py``
-(limits, place of the scale) and ggml.c of its llama.cpp fork (ggml_nbytes). Everywhere else 39 is MXFP4.
+(limits, place of the scale) and ggml.c of its llama.cpp fork (ggml_nbytes). In other programs 39 is MXFP4.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from tritgold.formats.packings.lut_packing import (
 from tritgold.formats.packings.packing_base import Bytes, check_option
 from tritgold.formats.packings.scale_fields import TRAILER
 
-ROWS = 32  # rows of a block, the original's bm; the only one its packer and kernels can do
+ROWS = 32  # rows of a block, the original's bm; its packer and kernels support only this value
 PAIR_COLUMNS = 32  # columns of a block of pairs
-FEWEST_COLUMNS = MOST_PAIRS = 256  # the fixed size counts 256 columns as pairs, whatever there are
-LARGEST_TRIPLE = 13  # nibbles 14 and 15 stand for no magnitude
+FEWEST_COLUMNS = MOST_PAIRS = 256  # the fixed size always counts 256 columns as pairs
+LARGEST_TRIPLE = 13  # nibbles 14 and 15 are not a magnitude
 GROUP_ORDER = (0, 2, 1, 3)  # which eight rows of a block come first, second ...; its own inverse
 
 
@@ -36,25 +36,25 @@ class TL2(LutPacking):
         region A, out * K3 / 6 bytes: magnitudes
           order, slowest first: BM rows, BK columns, 32 rows, 6 columns, row
           bits    7 6 5 4       3 2 1 0
-          weight  columns 0..2  columns 3..5   nibble = |v|, v = 9 w0 + 3 w1 + w2; 14 and 15 stand for nothing
+          weight  columns 0..2  columns 3..5   nibble = |v|, v = 9 w0 + 3 w1 + w2; 14 and 15 are refused
         region B, out * K3 / 24 bytes: signs
           order: BM rows, BK columns, 32 rows, 24 columns, then 16 little-endian uint16, number r for rows r and r + 16
           bits    15 14    13 12    ...  1 0
           triple  0        1        ...  7     row r before row r + 16; 1 where v < 0
         region C, out * K2 / 4 bytes: pairs
-          order: BM rows, 32 columns, 32 rows, 4 columns, row; nibbles as in TL1, 3 w0 + w1 + 4, 9..15 for nothing
+          order: BM rows, 32 columns, 32 rows, 4 columns, row; nibbles as in TL1, 3 w0 + w1 + 4, 9..15 are refused
         zero padding to the size for K2 = 256 (``fixed_size``), then to a multiple of 32
-        trailer of 32 bytes: the scale as little-endian float32, which multiplies, and 28 bytes that nobody may compare
+        trailer of 32 bytes: the scale as little-endian float32, which multiplies, and 28 bytes that may be undefined
 
-    In A and C the 32 rows of a block lie as 0..7, 16..23, 8..15, 24..31. A sign over v = 0 means nothing: it is
-    written as 0, read as either, and counted by ``odd_bytes``, as are padding bytes that are not 0.
+    In A and C the 32 rows of a block are in the order 0..7, 16..23, 8..15, 24..31. The sign of v = 0 has no meaning:
+    it is written as 0 and ignored on reading; ``odd_bytes`` counts signs of 1 there, and padding bytes that are not 0.
 
-    BM, BK, bm: bm, bk and bmm of the kernel_config.ini; BM a multiple of 32, BK of 24 (eight triples share an uint16),
-    bm 32. A shape has out a multiple of BM, in at least 256, K2 a multiple of 32 and at most 256. PackingError
-    ``packing-option`` and ``packing-shape`` otherwise.
+    BM, BK, bm: called bm, bk and bmm in kernel_config.ini. BM is a multiple of 32, BK of 24 (eight triples share a
+    uint16), bm is 32 (else PackingError ``packing-option``). out is a multiple of BM, in at least 256, K2 a multiple
+    of 32 and at most 256 (else ``packing-shape``).
 
-    Unconfirmed: no published TL2 file is known, so the regions and the padding are those of the original packer's
-    output, while the rounding to 32 and the place of the scale are only read in ggml.c and codegen_tl2.py, which agree.
+    Unconfirmed: no published TL2 file is known. The regions and the padding are those of the original packer's
+    output; the rounding to 32 and the place of the scale are from the source of ggml.c and codegen_tl2.py, which agree.
 
     >>> layout, weights = TL2(BM=32, BK=96), np.zeros((32, 256), np.int8)
     >>> layout.region_sizes((32, 256)), layout.fixed_size((32, 256))
@@ -81,7 +81,7 @@ class TL2(LutPacking):
             raise self._no_such_tile(f"BK = {self.BK}", "BK a multiple of 24: eight triples share an uint16 of signs")
 
     def packed_size(self, shape: tuple[int, ...]) -> int:
-        """``fixed_size`` rounded up to a multiple of 32, + 32; the limits of a shape are the class's."""
+        """``fixed_size`` rounded up to a multiple of 32, + 32 bytes; the class lists the possible shapes."""
         shape = self._sizes(shape)
         rows, columns, pairs = shape[0], shape[1], shape[1] % self.BK
         if rows % self.BM:
@@ -95,7 +95,7 @@ class TL2(LutPacking):
         return self._padded(shape) + TRAILER
 
     def fixed_size(self, shape: tuple[int, ...]) -> int:
-        """Bytes up to which the original packer pads: exactly the three regions where K2 = 256, else more."""
+        """The size to which the original packer pads, in bytes: that of the three regions if K2 = 256, else larger."""
         # Multiplied and divided in this order, each division rounding down, as in ggml.c.
         return (shape[1] - 256) * shape[0] // 3 * 5 // 8 + 256 * shape[0] // 2 * 4 // 8
 
@@ -106,7 +106,7 @@ class TL2(LutPacking):
         return shape[0] * triples // 6, shape[0] * triples // 24, shape[0] * pairs // 4
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """The byte of the trit's magnitude or pair. (A triple has a sign besides, in region B.)"""
+        """The byte of the trit's magnitude or pair. (The sign of a triple is in region B.)"""
         triples = shape[1] // self.BK * self.BK
         start, columns, width, a_byte = 0, triples, self.BK, 6
         if column >= triples:
@@ -120,7 +120,7 @@ class TL2(LutPacking):
         return start + index * ROWS + 8 * GROUP_ORDER[in_block // 8] + in_block % 8
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """Bytes of region B with a sign over v = 0, and padding that is not 0."""
+        """Number of bytes of region B with a sign of 1 for v = 0, and of padding bytes that are not 0."""
         flat = self._checked(data, shape)
         magnitudes, signs, _ = self._regions(flat, shape)
         nibbles = split_nibbles(self._from_blocks(magnitudes, shape[0], self.BK // 6))
@@ -161,9 +161,9 @@ class TL2(LutPacking):
         return np.split(data[: a + b + c], (a, a + b))
 
     def _to_blocks(self, packed: np.ndarray, width: int) -> np.ndarray:
-        """Bytes [out, n] in rows -> in the order of a region; ``width`` bytes of a row lie in one block."""
+        """Bytes [out, n] by row -> the order of a region; ``width`` bytes of a row are in one block."""
         rows, n = packed.shape
-        # The 32 rows of a block as 2 x 2 groups of 8: swapping the two axes is the order 0, 2, 1, 3.
+        # The 32 rows of a block as 2 x 2 groups of 8: swapping the two axes gives the order 0, 2, 1, 3.
         grid = packed.reshape(rows // self.BM, self.BM // ROWS, 2, 2, 8, n // width, width)
         return grid.transpose(0, 5, 1, 6, 3, 2, 4)
 
@@ -174,12 +174,12 @@ class TL2(LutPacking):
         return grid.transpose(0, 2, 5, 4, 6, 1, 3).reshape(rows, n)
 
     def _sign_bytes(self, negative: np.ndarray) -> np.ndarray:
-        """Booleans [out, K3 / 3], one a triple -> the bytes of region B."""
+        """Booleans [out, K3 / 3], one per triple -> the bytes of region B."""
         rows, n = negative.shape
         uint16s = self.BK // 24
         grid = negative.reshape(rows // self.BM, self.BM // ROWS, 2, 16, 3 * n // self.BK, uint16s, 8)
         bits = grid.transpose(0, 4, 1, 5, 3, 6, 2).reshape(-1, 16)
-        # The first of the sixteen is bit 15, the highest of the second byte.
+        # The first of the sixteen is bit 15, the highest bit of the second byte.
         return np.packbits(bits[:, ::-1], axis=1, bitorder="little").reshape(-1)
 
     def _negative(self, signs: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""TQ1_0 (GGUF type 34): 256 weights in 52 bytes of base-3 digits, and a float16 scale a block.
+"""TQ1_0 (GGUF type 34): blocks of 256 weights in 52 bytes of base-3 digits, and a float16 scale.
 
 Source: ggml ``ggml-quants.c`` (quantize_row_tq1_0_ref, dequantize_row_tq1_0) and gguf-py ``quants.py`` (TQ1_0).
 """
@@ -11,14 +11,14 @@ from tritgold.formats.packings.packing_base import Bytes, Packing
 from tritgold.formats.packings.scale_fields import float16_scales
 
 BLOCK, BYTES = 256, 54
-# Of each part of a block its first weight, first byte, digits a byte and bytes: digit n of its byte m holds weight
-# first weight + n * bytes + m.
+# For each part of a block: first weight, first byte, digits per byte, number of bytes. Digit n of the part's byte m is
+# weight first weight + n * bytes + m.
 PARTS = ((0, 0, 5, 32), (160, 32, 5, 16), (240, 48, 4, 4))
 POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
 
 
 class TQ10(Packing):
-    """Blocks of 256 consecutive columns = 54 bytes: 48 of five digits, 4 of four, then the block's scale d as float16.
+    """Blocks of 256 consecutive columns = 54 bytes: 48 with five digits, 4 with four, then the scale d as float16.
 
     ::
 
@@ -28,11 +28,11 @@ class TQ10(Packing):
         bytes 52, 53          d, little-endian float16, multiplies            digit 0 1 2 = trit -1 0 +1
 
     A byte is a fraction of 256: with digit 0 the most significant, q = 81 d0 + 27 d1 + 9 d2 + 3 d3 + d4 is written
-    as ceil(256 q / 243), so that digit n is (byte * 3**n mod 256) * 3 // 256. Of four digits, d4 = 0.
+    as ceil(256 q / 243), so that digit n is (byte * 3**n mod 256) * 3 // 256. With four digits, d4 = 0.
 
-    Every byte decodes to trits, so nothing here stands for no trit. Yet an encoder writes only 243 of the 256 values
+    Every byte decodes to trits, so no byte is refused. But encoders write only 243 of the 256 values
     (never 1, 20, 40, 60, 79, 99, 119, 138, 158, 178, 197, 217, 237), and in bytes 48..51 only the 81 of them whose
-    fifth digit is 0; ``odd_bytes`` counts the others. All blocks of a BitNet tensor carry the same scale; ``unpack``
+    fifth digit is 0; ``odd_bytes`` counts the others. All blocks of a BitNet tensor have the same scale; ``unpack``
     returns the scales as stored, float32 [out, in / 256].
 
     >>> block = np.zeros((1, 256), np.int8); block[0, [0, 32, 161, 255]] = [1, -1, -1, 1]
@@ -52,7 +52,7 @@ class TQ10(Packing):
         return shape[0] * shape[1] // BLOCK * BYTES
 
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
-        """54 (i // 256), i = row * in + column, and the byte of weight i % 256 that the class says."""
+        """54 (i // 256) + the byte of weight i % 256 in the class's map, with i = row * in + column."""
         block, place = divmod(row * shape[1] + column, BLOCK)
         first, start, _, size = next(part for part in reversed(PARTS) if place >= part[0])
         return BYTES * block + start + (place - first) % size
@@ -63,7 +63,7 @@ class TQ10(Packing):
         return np.ascontiguousarray(blocks[:, 52:]).view("<f2").astype(np.float32).reshape(shape[0], -1)
 
     def odd_bytes(self, data: Bytes, shape: tuple[int, int]) -> int:
-        """Bytes that decode, yet that no encoder writes; the class says which."""
+        """Number of bytes that decode but that no encoder writes; the class lists them."""
         payload = self._payload(self._checked(data, shape))
         return int(np.count_nonzero(ODD_OF_FIVE[payload[:, :48]]) + np.count_nonzero(ODD_OF_FOUR[payload[:, 48:]]))
 
@@ -77,7 +77,7 @@ class TQ10(Packing):
         return data.reshape(-1, BYTES)[:, :52]
 
     def _count_invalid(self, data: np.ndarray, shape: tuple[int, int]) -> int:
-        return 0  # three digits, three trits
+        return 0  # every digit is 0, 1 or 2, and each is a trit
 
     def _decode(self, data: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         payload = self._payload(data)
@@ -97,17 +97,17 @@ def to_bytes(digits: np.ndarray) -> np.ndarray:
 
 
 def to_digits(packed: np.ndarray, n: int) -> np.ndarray:
-    """Bytes uint8 [blocks, bytes] -> their first n digits uint8 [blocks, n, bytes], each 0, 1 or 2 whatever the byte.
+    """Bytes uint8 [blocks, bytes] -> their first n digits uint8 [blocks, n, bytes], each 0, 1 or 2 for any byte.
 
     >>> to_digits(np.array([[128, 255]], np.uint8), 5).tolist()
     [[[1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]]
     """
-    rest = packed[:, None, :] * POWERS[:n].reshape(1, -1, 1)  # modulo 256: the digits before the n-th drop out
+    rest = packed[:, None, :] * POWERS[:n].reshape(1, -1, 1)  # modulo 256: removes the digits before the n-th
     return (rest.astype(np.uint16) * 3 >> 8).astype(np.uint8)
 
 
 def _odd(n: int) -> np.ndarray:
-    """Booleans [256]: which bytes are not what their own first n digits are written as."""
+    """Booleans [256]: the bytes that differ from the encoding of their own first n digits."""
     every = np.arange(256, dtype=np.uint8).reshape(1, -1)
     return (to_bytes(to_digits(every, n)) != every).reshape(-1)
 

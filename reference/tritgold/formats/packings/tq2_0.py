@@ -1,4 +1,4 @@
-"""TQ2_0 (GGUF type 35): 256 weights in 64 bytes, least significant pair first, and a float16 scale a block.
+"""TQ2_0 (GGUF type 35): blocks of 256 weights in 64 bytes, least significant pair first, and a float16 scale.
 
 Source: ggml ``ggml-quants.c`` (quantize_row_tq2_0_ref) and gguf-py ``quants.py`` (TQ2_0).
 """
@@ -14,7 +14,7 @@ BLOCK, BYTES = 256, 66
 
 
 class TQ20(Packing):
-    """Blocks of 256 consecutive columns = 66 bytes: two halves of 32 bytes, then the block's scale d as float16.
+    """Blocks of 256 consecutive columns = 66 bytes: two halves of 32 bytes, then the scale d as float16.
 
     ::
 
@@ -23,11 +23,11 @@ class TQ20(Packing):
         weight  128h+96+m  128h+64+m  128h+32+m  128h+m       code 0 1 2 = trit -1 0 +1
         bytes 64, 65: d, little-endian float16, multiplies
 
-    The order of the pairs is the reverse of I2_S. llama.cpp's quantiser and gguf-py write it, and must be given trits:
-    they round master weights to the block's maximum. Code 3 is +2 d to them; here it is refused.
+    The order of the pairs is the reverse of I2_S. llama.cpp's quantiser and gguf-py write it; their input must already
+    be trits times a scale, because they scale each block by its maximum. They read code 3 as +2 d; here it is refused.
 
-    All blocks of a BitNet tensor carry the same scale; d is float16, so a float32 scale is rounded (relative error up
-    to 2**-11), while one that came from bf16 is kept exactly in the normal range. ``unpack`` returns the scales as
+    All blocks of a BitNet tensor have the same scale; d is float16, so a float32 scale is rounded (relative error up
+    to 2**-11), but a scale from bf16 is exact in float16's normal range. ``unpack`` returns the scales as
     stored, float32 [out, in / 256].
 
     >>> block = np.zeros((1, 256), np.int8); block[0, [0, 1, 32, 128, 255]] = [1, -1, 1, -1, 1]

@@ -1,1 +1,1 @@
-"""Tokenizers, chat templates and the other texts beside the weights, both ways between containers."""
+"""Tokenizers, chat templates and the other texts of a checkpoint: reading, and conversion between containers."""

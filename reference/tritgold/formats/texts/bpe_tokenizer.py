@@ -1,4 +1,4 @@
-"""BpeTokenizer: a tokenizer as tokenizer.json and GGUF metadata both can say it, and what neither may leave open."""
+"""BpeTokenizer: a tokenizer with what both tokenizer.json and GGUF metadata can express, checked for consistency."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,16 +14,18 @@ MAX_TOKENS = 1 << 20  # four times the largest vocabulary seen
 
 @dataclass(frozen=True)
 class BpeTokenizer:
-    """kind: ``gpt2``, byte-level BPE, or ``llama``, SentencePiece's BPE with byte fallback; GGUF's words.
+    """A BPE tokenizer.
 
-    tokens: text by id; None where no token has the id, at the end above all, where a vocabulary is padded.
-    control: ids of special tokens, found in a text before anything else and left out of decoded text.
-    user_defined: found likewise, and decoded. unknown: of ``llama``, the id for what no token can say; also in control.
-    merges: best first. pre: of ``gpt2``, a name in PRE_TOKENIZERS. space_prefix: of ``llama``, whether a space goes
-    before the text and after every special token. first, last: ids put before and behind every text.
+    kind: ``gpt2``, byte-level BPE, or ``llama``, SentencePiece's BPE with byte fallback (GGUF's names).
+    tokens: text by id; None if the id has no token, mostly at the end of a padded vocabulary.
+    control: ids of special tokens, which are found in a text first and are left out of decoded text.
+    user_defined: ids of tokens that are found first as well but stay in decoded text.
+    unknown: ``llama`` only, the id for text that no token covers; also in control.
+    merges: best first. pre: ``gpt2`` only, a name in PRE_TOKENIZERS. space_prefix: ``llama`` only, whether a space is
+    put before the text and after every special token. first, last: ids put before and after every text, or None.
 
-    Raises FormatError: ``tokenizer-tokens`` for an id out of range, a text that two ids have, or missing byte tokens;
-    ``tokenizer-merges`` for a merge that names no tokens.
+    Raises FormatError: ``tokenizer-tokens`` for an id out of range, a text with two ids, or missing byte tokens;
+    ``tokenizer-merges`` for a merge whose parts or result are not tokens.
     """
 
     kind: Kind
@@ -42,10 +44,10 @@ class BpeTokenizer:
         if (twice := first_repeated(t for t in self.tokens if t is not None)) is not None:
             _refuse("tokens", f"token {printable(repr(twice))}", "occurs twice")
         object.__setattr__(self, "ids", {text: i for i, text in enumerate(self.tokens) if text is not None})
-        named = (("unknown token", self.unknown), ("token before the text", self.first), ("token behind", self.last))
+        named = (("unknown token", self.unknown), ("token before the text", self.first), ("token after", self.last))
         for what, token in (*named, *(("special token", t) for t in self.control | self.user_defined)):
             if token is not None and not (0 <= token < len(self.tokens) and self.tokens[token] is not None):
-                _refuse("tokens", f"{what} {token}", "is no token of the vocabulary", len(self.tokens))
+                _refuse("tokens", f"{what} {token}", "is not a token of the vocabulary", len(self.tokens))
         for merge in self.merges:
             for part in (*merge, "".join(merge)):
                 if part not in self.ids:
@@ -55,7 +57,7 @@ class BpeTokenizer:
             _refuse("tokens", f"byte token {byte_token(missing[0])}", "is missing")
 
     def normal(self) -> dict[str, int]:
-        """Text -> id of the tokens that are only reached through merges; of ``llama``, without its byte tokens."""
+        """Text -> id of the tokens that only merges produce: no special tokens and, for ``llama``, no byte tokens."""
         special = self.control | self.user_defined
         found = {text: token for text, token in self.ids.items() if token not in special}
         if self.kind == "llama":
@@ -65,7 +67,7 @@ class BpeTokenizer:
 
 
 def byte_token(byte: int) -> str:
-    """The piece that stands for a byte.
+    """The token for one byte.
 
     >>> byte_token(10)
     '<0x0A>'

@@ -1,7 +1,7 @@
-"""A tokenizer in GGUF metadata, both ways: tokenizer.json -> ``tokenizer.`` keys -> tokenizer.json.
+"""A tokenizer in GGUF metadata, both directions: tokenizer.json -> ``tokenizer.`` keys -> tokenizer.json.
 
-Written are llama.cpp's keys, and the whole tokenizer.json as ``tokenizer.huggingface.json`` (a key of the GGUF
-specification), so that the text comes back byte for byte. A file that has llama.cpp's keys alone gets a tokenizer.json
+It writes llama.cpp's keys, and the whole tokenizer.json as ``tokenizer.huggingface.json`` (a key of the GGUF
+specification), so that reading gives the same bytes again. For a file with only llama.cpp's keys, a tokenizer.json is
 built from them that gives the same ids.
 
 Source: ggml's docs/gguf.md, llama.cpp's src/llama-vocab.cpp.
@@ -41,18 +41,18 @@ def tokenizer_metadata(
 ) -> dict[str, Any]:
     """The ``tokenizer.`` keys of a GGUF file: bool, int, str, list of str, arrays (types int32, scores float32).
 
-    bos, eos: of the model's configuration. rows: of the embedding; ids beyond the tokenizer's get unused tokens called
-    ``[PAD<id>]``, because llama.cpp wants a token a row. pre: see read_tokenizer_file.
+    bos, eos: of the model's configuration. rows: of the embedding; ids without a token get unused tokens named
+    ``[PAD<id>]``, because llama.cpp requires a token for every row. pre: see read_tokenizer_file.
 
     Raises FormatError: ``tokenizer-...`` of read_tokenizer_file and scores_of for a tokenizer that the keys cannot
-    say, ``tokenizer-tokens`` for one with more tokens than rows, ``tokenizer-template`` where it surrounds a text with
-    other tokens than bos and eos.
+    express, ``tokenizer-tokens`` for one with more tokens than rows, ``tokenizer-template`` if it puts other tokens
+    than bos and eos around a text.
     """
     tokenizer = read_tokenizer_file(tokenizer_json, pre)
     rows = len(tokenizer.tokens) if rows is None else rows
     if len(tokenizer.tokens) > rows:
         _refuse("tokens", "the tokenizer", "has more tokens than the embedding has rows", len(tokenizer.tokens), rows)
-    for what, token, named in (("before", tokenizer.first, bos), ("behind", tokenizer.last, next(iter(eos), None))):
+    for what, token, named in (("before", tokenizer.first, bos), ("after", tokenizer.last, next(iter(eos), None))):
         if token is not None and token != named:
             which = f"the token {what} every text"
             _refuse("template", which, "is not the model's BOS or EOS", token, named)
@@ -92,16 +92,16 @@ def _type(tokenizer: BpeTokenizer, token: int, text: str | None) -> int:
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> str | None:
-    """The tokenizer of a GGUF file as the text of a tokenizer.json; None where the file has none.
+    """The tokenizer of a GGUF file as the text of a tokenizer.json; None if the file has no tokenizer.
 
-    That is ``tokenizer.huggingface.json`` where it is there. Otherwise it is built: unused tokens are left out; control
-    tokens are special, user-defined ones are found in a text as well; BOS and EOS go around a text as
-    ``add_bos_token`` and ``add_eos_token`` say, or else as llama.cpp assumes. A byte-level file without ``pre`` is
-    taken for ``llama-bpe`` with a TritgoldWarning if it has Llama 3's tokens 128000 and 128001, as the published
-    GGUF of BitNet 2B-4T has; any other is refused.
+    It is ``tokenizer.huggingface.json`` if that key exists. Otherwise it is built: unused tokens are left out; control
+    tokens become special tokens, user-defined tokens become added tokens that are not special; BOS and EOS are put
+    around a text as ``add_bos_token`` and ``add_eos_token`` say, without these keys as llama.cpp assumes. A byte-level
+    file without ``pre`` is read as ``llama-bpe`` with a TritgoldWarning if its tokens 128000 and 128001 are Llama 3's,
+    as in the published GGUF of BitNet 2B-4T; any other is refused.
 
-    Raises FormatError: ``tokenizer-model`` and ``tokenizer-pre`` for kinds of tokenizer that are not known,
-    ``tokenizer-key`` for a key that is missing, has the wrong type, length or value, and those of BpeTokenizer.
+    Raises FormatError: ``tokenizer-model`` and ``tokenizer-pre`` for unknown kinds of tokenizer, ``tokenizer-key`` for
+    a key that is missing or has the wrong type, length or value, and the kinds of BpeTokenizer.
     """
     keys = _Keys(metadata)
     if (text := keys.take(TEXT_KEY, str)) is not None:
@@ -115,7 +115,7 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> str | None:
 
 
 class _Keys:
-    """The metadata, with every value checked for its type."""
+    """Access to the metadata that checks the type of every value; FormatError ``tokenizer-key``."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self._metadata = metadata
@@ -148,7 +148,7 @@ class _Keys:
         return value
 
     def tokens(self) -> dict[str, Any]:
-        """The arguments of BpeTokenizer that both kinds have, apart from first and last."""
+        """The arguments of BpeTokenizer that both kinds have, except first and last."""
         texts = self.texts(TOKENS_KEY)
         key = _GGML + "token_type"
         types = self.numbers(key, "iu", len(texts))
@@ -164,7 +164,7 @@ class _Keys:
         }
 
     def around(self, adds_bos: bool) -> dict[str, Any]:
-        """first and last; adds_bos: what is meant where the file does not say."""
+        """The arguments first and last. adds_bos: used if the file has no ``add_bos_token``."""
         bos, eos = self.flag("add_bos_token", adds_bos), self.flag("add_eos_token", False)
         return {
             "first": self.take(BOS_KEY, int, required=True) if bos else None,
@@ -178,7 +178,9 @@ def _gpt2(keys: _Keys) -> BpeTokenizer:
     for text in keys.texts(_GGML + "merges"):
         left, space, right = text.partition(" ")
         if not (left and space and right) or " " in right:
-            _refuse("merges", f"merge {printable(repr(text))}", "is no pair of tokens", None, "two tokens and a space")
+            _refuse(
+                "merges", f"merge {printable(repr(text))}", "is not a pair of tokens", None, "two tokens and a space"
+            )
         merges.append((left, right))
     pre = _pre(keys, fields["tokens"])
     return BpeTokenizer("gpt2", merges=merges, pre=pre, **fields, **keys.around(PRE_TOKENIZERS[pre].adds_bos))
@@ -213,7 +215,7 @@ def _llama(keys: _Keys) -> BpeTokenizer:
             normal[text] = score
     unknown = keys.take(_GGML + "unknown_token_id", int)
     if unknown is not None and unknown not in fields["control"]:
-        _refuse("key", f"key '{_GGML}unknown_token_id'", "is no control token", unknown)
+        _refuse("key", f"key '{_GGML}unknown_token_id'", "is not a control token", unknown)
     prefix = keys.flag("add_space_prefix", True)
     around = keys.around(adds_bos=True)
     return BpeTokenizer("llama", merges=merges_of(normal), unknown=unknown, space_prefix=prefix, **fields, **around)

@@ -1,11 +1,10 @@
-r"""How byte-level BPE splits a text into pieces before any merge: llama.cpp's names, and the rules behind them.
+r"""How byte-level BPE splits a text into pieces before the merges: llama.cpp's names and their rules.
 
-GGUF names the rule in ``tokenizer.ggml.pre``; tokenizer.json spells it out. A wrong rule still gives tokens, only other
-ones than in training, so a name that is not in the table is refused. The rules are those of llama.cpp's
-``src/llama-vocab.cpp``, with the patterns in the wording of the tokenizer.json files they were taken from.
+GGUF has the rule's name in ``tokenizer.ggml.pre``; tokenizer.json has the rule itself. A wrong rule still gives tokens,
+but not those of the training, so a name that is not in the table is refused. The rules are those of llama.cpp's
+``src/llama-vocab.cpp``; the patterns are written as in the tokenizer.json files that they come from.
 
-Not in the table are names that no ternary model was seen with; ``default`` is llama.cpp's rule of that name, which is
-not GPT-2's.
+The table has only names used by ternary models. ``default`` is llama.cpp's rule of that name, which is not GPT-2's.
 """
 
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    r"""splits: patterns applied one after the other to every piece so far; a match is a piece, and so is each rest.
+    r"""A rule of splitting.
 
-    ignore_merges: a piece that is a token is that token, whatever the merges make of it. adds_bos: what a file means
-    that has no ``add_bos_token``. nfc: the text is first normalised to NFC, which llama.cpp leaves out.
+    splits: patterns, applied in order to every piece so far; each match and each text between matches becomes a piece.
+    ignore_merges: a piece that is itself a token becomes that token without merges. adds_bos: the default for a file
+    without ``add_bos_token``. nfc: the text is first normalised to NFC; llama.cpp does not do this.
     """
 
     splits: tuple[str, ...]
@@ -46,7 +46,7 @@ PRE_TOKENIZERS = {name: rule for names, rule in _BY_RULE.items() for name in nam
 
 
 def pre_tokenizer_name(section: object, ignore_merges: bool, nfc: bool) -> str | None:
-    """The first name with this rule; None where there is none. section: ``pre_tokenizer`` of a tokenizer.json.
+    """The first name with this rule; None if no name has it. section: ``pre_tokenizer`` of a tokenizer.json.
 
     >>> pre_tokenizer_name({"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, False, False)
     'gpt-2'
@@ -61,7 +61,7 @@ def pre_tokenizer_name(section: object, ignore_merges: bool, nfc: bool) -> str |
 
 
 def splits_of(section: object) -> tuple[str, ...] | None:
-    """The patterns of a byte-level ``pre_tokenizer``; None for one that does more, or other, than to split."""
+    """The patterns of a byte-level ``pre_tokenizer``; None if it does anything other than split."""
     steps = _steps(section)
     if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1].get("add_prefix_space", True) is not False:
         return None
@@ -92,7 +92,7 @@ def _pattern(step: dict[str, Any]) -> str | None:
 
 
 def pre_tokenizer_section(rule: PreTokenizer) -> dict[str, Any]:
-    """``pre_tokenizer`` of a tokenizer.json that splits by the rule and then writes bytes as characters."""
+    """The ``pre_tokenizer`` of a tokenizer.json that splits by the rule and then writes bytes as characters."""
     split = {"type": "Split", "behavior": "Isolated", "invert": False}
     steps: list[dict[str, Any]] = [{**split, "pattern": {"Regex": regex}} for regex in rule.splits]
     steps.append({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False})
@@ -100,6 +100,6 @@ def pre_tokenizer_section(rule: PreTokenizer) -> dict[str, Any]:
 
 
 def byte_characters() -> frozenset[str]:
-    """The 256 characters by which GPT-2 writes bytes: printable ones of Latin-1 themselves, the rest from U+0100 on."""
+    """The 256 characters that GPT-2 uses for bytes: printable Latin-1 as it is, the other bytes from U+0100 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     return frozenset(map(chr, [*printable, *range(256, 256 + 256 - len(printable))]))

@@ -1,11 +1,11 @@
-"""The text files that go with a model, by the names they have in a Hugging Face folder, whatever container holds them.
+"""The text files of a model in any container, under the names that they have in a Hugging Face folder.
 
 - Hugging Face folder: the files themselves.
-- GGUF: tokenizer and chat template out of the metadata, and a tokenizer_config.json made for transformers; in files
-  that tritgold wrote the other texts of the source as well, under ``tritgold.text.<name>``.
-- A file without room for text (SGLBITNT): ``<file>.tokenizer.json`` and ``<file>.chat_template.jinja`` beside it.
+- GGUF: tokenizer and chat template from the metadata, and a tokenizer_config.json made for transformers; in files
+  written by tritgold also the other texts of the source, from the keys ``tritgold.text.<name>``.
+- A container without texts (SGLBITNT): ``<file>.tokenizer.json`` and ``<file>.chat_template.jinja`` beside the file.
 
-Texts are read byte for byte: newlines stay what they are.
+Texts are read byte for byte: newlines are not changed.
 """
 
 import json
@@ -34,7 +34,7 @@ from tritgold.formats.untrusted_text import parse_json, printable, read_text
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 BESIDE = (TOKENIZER, TEMPLATE)
-# Texts that GGUF has no key for: they travel under one of our own, so that the way back gives the same folder.
+# Texts that GGUF has no key for: stored under tritgold's own keys, so that converting back gives the same folder.
 KEPT_KEY = "tritgold.text."
 KEPT = (CONFIG, "generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 TEXTS = (
@@ -47,27 +47,27 @@ TEXTS = (
     TEMPLATE,
 )
 
-# What else a folder may hold of its tokenizer: other software's files, which only another folder takes along.
+# Other files of a Hugging Face folder, mostly tokenizers of other software: only copied to another such folder.
 OTHER_FILES = (
     *("tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("chat_template.json", "LICENSE", "LICENSE.md", "NOTICE"),
 )
-_MOST_BYTES = 1 << 28  # a tokenizer.json of a large vocabulary has some 20 MB
+_MOST_BYTES = 1 << 28  # the tokenizer.json of a large vocabulary has about 20 MB
 PADDING_KEY = "tokenizer.ggml.padding_token_id"
 
 
 def other_files(path: Path) -> list[Path]:
-    """The files of OTHER_FILES in a Hugging Face folder; none beside a file."""
+    """The existing files of OTHER_FILES in a Hugging Face folder; empty if ``path`` is a file."""
     return [path / name for name in OTHER_FILES if os.path.isdir(path) and os.path.isfile(path / name)]
 
 
 def side_texts(
     path: Path, container: Container, names: Sequence[str] = TEXTS, tokenizer: str | None = None
 ) -> dict[str, str]:
-    """Those of the named texts that there are. path: of the checkpoint, container: opened there. tokenizer: a text in
-    the place of its tokenizer.json.
+    """The existing ones of the named texts, name -> text.
 
-    Raises FormatError: ``unreadable`` or ``not-utf8`` for a file, and those of ``tokenizer_json`` for GGUF metadata.
+    path: of the checkpoint. container: opened from it. tokenizer: a text that replaces its tokenizer.json.
+    Raises FormatError: ``unreadable`` or ``not-utf8`` for a file, and as ``tokenizer_json`` does for GGUF metadata.
     """
     if isinstance(container, GgufFile):
         try:
@@ -91,10 +91,10 @@ def side_texts(
 
 
 def template_of(texts: Mapping[str, str], path: Path) -> str | None:
-    """The chat template: chat_template.jinja, or else the one in tokenizer_config.json, as transformers has it.
+    """The chat template: chat_template.jinja, else the one in tokenizer_config.json, as in transformers; None if none.
 
-    Of several named templates it is the one called ``default``; without such a one there is none. Raises FormatError
-    ``chat-template`` where the key holds anything else.
+    Of several named templates it is the one called ``default``; without that, None. Raises FormatError
+    ``chat-template`` if the key has another type.
     """
     if TEMPLATE in texts:
         return texts[TEMPLATE]
@@ -103,7 +103,7 @@ def template_of(texts: Mapping[str, str], path: Path) -> str | None:
     try:
         config = parse_json(texts[TOKENIZER_CONFIG])
     except ValueError as error:
-        raise FormatError(f"is no JSON: {error}", kind="chat-template", file=path / TOKENIZER_CONFIG) from error
+        raise FormatError(f"is not JSON: {error}", kind="chat-template", file=path / TOKENIZER_CONFIG) from error
     found = config.get("chat_template") if isinstance(config, dict) else None
     if isinstance(found, list):
         named = [item for item in found if isinstance(item, dict) and item.get("name") == "default"]
@@ -120,7 +120,7 @@ def template_of(texts: Mapping[str, str], path: Path) -> str | None:
 
 
 def side_files(texts: Mapping[str, str]) -> dict[str, str]:
-    """The texts that lie beside a file without room for them, by what follows its name: those of ``BESIDE``.
+    """The texts to write beside a container without texts, by the ending of the file name: those of ``BESIDE``.
 
     >>> side_files({"config.json": "{}", "tokenizer_config.json": '{"chat_template": "{{ bos }}"}'})
     {'chat_template.jinja': '{{ bos }}'}
@@ -132,8 +132,8 @@ def side_files(texts: Mapping[str, str]) -> dict[str, str]:
 def texts_as_metadata(texts: Mapping[str, str], config: ModelConfig) -> dict[str, Any]:
     """The ``tokenizer.`` and ``tritgold.text.`` keys of a GGUF file for these texts.
 
-    A tokenizer that llama.cpp's keys cannot say is kept as ``tokenizer.huggingface.json`` alone, with a
-    TritgoldWarning: llama.cpp then loads the model without one, instead of splitting text wrongly.
+    A tokenizer that llama.cpp's keys cannot express is written only as ``tokenizer.huggingface.json``, with a
+    TritgoldWarning: llama.cpp then loads the model without a tokenizer instead of splitting text wrongly.
     """
     template, text = template_of(texts, Path()), texts.get(TOKENIZER)
     kept: dict[str, Any] = {KEPT_KEY + name: texts[name] for name in KEPT if name in texts}
@@ -151,7 +151,7 @@ def texts_as_metadata(texts: Mapping[str, str], config: ModelConfig) -> dict[str
 
 
 def _padding(texts: Mapping[str, str], config: ModelConfig) -> dict[str, int]:
-    """``pad_token_id`` of config.json, which changes no arithmetic and is no field of ModelConfig."""
+    """The key for ``pad_token_id`` of config.json, which is not in ModelConfig because it changes no arithmetic."""
     try:
         values = parse_json(texts.get(CONFIG, "{}"))
     except ValueError:
@@ -173,15 +173,15 @@ def _gguf_texts(metadata: Mapping[str, Any], names: Sequence[str]) -> dict[str, 
     found |= {n: kept for n in names if n in KEPT and isinstance(kept := metadata.get(KEPT_KEY + n), str)}
     elsewhere = {name: text for name, text in found.items() if name != TEMPLATE}
     if TEMPLATE in found and template_of(elsewhere, Path()) == template:
-        del found[TEMPLATE]  # the source had it in tokenizer_config.json, and there it still is
-    ours = KEPT_KEY + CONFIG in metadata  # whose source had none, if there is none here
+        del found[TEMPLATE]  # the source had it in tokenizer_config.json, which is among the found texts
+    ours = KEPT_KEY + CONFIG in metadata  # written by tritgold: no tokenizer_config.json here means none in the source
     if TOKENIZER_CONFIG in names and TOKENIZER in found and TOKENIZER_CONFIG not in found and not ours:
         found[TOKENIZER_CONFIG] = json.dumps(_tokenizer_config(metadata), indent=2, ensure_ascii=False) + "\n"
     return found
 
 
 def _tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What transformers wants beside a tokenizer.json: its class, and the special tokens as texts."""
+    """What transformers needs in addition to a tokenizer.json: the tokenizer class and the special tokens as texts."""
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     tokens = metadata.get(TOKENS_KEY)
     for name, key in (("bos_token", BOS_KEY), ("eos_token", EOS_KEYS[0])):

@@ -1,12 +1,12 @@
-"""SentencePiece's BPE has a score a piece, the tokenizers library a ranked list of merges: each from the other.
+"""Conversion between SentencePiece's scores, one per piece, and the ranked list of merges of the tokenizers library.
 
-SentencePiece joins whichever neighbours give the piece of the highest score, the leftmost of equals; the library
-whichever pair stands first in its list. They agree where every split of a piece into two pieces is a merge, and all
-merges of a piece stand together, in the order of the scores. One thing only the list can say: which of two splits
-of the same piece goes first where both apply at once and overlap.
+SentencePiece joins the neighbours that give the piece with the highest score, the leftmost if equal; the library joins
+the pair that is first in its list. They agree if every split of a piece into two pieces is a merge, and the merges are
+grouped by the piece they make, in the order of the scores. Only the list can express which of two splits of the same
+piece is used first if both apply at once and overlap.
 
 Source: ``llm_tokenizer_spm`` of llama.cpp's ``src/llama-vocab.cpp``; ``generate_merges`` of transformers'
-``convert_slow_tokenizer.py``, whose order within a piece (longer left half first) is kept.
+``convert_slow_tokenizer.py``, whose order within a piece (longer left half first) is used here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ Merge = tuple[str, str]
 def merges_of(scores: Mapping[str, float]) -> list[Merge]:
     """Every merge that the scores allow, best first. scores: of the normal pieces, by text.
 
-    Raises FormatError for two joined pieces of one score, whose order would depend on where they stand, for a piece of
-    more than MAX_PIECE characters, and for one with a character that is no piece.
+    Raises FormatError for two joined pieces with the same score (their order would depend on their positions in the
+    text), for a piece of more than MAX_PIECE characters, and for one with a character that is not a piece.
 
     >>> merges_of({"a": 0, "b": 0, "ab": -2, "ba": -1, "aba": -3})
     [('b', 'a'), ('a', 'b'), ('ab', 'a'), ('a', 'ba')]
@@ -44,10 +44,10 @@ def merges_of(scores: Mapping[str, float]) -> list[Merge]:
 
 
 def scores_of(merges: Sequence[Merge], pieces: Mapping[str, int]) -> dict[str, float]:
-    """The score of every normal piece: 0, -1, -2 ... in the order of the merges, then the pieces no merge makes.
+    """The score of every normal piece: 0, -1, -2 ... in the order of the merges, then the pieces that no merge makes.
 
     pieces: text -> id of the normal pieces. Raises FormatError for a list of merges that no scores can express: a
-    split left out, or the merges of a piece in different places.
+    split is missing, or the merges of one piece are not next to each other.
 
     >>> scores_of([("a", "b")], {"a": 0, "b": 1, "ab": 2})
     {'ab': 0.0, 'a': -1.0, 'b': -2.0}
@@ -76,10 +76,12 @@ def splits_of(piece: str, pieces: Mapping[str, object]) -> list[Merge]:
 
 
 def _check_characters(pieces: Mapping[str, object]) -> None:
-    """SentencePiece starts from characters, pieces or not; the library from those that are pieces."""
+    """Refuse characters that are not pieces: SentencePiece starts from all characters, the library only from pieces."""
     for piece in pieces:
         if missing := [character for character in piece if character not in pieces]:
-            _refuse(f"piece {printable(repr(piece))}", "has a character that is no piece", printable(repr(missing[0])))
+            _refuse(
+                f"piece {printable(repr(piece))}", "has a character that is not a piece", printable(repr(missing[0]))
+            )
 
 
 def _refuse(thing: str, message: str, got: object) -> NoReturn:

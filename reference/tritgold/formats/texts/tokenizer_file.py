@@ -1,9 +1,8 @@
-"""tokenizer.json of the ``tokenizers`` library -> BpeTokenizer; ``formats.tokenizer_file_writer`` is the inverse.
+"""tokenizer.json of the ``tokenizers`` library -> BpeTokenizer; ``texts.tokenizer_file_writer`` is the inverse.
 
-Read strictly: whatever would give other ids and has no place in BpeTokenizer (a normaliser, a Metaspace splitter,
-tokens that swallow the spaces beside them) is refused, so that what is read can be written again without loss.
-Left out because they change no ids: ``trim_offsets``, the template for pairs, ``normalized`` where there is nothing
-to normalise.
+Read strictly: anything that changes ids and that BpeTokenizer cannot express (a normaliser, a Metaspace splitter,
+tokens that absorb the spaces around them) is refused, so that what is read can be written again without loss.
+Ignored because they change no ids: ``trim_offsets``, the template for pairs, ``normalized`` if there is no normaliser.
 """
 
 from typing import Any, NoReturn
@@ -19,7 +18,7 @@ from tritgold.formats.texts.pre_tokenizers import (
 from tritgold.formats.texts.spm_merges import Merge
 from tritgold.formats.untrusted_text import parse_json, printable
 
-# What SentencePiece's treatment of spaces is in the words of the library.
+# How the library expresses SentencePiece's treatment of spaces.
 SPACE = "▁"
 PREPEND = {"type": "Prepend", "prepend": SPACE}
 REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
@@ -32,15 +31,15 @@ STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 def read_tokenizer_file(text: str, pre: str | None = None) -> BpeTokenizer:
-    """Read the text of a tokenizer.json. pre: the name of its rule of splitting, where that is not recognised.
+    """Read the text of a tokenizer.json. pre: the name of its rule of splitting; None finds the name from the rule.
 
-    Raises FormatError: ``tokenizer`` for what is no tokenizer.json, ``tokenizer-unsupported`` for what BpeTokenizer
-    cannot say, ``tokenizer-pre`` for a rule without a name, and those of BpeTokenizer.
+    Raises FormatError: ``tokenizer`` if it is not a tokenizer.json, ``tokenizer-unsupported`` for what BpeTokenizer
+    cannot express, ``tokenizer-pre`` for a rule without a known name, and the kinds of BpeTokenizer.
     """
     try:
         root = parse_json(text)
     except ValueError as error:
-        raise FormatError(f"is no JSON: {error}", kind="tokenizer", thing="tokenizer.json") from error
+        raise FormatError(f"is not JSON: {error}", kind="tokenizer", thing="tokenizer.json") from error
     root = _typed(root, dict, "tokenizer.json")
     model = _typed(root.get("model"), dict, "model")
     if model.get("type", "BPE") != "BPE":
@@ -70,7 +69,7 @@ def read_tokenizer_file(text: str, pre: str | None = None) -> BpeTokenizer:
 
 
 def _tokens(root: dict[str, Any], model: dict[str, Any]) -> tuple[dict[str, int], frozenset[int], frozenset[int]]:
-    """Ids by text, and the ids of the control and of the user-defined tokens."""
+    """Ids by text, the ids of the control tokens, and the ids of the user-defined tokens."""
     ids: dict[str, int] = {}
     for text, token in _typed(model.get("vocab"), dict, "model.vocab").items():
         ids[text] = _id(token, text)
@@ -89,7 +88,7 @@ def _tokens(root: dict[str, Any], model: dict[str, Any]) -> tuple[dict[str, int]
         "".join(ids).encode()
     except UnicodeEncodeError as error:
         raise FormatError(
-            "is no Unicode text", kind="tokenizer", thing="a token", got=ascii(error.object)[:80]
+            "is not Unicode text", kind="tokenizer", thing="a token", got=ascii(error.object)[:80]
         ) from None
     if len(set(ids.values())) < len(ids):
         raise FormatError("one id has two texts", kind="tokenizer", thing="model.vocab, added_tokens")
@@ -99,23 +98,23 @@ def _tokens(root: dict[str, Any], model: dict[str, Any]) -> tuple[dict[str, int]
 def _id(value: object, text: str) -> int:
     if type(value) is not int or not 0 <= value < MAX_TOKENS:
         thing = printable(f"id of token {text!r}")
-        raise FormatError("is no id", kind="tokenizer", thing=thing, got=printable(repr(value)))
+        raise FormatError("is not an id", kind="tokenizer", thing=thing, got=printable(repr(value)))
     return value
 
 
 def _merges(model: dict[str, Any]) -> list[Merge]:
-    """Pairs; older files write them as one text with a space between."""
+    """The merges as pairs; older files write each pair as one text with a space between."""
     found: list[Merge] = []
     for merge in _typed(model.get("merges"), list, "model.merges"):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
-            raise FormatError("is no pair", kind="tokenizer", thing="model.merges", got=printable(repr(merge)))
+            raise FormatError("is not a pair", kind="tokenizer", thing="model.merges", got=printable(repr(merge)))
         found.append((parts[0], parts[1]))
     return found
 
 
 def _gpt2(root: dict[str, Any], model: dict[str, Any], merges: list[Merge], pre: str | None) -> str:
-    """The name of the rule by which a byte-level tokenizer splits."""
+    """The name of a byte-level tokenizer's rule of splitting."""
     decoder = root.get("decoder")
     if not isinstance(decoder, dict) or decoder.get("type") != "ByteLevel":
         _unsupported("decoder", decoder, "ByteLevel, or BPE with byte_fallback")
@@ -134,12 +133,12 @@ def _gpt2(root: dict[str, Any], model: dict[str, Any], merges: list[Merge], pre:
     section, whole = root.get("pre_tokenizer"), bool(model.get("ignore_merges"))
     name = pre_tokenizer_name(section, whole, normalizer is not None)
     if name is None and not merges and not whole and normalizer is None and splits_of(section) is not None:
-        name = "gpt-2"  # tokens of one byte each: where the text is split makes no difference
+        name = "gpt-2"  # without merges every token is one byte, so the splits make no difference
     return name or _unknown_pre(section)
 
 
 def _llama(root: dict[str, Any]) -> bool:
-    """Whether a SentencePiece-like tokenizer puts a space before the text."""
+    """Whether a SentencePiece-like tokenizer puts a space before the text (``space_prefix``)."""
     normalizer, decoder = root.get("normalizer"), root.get("decoder")
     if root.get("pre_tokenizer") is not None:
         hint = "llama.cpp puts a space after every special token and before a space; Metaspace does not"
@@ -157,7 +156,7 @@ def _llama(root: dict[str, Any]) -> bool:
 
 
 def _template(section: object, ids: dict[str, int]) -> tuple[int | None, int | None]:
-    """The ids that a post-processor puts before and behind a text."""
+    """The ids that a post-processor puts before and after a text."""
     steps = [section]
     if isinstance(section, dict) and section.get("type") == "Sequence":
         steps = _typed(section.get("processors"), list, "post_processor")
@@ -166,7 +165,7 @@ def _template(section: object, ids: dict[str, int]) -> tuple[int | None, int | N
         kind = step.get("type") if isinstance(step, dict) else step
         if kind == "TemplateProcessing" and around == (None, None):
             around = _around(_typed(step, dict, "post_processor"), ids)
-        elif kind not in (None, "ByteLevel"):  # ByteLevel moves offsets alone
+        elif kind not in (None, "ByteLevel"):  # ByteLevel changes only offsets
             _unsupported("post_processor", kind, "one TemplateProcessing")
     return around
 
@@ -179,7 +178,7 @@ def _around(step: dict[str, Any], ids: dict[str, int]) -> tuple[int | None, int 
         names.append(_typed(special.get("id"), str, "post_processor: id") if isinstance(special, dict) else None)
     at = names.index(None) if None in names else -1
     if names.count(None) != 1 or at > 1 or len(names) - at > 2:
-        _unsupported("post_processor", names, "the text, with at most one token before and one behind it")
+        _unsupported("post_processor", names, "the text, with at most one token before and one after it")
     tokens = [None if name is None else _template_id(step, name, ids) for name in names]
     return tokens[0] if at == 1 else None, tokens[-1] if len(names) - at == 2 else None
 

@@ -1,4 +1,4 @@
-"""BpeTokenizer -> tokenizer.json of the ``tokenizers`` library, the inverse of ``formats.tokenizer_file``."""
+"""BpeTokenizer -> tokenizer.json of the ``tokenizers`` library, the inverse of ``texts.tokenizer_file``."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": Tr
 
 
 def write_tokenizer_file(tokenizer: BpeTokenizer) -> str:
-    """The text of a tokenizer.json, one line, that reads as this tokenizer."""
+    """The text of a tokenizer.json, one line; reading it gives this tokenizer again."""
     special = sorted(tokenizer.control | tokenizer.user_defined)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     gpt2, rule = tokenizer.kind == "gpt2", PRE_TOKENIZERS[tokenizer.pre]
@@ -52,13 +52,13 @@ def _template_section(tokenizer: BpeTokenizer) -> dict[str, Any] | None:
         return None
     text = [{"Sequence": {"id": "A", "type_id": 0}}], [{"Sequence": {"id": "B", "type_id": 1}}]
     named = {tokenizer.tokens[t]: t for t in (tokenizer.first, tokenizer.last) if t is not None}
-    before, behind = (
+    before, after = (
         [] if t is None else [{"SpecialToken": {"id": tokenizer.tokens[t], "type_id": 0}}]
         for t in (tokenizer.first, tokenizer.last)
     )
     return {
         "type": "TemplateProcessing",
-        "single": [*before, *text[0], *behind],
-        "pair": [*before, *text[0], *text[1], *behind],
+        "single": [*before, *text[0], *after],
+        "pair": [*before, *text[0], *text[1], *after],
         "special_tokens": {name: {"id": name, "ids": [t], "tokens": [name]} for name, t in named.items()},
     }

@@ -99,8 +99,8 @@ def test_spellings_that_the_original_reads_alike(tmp_path: Path, text: str) -> N
         (section(bnn="1"), "ini-key", "found m, k, bm, bk, bmm, bnn"),
         # ConfigParser would hand the keys of this section to every other.
         ("[DEFAULT]\nbmm = 32\n" + section(bmm=None), "ini-key", "section 'DEFAULT'"),
-        *((section(**{key: "0"}), "value", f"{key} is no size: found '0', expected 1 .. 2**31 - 1") for key in ONE),
-        (section(m="-1536"), "value", "section 'Kernels_0': m is no size: found '-1536'"),
+        *((section(**{key: "0"}), "value", f"{key} is not a size: found '0', expected 1 .. 2**31 - 1") for key in ONE),
+        (section(m="-1536"), "value", "section 'Kernels_0': m is not a size: found '-1536'"),
         (section(m="+1536"), "value", "+1536"),
         (section(m="1_536"), "value", "1_536"),
         (section(m="1536.0"), "value", "1536.0"),
@@ -111,9 +111,9 @@ def test_spellings_that_the_original_reads_alike(tmp_path: Path, text: str) -> N
         (section(m="15 36"), "value", "15 36"),
         (section(m="1536 ; out"), "value", "1536 ; out"),
         (section(m="1536\n  7"), "value", "1536\\n7"),
-        (section(m="١٥٣٦"), "value", "no size"),
+        (section(m="١٥٣٦"), "value", "is not a size"),
         (section(m="2147483648"), "value", "2147483648"),
-        (section(m="9" * 5000), "value", "no size"),
+        (section(m="9" * 5000), "value", "is not a size"),
         (section(m="%(k)s"), "value", "%(k)s"),
         (section(m="\x1b[2J"), "value", "\\x1b[2J"),
         (section("\x1b[2J", m="0"), "value", "section"),
@@ -170,4 +170,4 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         error = refusal(lambda path=path: tile_options(path))
-        assert (error.kind, error.message) == ("unreadable", "is no regular file")
+        assert (error.kind, error.message) == ("unreadable", "is not a regular file")

@@ -210,7 +210,7 @@ def test_blocks_with_different_scales_are_no_bitnet_tensor() -> None:
 
 
 def test_a_silent_block_has_no_say_in_the_scale() -> None:
-    """Encoders write d = 0 for a block of zeros; that is no second scale."""
+    """Encoders write d = 0 for a block of zeros; that is not a second scale."""
     trits = golden_matrix(2, 512)
     trits[1, 256:] = 0
     theirs = quantize(trits.astype(np.float32) * np.float32(0.75), GGMLQuantizationType.TQ2_0)

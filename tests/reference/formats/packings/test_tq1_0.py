@@ -24,7 +24,7 @@ NEVER_WRITTEN = {1, 20, 40, 60, 79, 99, 119, 138, 158, 178, 197, 217, 237}
 
 
 def read(byte: int, n: int) -> int:
-    """Digit n behind the point of byte / 256 in base 3."""
+    """Digit n after the point of byte / 256 in base 3."""
     return int(Fraction(byte, 256) * 3 ** (n + 1)) % 3
 
 

@@ -30,7 +30,7 @@ def test_bytes_are_no_pieces() -> None:
         ("tokenizer-tokens", "special token 4", {"control": {4}}),
         ("tokenizer-tokens", "special token -1", {"user_defined": {-1}}),
         ("tokenizer-tokens", "token before the text 9", {"first": 9}),
-        ("tokenizer-tokens", "token behind 1: is no token", {"last": 1, "tokens": ["a", None, "b", "ab"]}),
+        ("tokenizer-tokens", "token after 1: is not a token", {"last": 1, "tokens": ["a", None, "b", "ab"]}),
         ("tokenizer-tokens", "unknown token 4", {"unknown": 4}),
         ("tokenizer-merges", "names a token that there is not: found 'x'", {"merges": [("a", "b"), ("a", "x")]}),
         ("tokenizer-merges", "names a token that there is not: found 'ba'", {"merges": [("b", "a")]}),

@@ -45,7 +45,7 @@ CHARS = {"a": 0, "b": 1, "c": 2}
         ([("ab", "c"), ("a", "b"), ("a", "bc"), ("b", "c")], {"ab": 3, "bc": 4, "abc": 5}, "in different places"),
         ([("a", "b"), ("a", "b")], {"ab": 3}, "'ab': is made by some of its splits"),
         ([("a", "b")], {}, "'ab': is made by some of its splits"),
-        ([], {"az": 3}, "'az': has a character that is no piece: found 'z'"),
+        ([], {"az": 3}, "'az': has a character that is not a piece: found 'z'"),
         ([], {"a" * (MAX_PIECE + 1): 3}, f"is longer than {MAX_PIECE} characters"),
     ],
 )
@@ -59,7 +59,7 @@ def test_merges_that_no_scores_express(merges: list[tuple[str, str]], pieces: di
     ("scores", "says"),
     [
         ({"ab": -1.0, "bc": -1.0}, "pieces 'ab' and 'bc': have one score"),
-        ({"ab": -1.0, "az": -2.0}, "'az': has a character that is no piece"),
+        ({"ab": -1.0, "az": -2.0}, "'az': has a character that is not a piece"),
         ({"a" * 300: -1.0}, "is longer than"),
     ],
 )

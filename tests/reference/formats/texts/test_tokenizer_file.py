@@ -107,9 +107,9 @@ GPT2_REFUSED: list[tuple[str, str, Callable[[dict[str, Any]], object]]] = [
     ("tokenizer-unsupported", "at most one token", setting("post_processor", "single", value=[])),
     ("tokenizer-unsupported", "found [2]", setting("post_processor", "special_tokens", "<bos>", "ids", value=[2])),
     ("tokenizer", "post_processor: single", setting("post_processor", "single", value=7)),
-    ("tokenizer", "model.merges: is no pair", setting("model", "merges", 0, value=["a"])),
-    ("tokenizer", "model.merges: is no pair", setting("model", "merges", 0, value="a b c")),
-    ("tokenizer", "model.merges: is no pair", setting("model", "merges", 0, value=[1, 2])),
+    ("tokenizer", "model.merges: is not a pair", setting("model", "merges", 0, value=["a"])),
+    ("tokenizer", "model.merges: is not a pair", setting("model", "merges", 0, value="a b c")),
+    ("tokenizer", "model.merges: is not a pair", setting("model", "merges", 0, value=[1, 2])),
     ("tokenizer-merges", "'zzz'", setting("model", "merges", 0, value=["a", "zzz"])),
     ("tokenizer", "model.vocab: has the wrong type", setting("model", "vocab", value=["a"])),
     ("tokenizer", "id of token 'the'", setting("model", "vocab", "the", value=-1)),
@@ -118,7 +118,7 @@ GPT2_REFUSED: list[tuple[str, str, Callable[[dict[str, Any]], object]]] = [
     ("tokenizer", "one id has two texts", setting("model", "vocab", "the", value=5)),
     ("tokenizer", "token '<mask>': has two ids", setting("added_tokens", 3, "id", value=9)),
     ("tokenizer", "added_tokens", setting("added_tokens", 3, value="<mask>")),
-    ("tokenizer", "is no Unicode text", setting("model", "vocab", "\ud800", value=3000)),
+    ("tokenizer", "is not Unicode text", setting("model", "vocab", "\ud800", value=3000)),
     ("tokenizer", "model: has the wrong type", setting("model", value=None)),
 ]  # fmt: skip
 

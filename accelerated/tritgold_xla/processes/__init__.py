@@ -1,0 +1,1 @@
+"""One model over several processes, on one machine or many."""

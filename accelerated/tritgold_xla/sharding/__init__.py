@@ -1,0 +1,1 @@
+"""A model over several JAX devices: the same bits as on one."""

@@ -1,0 +1,133 @@
+"""Shards: a model's arrays on the devices of a mesh, and its programs compiled to run on all of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tritgold.config import ModelConfig
+from tritgold.graph import traced_arrays
+from tritgold.trace_names import TraceName
+from tritgold_xla.kv_cache import base as kv_cache
+from tritgold_xla.kv_cache.base import KvCache
+from tritgold_xla.parameters import Parameters, Part, Place
+from tritgold_xla.runtime.flags import jit
+from tritgold_xla.sharding.partition import ROWS, Plan, cut_of
+from tritgold_xla.sharding.split import AXIS, Split
+from tritgold_xla.ternary_matmul.choose import library_dots
+
+# Keys and values stand by their heads along the second axis (``KvCache``).
+_CACHE = PartitionSpec(None, AXIS)
+_WHOLE = PartitionSpec()
+
+
+class Shards(Place):
+    """A model cut over devices. It is the place where ``load_parameters`` puts the arrays; after that, ``program``
+    makes of a program over a whole model one that runs on all devices.
+
+    devices: of one machine or of several processes, of which this one puts its own arrays alone.
+    """
+
+    def __init__(self, config: ModelConfig, devices: list[jax.Device]) -> None:
+        self.mesh = Mesh(np.array(devices), (AXIS,))
+        mine = self.mesh.local_devices
+        super().__init__(mine[0])
+        self._mine = [(devices.index(device), device) for device in mine]
+        self.plan = Plan.of(config, len(devices), rows_together=1 if library_dots() else ROWS)
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def parts(self, role: str, shape: tuple[int, int], cut: bool = True) -> list[Part]:
+        """Of each device of this process. Raises EngineError ``partition`` for a role that nothing is said about."""
+        how = cut_of(role)
+        if not cut and role == "head":
+            self.plan = replace(self.plan, whole_head=True, whole_embedding=self.plan.config.tied_head)
+        if not cut or how.unit is None:
+            return [Part(slice(0, shape[0]), slice(0, shape[1]), shape)] * len(self._mine)
+        width, made = self.plan.width(how.unit), []
+        for index, _ in self._mine:
+            own = self.plan.part(how.unit, index)
+            if how.along == "out":
+                made.append(Part(own, slice(0, shape[1]), (width, shape[1])))
+            else:
+                made.append(Part(slice(0, shape[0]), own, (shape[0], width)))
+        return made
+
+    def put(self, role: str, parts: list[np.ndarray], out: int | None, in_: int | None, cut: bool = True) -> jax.Array:
+        """One array over all devices."""
+        how = cut_of(role)
+        axis = None if not cut or how.unit is None else out if how.along == "out" else in_
+        if axis is None:
+            spec, shape, parts = _WHOLE, parts[0].shape, parts[:1] * len(self._mine)
+        else:
+            spec, shape = PartitionSpec(*[None] * axis, AXIS), list(parts[0].shape)
+            shape[axis] *= self.plan.devices
+        on_devices = [jax.device_put(part, device) for part, (_, device) in zip(parts, self._mine, strict=True)]
+        return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(self.mesh, spec), on_devices)
+
+    def new_cache(self, capacity: int, scheme: str, sequences: int) -> KvCache:
+        """As ``kv_cache.new_cache``; each device has the sequences' own heads of it side by side."""
+        local, devices = self.plan.local, self.plan.devices
+        config = replace(local, heads=local.heads * devices, kv_heads=local.kv_heads * devices)
+        return kv_cache.new_cache(config, capacity, NamedSharding(self.mesh, _CACHE), scheme, sequences)
+
+    def program(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """``compiled``, a function by ``flags.jit`` of parameters, cache and inputs, on every device: called alike.
+
+        Inputs and results but the cache are the same on all of them.
+        """
+        return partial(self._call, compiled)
+
+    def _call(self, compiled: Callable[..., Any], parameters: Parameters, cache: KvCache, *inputs: Any,
+              config: ModelConfig, options: Any, **static: Any) -> Any:  # fmt: skip
+        del config
+        options = options._replace(split=Split(self.plan))
+        key = compiled, options, tuple(static.items())
+        if key not in self._programs:
+            function = compiled.__wrapped__  # type: ignore[attr-defined]
+            body = partial(function, config=self.plan.local, options=options, **static)
+            specs = jax.tree.map(lambda array: array.sharding.spec, (parameters, cache))
+            self._programs[key] = self._compiled(_Body(body, Split(self.plan)), specs, len(inputs))
+        cache, rest = self._programs[key](parameters, cache, *inputs)
+        return rest._replace(cache=cache)
+
+    def _compiled(self, body: "_Body", specs: tuple[Any, Any], inputs: int) -> Callable[..., Any]:
+        mapped = shard_map(body, mesh=self.mesh, in_specs=(*specs, *[_WHOLE] * inputs), out_specs=(specs[1], _WHOLE))
+
+        def program(parameters: Parameters, cache: KvCache, *inputs: Any) -> Any:
+            return mapped(parameters, cache, *inputs)
+
+        return jit(program, donate=("cache",))
+
+    def each(self, function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
+        """A function of a Split and arrays on every device, with whole results; specs: of the arrays."""
+        body = partial(function, Split(self.plan))
+        return jit(shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=_WHOLE))
+
+
+class _Body(NamedTuple):
+    """One device's program: the function, and a trace's arrays made whole."""
+
+    function: Callable[..., Any]
+    split: Split
+
+    def __call__(self, parameters: Parameters, cache: KvCache, *inputs: Any) -> tuple[KvCache, Any]:
+        result = self.function(parameters, cache, *inputs)
+        if inner := getattr(result, "inner", None):
+            traced = traced_arrays(self.split.plan.config)
+            axes = {TraceName.of(name).inner: array.axes for name, array in traced.items()}
+            whole = {name: self.split.whole_trace(name, array, axes[name]) for name, array in inner.items()}
+            result = result._replace(inner=whole)
+        return result.cache, result._replace(cache=None)
+
+
+def shard_map(function: Callable[..., Any], *, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+    """JAX's own, by whichever name this version has; what is the same on all devices is our promise, not checked."""
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map as older
+
+    return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)

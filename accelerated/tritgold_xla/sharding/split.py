@@ -1,0 +1,132 @@
+"""What a program does with the other devices, at the few places of the graph where it has to: on one device, nothing.
+
+Each is exact: sums over devices are of integers, maxima are of integers, and floats are only put side by side. A float
+sum that needs all channels (the sub-norms' mean square) is computed on every device, of all of them, in one order.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tritgold_xla.layers import lm_head
+from tritgold_xla.layers.embedding import embed
+from tritgold_xla.sharding.partition import AXES, Plan, cut_of
+from tritgold_xla.ternary_matmul.bit_linear import Quantized, absmax, quantize, quantize_to
+
+AXIS = "devices"  # of the mesh
+
+
+@dataclass(frozen=True)
+class OneDevice:
+    """The whole model on one device. Static in a program, so equal ones must compare equal."""
+
+    def whole(self, x: jax.Array, linear: str) -> jax.Array:
+        """Activations [tokens, channels] of every device, before what needs all channels. linear: that reads them."""
+        del linear
+        return x
+
+    def quantize(self, x: jax.Array, whole: bool) -> Quantized:
+        """``quantize`` over all channels. whole: x has them; else it has this device's own, and so have the codes."""
+        del whole
+        return quantize(x)
+
+    def own(self, codes: jax.Array, linear: str, whole: bool) -> jax.Array:
+        """The channels of the codes that this device's part of the linear reads."""
+        del linear, whole
+        return codes
+
+    def total(self, linear: str, acc: jax.Array) -> jax.Array:
+        """Accumulators int32 [tokens, out], summed over the devices that have a part of each row."""
+        del linear
+        return acc
+
+    def embed(self, tokens: jax.Array, table: jax.Array) -> jax.Array:
+        """``embed``."""
+        return embed(tokens, table)
+
+    def logits(self, x: jax.Array, head: jax.Array) -> jax.Array:
+        """``lm_head.logits`` of the whole vocabulary, float32 [tokens, vocab]."""
+        return lm_head.logits(x, head)
+
+    def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
+        """int32 []: the token of the largest logit of x, float32 [hidden]; the lowest of equal ones.
+
+        -1 where a logit is infinite or NaN.
+        """
+        scores = self.logits(x[None], head)[0]
+        return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
+
+
+@dataclass(frozen=True)
+class Split(OneDevice):
+    """One part of a model that is cut by ``plan``, in a program that runs on every device of the axis AXIS."""
+
+    plan: Plan
+
+    def whole(self, x: jax.Array, linear: str) -> jax.Array:
+        """Gathered: bits are moved, nothing is added."""
+        unit = cut_of(linear).unit
+        return x if unit is None else lax.all_gather(x, AXIS, axis=1, tiled=True)[:, : self.plan.full(unit)]
+
+    def quantize(self, x: jax.Array, whole: bool) -> Quantized:
+        """By the largest of all devices. As bits, which order as the numbers do, and a NaN is above infinity."""
+        if whole:
+            return quantize(x)
+        bits = lax.bitcast_convert_type(absmax(x), jnp.int32) & jnp.int32(0x7FFFFFFF)
+        return quantize_to(x, lax.bitcast_convert_type(lax.pmax(bits, AXIS), jnp.float32))
+
+    def own(self, codes: jax.Array, linear: str, whole: bool) -> jax.Array:
+        """A slice; zeros where this device's part is padding."""
+        cut = cut_of(linear)
+        if cut.along == "out" or not whole or cut.unit is None:
+            return codes
+        width = self.plan.width(cut.unit)
+        filled = jnp.pad(codes, ((0, 0), (0, self.plan.devices * width - codes.shape[1])))
+        return lax.dynamic_slice_in_dim(filled, lax.axis_index(AXIS) * width, width, axis=1)
+
+    def total(self, linear: str, acc: jax.Array) -> jax.Array:
+        """An exact sum of integers, in whatever order."""
+        return lax.psum(acc, AXIS) if cut_of(linear).along == "in" else acc
+
+    def embed(self, tokens: jax.Array, table: jax.Array) -> jax.Array:
+        """The one device that has a token's row sends it, the others zero, all as bits: no float is added."""
+        if self.plan.whole_embedding:
+            return embed(tokens, table)
+        local = tokens - lax.axis_index(AXIS) * self.plan.rows
+        mine = (local >= 0) & (local < self.plan.rows)
+        rows = lax.bitcast_convert_type(embed(jnp.where(mine, local, 0), table), jnp.int32)
+        return lax.bitcast_convert_type(lax.psum(jnp.where(mine[:, None], rows, 0), AXIS), jnp.float32)
+
+    def logits(self, x: jax.Array, head: jax.Array) -> jax.Array:
+        """Each device's rows, gathered."""
+        scores = lm_head.logits(x, head)
+        if self.plan.whole_head:
+            return scores
+        return lax.all_gather(scores, AXIS, axis=1, tiled=True)[:, : self.plan.config.vocab]
+
+    def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
+        """Of each device the largest logit and its token, gathered: as many pairs as devices instead of all logits."""
+        if self.plan.whole_head:
+            return super().likeliest(x, head)
+        scores = lm_head.logits(x[None], head)[0]
+        first = lax.axis_index(AXIS) * self.plan.rows
+        real = first + lax.iota(jnp.int32, scores.shape[0]) < self.plan.config.vocab
+        finite = (jnp.isfinite(scores) | ~real).all()
+        scores = jnp.where(real, scores, -jnp.inf)
+        own = scores.max(), first + jnp.argmax(scores).astype(jnp.int32), finite
+        largest, tokens, usable = (lax.all_gather(each, AXIS) for each in own)
+        return jnp.where(usable.all(), tokens[jnp.argmax(largest)], -1)
+
+    def whole_trace(self, name: str, array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+        """A traced array of all layers with all its channels. axes: those after ``layers``, of ``tritgold.graph``."""
+        for place, axis in enumerate(axes, 1):
+            if axis in AXES and not self._is_whole(name):
+                gathered = lax.all_gather(array, AXIS, axis=place, tiled=True)
+                return lax.slice_in_dim(gathered, 0, getattr(self.plan.config, axis), axis=place)
+        return array
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a sub-norm made it, or what follows one: on every device of all channels."""
+        return self.plan.config.sub_norms and name in ("attn_sub_norm", "ffn_sub_norm", "o_in.codes", "down_in.codes")

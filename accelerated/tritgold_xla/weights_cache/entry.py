@@ -1,0 +1,107 @@
+"""Prepared weights in a folder: a .npy file an array, and entry.json, which says what they must be.
+
+NumPy's own files, for anyone can open them, and their arrays begin at multiples of 64 bytes: mapped, they become arrays
+of JAX as they lie. bfloat16, which NumPy has not, is kept as the uint16 of its bits.
+
+Each start reads the arrays once and compares their sums, at the speed of memory: words of 64 bits added up, a sum a
+MiB. Any one changed word is seen, and so is a piece that was never written. It is no defence against a forger.
+"""
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from tritgold.errors import EngineError
+
+SCHEMA: Final = "tritgold.xla-weights/1"
+INDEX = "entry.json"
+Arrays = dict[str, np.ndarray]
+
+_WORDS = 1 << 17  # of 64 bits, to a sum
+_COMPARED = 1 << 24  # bytes
+
+
+class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dtype: str
+    shape: tuple[int, ...]
+    sums: list[int]
+
+
+class _Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: Literal["tritgold.xla-weights/1"]
+    arrays: dict[str, _Array]
+
+
+def write_entry(folder: Path, arrays: Arrays) -> None:
+    """Write the arrays, of at least one dimension or none, into an empty folder; entry.json last.
+
+    Raises OSError, and EngineError ``weights-cache`` where what was written is not, bit for bit, what was given.
+    """
+    index = {}
+    for name, array in arrays.items():
+        stored = array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
+        np.save(folder / f"{name}.npy", stored, allow_pickle=False)
+        index[name] = _Array(str(array.dtype), array.shape, _sums(stored))
+    (folder / INDEX).write_bytes(msgspec.json.encode(_Index(SCHEMA, index)))
+    for name, array in arrays.items():
+        if not _holds(folder / f"{name}.npy", array):
+            raise _damaged(folder, f"{name}.npy", "another array", "the one that was written")
+
+
+def read_entry(folder: Path) -> Arrays:
+    """The arrays, mapped and read-only.
+
+    Raises FileNotFoundError where there is no entry.json, OSError where it cannot be read, EngineError
+    ``weights-cache`` where an array is not what it says.
+    """
+    try:
+        index = msgspec.json.decode((folder / INDEX).read_bytes(), type=_Index)
+    except msgspec.DecodeError as error:
+        raise _damaged(folder, INDEX, str(error), f"schema {SCHEMA}") from None
+    return {name: _read(folder, name, said) for name, said in index.arrays.items()}
+
+
+def _holds(file: Path, array: np.ndarray) -> bool:
+    """Whether the file ends with the bytes of the array; a piece of them is in memory at a time."""
+    given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    with file.open("rb") as opened:
+        opened.seek(-given.size, os.SEEK_END)
+        pieces = range(0, given.size, _COMPARED)
+        return all(opened.read(_COMPARED) == given[at : at + _COMPARED].tobytes() for at in pieces)
+
+
+def _read(folder: Path, name: str, said: _Array) -> np.ndarray:
+    if "/" in name or name.startswith("."):
+        raise _damaged(folder, INDEX, name, "names of arrays")
+    try:
+        # Not as a memmap: a slice of one costs ten times as much.
+        stored = np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
+    except FileNotFoundError:
+        raise _damaged(folder, f"{name}.npy", "no such file", "an array") from None
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise _damaged(folder, f"{name}.npy", str(error), "an array") from None
+    array = stored.view(jnp.bfloat16) if said.dtype == "bfloat16" and stored.dtype == np.uint16 else stored
+    if (str(array.dtype), array.shape) != (said.dtype, said.shape):
+        expected = f"{said.dtype} {list(said.shape)}"
+        raise _damaged(folder, f"{name}.npy", f"{array.dtype} {list(array.shape)}", expected)
+    if _sums(stored) != said.sums:
+        raise _damaged(folder, f"{name}.npy", "other sums", "those of entry.json")
+    return array
+
+
+def _sums(array: np.ndarray) -> list[int]:
+    """Sums of 64-bit words, a MiB each, modulo 2**64; the last bytes filled up with zeros."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = flat.size // 8 * 8
+    words, rest = flat[:whole].view(np.uint64), np.zeros(8, np.uint8)
+    rest[: flat.size - whole] = flat[whole:]
+    pieces = [int(words[at : at + _WORDS].sum()) for at in range(0, words.size, _WORDS)]
+    return [*pieces, int(rest.view(np.uint64)[0])]
+
+
+def _damaged(folder: Path, file: str, got: str, expected: str) -> EngineError:
+    return EngineError("is damaged", kind="weights-cache", file=folder / file, got=got, expected=expected)

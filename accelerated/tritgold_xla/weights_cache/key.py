@@ -1,0 +1,133 @@
+"""What prepared weights are kept under: the contents of the files, how they are read, and the code that does it.
+
+A name of a file or its age decides nothing. The contents are hashed once (SHA-256, 0.7 GB/s); after that a file whose
+inode, size and times are those of then is taken for unchanged, as git and make do it.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+import time
+from contextlib import suppress
+from dataclasses import fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import tritgold
+from tritgold.config import ModelConfig
+from tritgold.errors import OutputError
+from tritgold.formats.container import StoredTensor
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.stored_weights import MasterWeight, PackedWeight
+from tritgold.formats.whole_file import written_whole
+from tritgold.weights import ModelWeights
+
+# A file that was changed a moment ago could be changed once more without its times telling (the clock's grain).
+_SETTLED = 2.0
+_PIECE = 1 << 24
+
+
+class _Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that was hashed. stat: device, inode, bytes, and the times of its last change in nanoseconds."""
+
+    stat: tuple[int, ...]
+    sha256: str
+
+
+def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | None:
+    """A SHA-256 in hexadecimal; None where the weights do not all lie in files that are mapped, or one has changed.
+
+    memory: a folder, made where it is not there, for what was hashed before. Raises OSError where the files cannot
+    be read.
+    """
+    parts = [getattr(weights, field.name) for field in fields(weights) if field.name != "layers"]
+    parts += [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
+    files = sorted({tensor.file for part in parts if (tensor := _stored(part)) is not None})
+    try:
+        described = [_described(part, files) for part in parts]
+    except _ElsewhereError:
+        return None
+    digests = [content_of(file, memory) for file in files]
+    if not files or None in digests:
+        return None
+    all_of_it = [made_by(), config.as_dict(), digests, described]
+    return hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()
+
+
+class _ElsewhereError(Exception):
+    """A part of the model that is not known to depend on files alone, and on how they are read."""
+
+
+def _stored(part: Any) -> StoredTensor | None:
+    return part if type(part) is StoredTensor else getattr(part, "stored", None)
+
+
+def _described(part: Any, files: list[Path]) -> object:
+    """How a part of the model is read, all fields of it, for JSON. Raises _ElsewhereError."""
+    if part is None or type(part) in (bool, int, str):
+        return part
+    if isinstance(part, tuple):
+        return [_described(each, files) for each in part]
+    if isinstance(part, np.ndarray | np.floating):
+        array = np.ascontiguousarray(part)
+        return [array.dtype.str, array.shape, hashlib.sha256(array.data).hexdigest()]
+    if type(part) is StoredTensor and _mapped(part.data):
+        return [files.index(part.file), part.name, part.dtype, part.shape, part.offset, part.data.nbytes]
+    if isinstance(part, Packing):
+        return [type(part).__name__, {name: str(value) for name, value in vars(part).items()}]
+    if type(part) in (PackedWeight, MasterWeight):
+        own = {f.name: getattr(part, f.name) for f in fields(part) if not f.name.startswith("_")}
+        return [type(part).__name__, {name: _described(value, files) for name, value in own.items()}]
+    raise _ElsewhereError
+
+
+def _mapped(array: np.ndarray) -> bool:
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
+def content_of(file: Path, memory: Path) -> str | None:
+    """The SHA-256 of a file, from ``memory`` where it has not changed since; None where it changes meanwhile."""
+    before = _stat(file)
+    note = memory / f"{hashlib.sha256(os.fsencode(file.resolve())).hexdigest()}.json"
+    try:
+        seen = msgspec.json.decode(note.read_bytes(), type=_Seen)
+    except (OSError, msgspec.DecodeError):
+        seen = None
+    if seen is not None and seen.stat == before:
+        return seen.sha256
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while piece := opened.read(_PIECE):
+            digest.update(piece)
+    if _stat(file) != before:
+        return None
+    if time.time() - max(before[-2:]) / 1e9 > _SETTLED:
+        with suppress(OSError, OutputError):  # then it is hashed again the next time
+            memory.mkdir(parents=True, exist_ok=True)
+            with written_whole(note) as scratch:
+                scratch.write_bytes(msgspec.json.encode(_Seen(before, digest.hexdigest())))
+    return digest.hexdigest()
+
+
+def _stat(file: Path) -> tuple[int, ...]:
+    told = file.stat()
+    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+
+
+@cache
+def made_by() -> str:
+    """The code that reads and packs: a hash of every source file of both packages, and the version of the compiler."""
+    digest = hashlib.sha256(f"{version('jaxlib')} {tritgold.__name__}".encode())
+    for package in (Path(tritgold.__file__).parent, Path(__file__).parents[1]):
+        for file in sorted(package.rglob("*.py")):
+            digest.update(str(file.relative_to(package)).encode() + file.read_bytes())
+    return digest.hexdigest()

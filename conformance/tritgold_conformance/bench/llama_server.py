@@ -1,0 +1,109 @@
+"""A built ``llama-server`` of llama.cpp or of a fork: started, asked for completions, ended.
+
+Prompts are token ids. Requests go to ``/completion``, which old and new servers have, with their own clock in it.
+"""
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from tritgold.errors import EngineError
+from tritgold_conformance.bench.peer_judge import Shown, shown
+
+WAIT = 600.0  # seconds for a model to be loaded, and for one answer
+SHOWN = 20  # likeliest tokens asked for
+
+
+class LlamaServer:
+    """One server on one file. positions: room for so many."""
+
+    def __init__(self, name: str, program: Path, path: str, positions: int, threads: int) -> None:
+        """Raises EngineError ``engine-load`` where it ends before it answers, with the last that it wrote."""
+        self._name = name
+        self._port = _free_port()
+        command = [str(program), "-m", path, "-c", str(positions), "-np", "1", "-t", str(threads), "-tb", str(threads)]
+        command += ["--host", "127.0.0.1", "--port", str(self._port)]
+        self._child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._last: deque[bytes] = deque(maxlen=8)
+        self._reader = Thread(target=lambda: self._last.extend(self._child.stderr or ()), daemon=True)
+        self._reader.start()
+        begin = time.perf_counter()
+        try:
+            self._wait(path)
+        except BaseException:
+            self.close()
+            raise
+        self.load = time.perf_counter() - begin
+
+    def complete(self, ids: list[int], steps: int, **asked: Any) -> dict[str, Any]:
+        """The answer to a prompt, greedy, with so many tokens. Raises EngineError ``peer`` for what is not one."""
+        body = {"prompt": ids, "n_predict": steps, "temperature": 0, "ignore_eos": True, **asked}
+        status, answer = self._ask("POST", "/completion", body)
+        if status != 200 or not isinstance(answer, dict):
+            got = f"status {status}: {answer!r:.200}"
+            raise EngineError("refuses a prompt", kind="peer", thing=self._name, got=got)
+        return answer
+
+    def next_tokens(self, ids: list[int], steps: int) -> list[Shown]:
+        """What it writes after a prompt, and the likeliest tokens at each place."""
+        return shown(self.complete(ids, steps, n_probs=SHOWN, cache_prompt=False))
+
+    def peak_memory(self) -> int | None:
+        """VmHWM of the server, bytes."""
+        from tritgold_conformance.bench.memory import peak_memory
+
+        return peak_memory(self._child.pid)
+
+    def close(self) -> None:
+        """End it."""
+        self._child.terminate()
+        try:
+            self._child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._reader.join(timeout=5)
+        if self._child.stderr is not None:
+            self._child.stderr.close()
+
+    def _wait(self, path: str) -> None:
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            if self._child.poll() is not None:
+                self._reader.join(timeout=5)
+                lines = [line.decode(errors="replace").strip() for line in self._last]
+                what = f"refuses the file: ended with {self._child.returncode}"
+                hint = " | ".join(line for line in lines if line)[-300:] or "it wrote nothing"
+                raise EngineError(what, kind="engine-load", thing=self._name, file=path, hint=hint)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self._ask("GET", "/health", None)[0] == 200:
+                    return
+            time.sleep(0.05)
+        raise EngineError(f"is not ready after {WAIT:g} s", kind="engine-load", thing=self._name, file=path)
+
+    def _ask(self, method: str, where: str, body: Any) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, where, data, {"Content-Type": "application/json"})
+            with connection.getresponse() as response:
+                text = response.read().decode(errors="replace")
+            with contextlib.suppress(ValueError):
+                return response.status, json.loads(text)
+            return response.status, text
+        finally:
+            connection.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -1,0 +1,157 @@
+"""How much farther an operation's output may lie where an engine declares another precision than float32.
+
+u is half the spacing at 1 of the declared numbers. An operation in them makes a few roundings of u: ROUNDINGS of its
+output, of a score, of the products of a sum. What an engine is compared with is rounded by the policy as well.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tritgold.config import ModelConfig
+from tritgold.graph import Operation
+from tritgold.weights import ModelWeights
+from tritgold_conformance.comparing.compare import FLUSHED, Bound, Outcome, TieAwareCodes, Tolerance, Ulp
+from tritgold_conformance.policies import Policy
+from tritgold_conformance.policies.heads import head_bound
+
+ROUNDINGS = 4.0
+SMALLEST_F16 = 2.0**-24
+Array = np.ndarray
+Inputs = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Wider:
+    """What ``base`` allows, and beside it ``relative`` of each golden value and ``absolute``; arrays broadcast."""
+
+    base: Tolerance
+    relative: Array | float
+    absolute: Array | float
+    why: str
+
+    def excess(self, golden: Array, engine: Array) -> Array:
+        """|difference| / allowed."""
+        limit = self.relative * np.abs(golden.astype(np.float64)) + self.absolute
+        if isinstance(self.base, Bound):
+            limit = limit + self.base.limit
+        elif isinstance(self.base, Ulp):
+            limit = limit + self.base.n * np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
+        return np.abs(engine.astype(np.float64) - golden) / np.maximum(limit, FLUSHED)
+
+    def outcome_within(self) -> Outcome:
+        """Rounding."""
+        return "within"
+
+
+@dataclass(frozen=True)
+class NearCodes:
+    """Codes of values that are rounded before they are: within half a code of x * s, and ``relative`` of it beyond."""
+
+    scaled: Array
+    relative: float
+    why: str
+
+    def excess(self, golden: Array, engine: Array) -> Array:
+        """0 where equal; distance from x * s over the allowed one elsewhere."""
+        off = np.abs(engine.astype(np.float64) - self.scaled)
+        limit = 0.5 + self.relative * np.maximum(np.abs(self.scaled), 1.0)
+        return np.where(engine == golden, 0.0, off / limit)
+
+    def outcome_within(self) -> Outcome:
+        """A rounding carried x * s to the other code."""
+        return "ties"
+
+
+def widened(
+    allowed: dict[str, Tolerance],
+    operation: Operation,
+    inputs: Inputs,
+    config: ModelConfig,
+    weights: ModelWeights,
+    policy: Policy,
+) -> dict[str, Tolerance]:
+    """The tolerances of float32, by output role, as wide as the policy needs; as they are where it needs nothing."""
+    u, why = ROUNDINGS * policy.unit, f"policy {policy.name}"
+    found = dict(allowed)
+    if u and operation.kind == "quantize":
+        codes = allowed["codes"]
+        assert isinstance(codes, TieAwareCodes)
+        found["codes"] = NearCodes(codes.scaled, u, f"{why}: x, s and x * s carry roundings")
+        found["scale"] = Wider(allowed["scale"], u, 0.0, f"{why}: {ROUNDINGS:g} roundings")
+        return found
+    more = {**_attention(operation, inputs, config, policy), **_head(operation, inputs, weights, policy)}
+    for role, tolerance in allowed.items():
+        relative, absolute = more.get(role, (0.0, 0.0))
+        if role != "acc" and (u or role in more):
+            of_kind = _OF_KIND.get(operation.kind)
+            absolute = absolute + (u * of_kind(inputs, config)[role] if of_kind and u else 0.0)
+            found[role] = Wider(tolerance, relative + u, absolute, f"{why}, and {tolerance.why}")
+    return found
+
+
+def _pairs(inputs: Inputs, config: ModelConfig) -> Inputs:
+    """|a| + |b| of what RoPE turns together, float64 [tokens, heads, head_dim], for q and k."""
+    half = config.head_dim // 2
+
+    def pair(x: Array) -> Array:
+        heads = np.abs(x.reshape(len(x), -1, config.head_dim)).astype(np.float64)
+        both = heads[..., :half] + heads[..., half:]
+        return np.concatenate([both, both], axis=2)
+
+    return {role: pair(inputs[role]) for role in "qk"}
+
+
+def _mixed(inputs: Inputs, config: ModelConfig) -> Inputs:
+    """Sums of |probability x value|, float64 [tokens, heads * head_dim]."""
+    probs, v = inputs["probs"].astype(np.float64), np.abs(inputs["v"]).astype(np.float64)
+    values = np.repeat(v.reshape(len(v), config.kv_heads, config.head_dim), config.heads // config.kv_heads, axis=1)
+    return {"x": np.einsum("hts,shd->thd", probs, values).reshape(probs.shape[1], -1)}
+
+
+def _gated(inputs: Inputs, config: ModelConfig) -> Inputs:
+    """SiLU: a rounding of the gate is one of its exponent."""
+    gate, up = (inputs[role].astype(np.float64) for role in ("gate", "up"))
+    return {"x": np.abs(gate * up) * np.abs(gate) if config.activation == "silu" else np.zeros(gate.shape)}
+
+
+_OF_KIND: dict[str, Callable[[Inputs, ModelConfig], Inputs]] = {
+    "rope": _pairs, "mix": _mixed, "ffn_activation": _gated,
+}  # fmt: skip
+
+
+def _attention(
+    operation: Operation, inputs: Inputs, config: ModelConfig, policy: Policy
+) -> dict[str, tuple[Array | float, Array | float]]:
+    """(relative, absolute) beside u, of the softmax and of the mix."""
+    cache = policy.of("cache")
+    unit, step = (cache.unit, cache.step) if cache else (0.0, 0.0)
+    if operation.kind == "softmax" and (policy.unit or cache):
+        q, k = (np.abs(inputs[role]).astype(np.float64) for role in "qk")
+        largest = q.max(axis=(0, 2), initial=0.0).max() * k.max(initial=0.0) * np.sqrt(config.head_dim)
+        scores = np.einsum(
+            "thd,shd->hts", inputs["q"].astype(np.float64), np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1)
+        ) / np.sqrt(config.head_dim)
+        exponent = ROUNDINGS * max(policy.unit, unit) * (1 + np.abs(scores).max(axis=2, keepdims=True))
+        # One stored number that lies on a tie of its scheme goes to the next one.
+        exponent = exponent + 2 * step * largest / config.head_dim
+        return {"x": (np.expm1(exponent), SMALLEST_F16 if max(policy.unit, unit) else 0.0)}
+    if operation.kind == "mix" and (unit or step):
+        probs, v = inputs["probs"].astype(np.float64), np.abs(inputs["v"]).astype(np.float64)
+        absolute: Array | float = 2 * step * probs.max(initial=0.0) * v.max(initial=0.0)
+        if unit:
+            absolute = unit * (ROUNDINGS + 2 * np.sqrt(probs.shape[2])) * _mixed(inputs, config)["x"]
+        return {"x": (0.0, absolute)}
+    return {}
+
+
+def _head(
+    operation: Operation, inputs: Inputs, weights: ModelWeights, policy: Policy
+) -> dict[str, tuple[Array | float, Array | float]]:
+    """(relative, absolute) of the logits: how they are handed out, and a head of blocks."""
+    head = policy.of("head")
+    if operation.kind != "lm_head" or not (head or policy.logits):
+        return {}
+    absolute = head_bound(inputs["x"], weights.head_or_embedding, head.head) if head else 0.0
+    return {"x": (policy.logits, absolute)}

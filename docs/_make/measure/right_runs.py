@@ -1,0 +1,110 @@
+"""Right engines over models, texts, lengths and policies, by the judge: how many runs, and how many were accused.
+
+``python -m measure.right_runs --rounds 200 --out docs/data/right-runs.json``
+
+The engines are those of tests/adversary/right, in plain NumPy. A round is a small model of its own seed and shape, and
+a text of its own length; each right engine reads it under what it declares, and all levels that it gives are judged.
+Goes on where it stopped: rounds stand in ``OUT.rows`` until all are there.
+"""
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measure.journal import Journal
+from measure.report import lines, show
+from tritgold.checkpoint import open_checkpoint
+from tritgold.counter_random import random_bits
+from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.ask import ask
+from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.judging.judge import judge
+from tritgold_conformance.policies import named_policy
+
+ADVERSARY = Path(__file__).parents[3] / "tests" / "adversary"
+SCHEMA = "tritgold.right_runs/1"
+SHAPES = (
+    {"hidden": 64, "inter": 96, "layers": 2, "heads": 4, "kv_heads": 2},
+    {"hidden": 64, "inter": 128, "layers": 1, "heads": 2, "kv_heads": 1},
+    {"hidden": 128, "inter": 96, "layers": 3, "heads": 4, "kv_heads": 4},
+    {"hidden": 96, "inter": 160, "layers": 2, "heads": 3, "kv_heads": 1},
+)
+LENGTHS = (1, 2, 3, 8, 13, 20, 33, 47)
+FIRST = 30_000  # seed of the first round's model
+
+
+def engines() -> dict[str, type]:
+    """By name: the right ones that read any model."""
+    sys.path.insert(0, str(ADVERSARY))
+    from registry import all_entries  # type: ignore[import-not-found]
+
+    return {name: e.engine for name, e in all_entries().items() if e.group == "right" and e.model == "seeded"}
+
+
+def one_round(number: int, made: dict[str, type]) -> dict[str, Any]:
+    """runs: of how many engines, by policy. accused: (engine, level, note) of those that do not conform."""
+    lots = [int(lot) for lot in random_bits(17, np.arange(2 * number, 2 * number + 2, dtype=np.uint64))]
+    shape, count = SHAPES[lots[0] % len(SHAPES)], LENGTHS[lots[1] % len(LENGTHS)]
+    runs, accused = Counter[str](), list[list[str]]()
+    with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
+        write_seeded_model(Path(folder), Shape(seed=FIRST + number, context=64, **shape))
+        checkpoint = open_checkpoint(folder)
+        tokens = judging_tokens(count, checkpoint.config.vocab, number)
+        golden: dict[str, GoldenRun] = {}
+        for name, engine in made.items():
+            policy = named_policy(getattr(engine, "policy", "float32"))
+            cache = policy.of("cache")
+            if (
+                cache is not None
+                and cache.name == "kv-q8_0"
+                and checkpoint.config.kv_heads * checkpoint.config.head_dim % 32
+            ):
+                continue
+            run = golden.get(policy.name) or GoldenRun.of(checkpoint, tokens, policy=policy)
+            golden[policy.name] = run
+            report = judge(run, ask(EngineUnderTest(engine(folder), config=checkpoint.config), run), "seeded")
+            runs[policy.name] += 1
+            accused += [[name, level, of.note] for level, of in report.levels.items() if of.status == "failed"]
+    return {"round": number, "tokens": count, **shape, "runs": dict(runs), "accused": accused}
+
+
+def report(rounds: int, journal: Journal | None = None) -> dict[str, Any]:
+    """All rounds. runs, accused: engines, by policy and in all."""
+    journal, made = journal or Journal(), engines()
+    rows = [journal.row(("round", n), lambda n=n: one_round(n, made), "accused") for n in range(rounds)]
+    by_policy = Counter[str]()
+    for row in rows:
+        by_policy.update(row["runs"])
+    accused = [[row["round"], *found] for row in rows for found in row["accused"]]
+    return {
+        "schema": SCHEMA,
+        "rounds": rounds,
+        "engines": len(made),
+        "seconds": round(journal.seconds),
+        "runs": by_policy.total(),
+        "accused": len({(number, name) for number, name, *_ in accused}),
+        "by_policy": dict(sorted(by_policy.items())),
+        "accusations": accused,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", RuntimeWarning)  # of engines of float16 on edge inputs
+    kept = Journal(given.out and given.out.with_name(given.out.name + ".rows"), say=sys.stderr)
+    measured = report(given.rounds, kept)
+    if given.out:
+        given.out.write_text(lines(measured) + "\n", encoding="utf-8")
+        kept.close()
+    else:
+        show(measured)

@@ -1,0 +1,138 @@
+"""What an engine answers over several devices, as SHA-256: a program for a process that starts with so many.
+
+    python sharded_hashes.py '{"models": ["llama"], "ways": [["f32", null]], "devices": [1, 2]}'
+
+prints {model: {way: {devices: {what: digest}}}}. Devices are the processor's, forced; ways: KV scheme and formulation.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tritgold.checkpoint import open_checkpoint
+from tritgold.config import ModelConfig
+from tritgold.golden import embedded_model
+from tritgold.graph import operations
+from tritgold.weights import LINEARS, ModelWeights
+
+FIXTURES = Path(__file__).parents[2] / "peers" / "fixtures"
+Model = tuple[ModelConfig, ModelWeights, list[int]]
+# Two layers of BitNet b1.58 2B-4T; of its vocabulary an eighth, whose 16,032 rows no block of rows divides.
+TWO_LAYERS = ModelConfig(
+    vocab=16_032, hidden=2560, inter=6912, layers=2, heads=20, kv_heads=5, head_dim=128, context=128, norm_eps=1e-5,
+    rope_theta=5e5, activation="relu2", sub_norms=True, tied_head=True, scale_rule="multiply",
+)  # fmt: skip
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """Of types, shapes and bytes."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def alone(engine, trace, names: tuple[str, ...]) -> str:
+    """Digest of what these operations give, each alone, on the traced inputs; what was traced is what they give."""
+    arrays, found = {**trace.arrays, "tokens": np.array(trace.tokens, np.int64)}, []
+    for operation in operations(engine.config):
+        if operation.name in names:
+            made = engine.operation(operation.name, {role: arrays[name] for role, name in operation.reads.items()})
+            for role, name in operation.writes.items():
+                np.testing.assert_array_equal(made[role], arrays[name], name)
+            found += made.values()
+    return digest(*found)
+
+
+def answers(engine, tokens: list[int], short: bool) -> dict[str, str]:
+    """Digests of the logits of a prompt and of steps, of every traced array, and of tokens. short: two programs."""
+    trace = engine.trace(tokens[:8])
+    engine.reset()
+    if short:
+        steps = digest(*(engine.step(token) for token in tokens[:3]))
+        counted = str(collectives(engine))
+        some = alone(engine, trace, ("layers.0.q", "layers.1.o"))
+        return {"trace": digest(*trace.arrays.values()), "logits": steps, "alone": some, "collectives": counted}
+    logits = [engine.prefill(tokens[:5]), *(engine.step(token)[None] for token in tokens[5:8])]
+    engine.reset()
+    made = [engine.greedy(tokens[:5])]
+    while len(made) < 4:
+        made.append(engine.greedy(made[-1:]))
+    found = {"trace": digest(*trace.arrays.values()), "logits": digest(*logits), "tokens": digest(np.array(made))}
+    found["alone"] = alone(engine, trace, tuple(f"layers.0.{name}" for name in LINEARS))
+    if engine.config.block is not None:
+        from tritgold_xla.decode.block_diffusion import block_diffusion
+        from tritgold_xla.decode.diffusion_options import preset
+
+        for name in ("fast-dllm-v2", "adaptive"):
+            done = block_diffusion(engine, tokens[:9], 40, preset(name))
+            found[name] = digest(np.array(done.tokens), np.array(done.order))
+    return found
+
+
+def collectives(engine) -> int:
+    """How many one step makes; those of a layer are in the text of the program once."""
+    if engine._shards is None:
+        return 0
+    program = list(engine._shards._programs.values())[-1]
+    place = np.zeros(1, np.int32), np.int32(0), np.int32(1), np.int32(0)
+    text = program.lower(engine._parameters, engine._cache, *place).as_text()
+    return text.count("stablehlo.all_reduce") + text.count("stablehlo.all_gather")
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Model]:
+    """An embedded model with a shorter context, or one that is made here."""
+    if name in ("kjv-ar", "kjv-dlm", "seeded"):
+        with embedded_model(name) as path:
+            checkpoint = open_checkpoint(path)
+            config = replace(checkpoint.config, context=128)
+            yield config, checkpoint.weights, np.random.default_rng(1).integers(0, 256, 12).tolist()
+        return
+    if (FIXTURES / name).is_dir():
+        checkpoint = open_checkpoint(FIXTURES / name / "checkpoint")
+        yield checkpoint.config, checkpoint.weights, np.random.default_rng(1).integers(0, 50, 12).tolist()
+        return
+    from engine_cases import LLAMA, MIXED, Matrix, make_weights
+
+    config = {"llama": LLAMA, "mixed": MIXED, "2b-two-layers": TWO_LAYERS}[name]
+    weights = make_weights(config)
+    if name == "2b-two-layers":  # bfloat16 numbers, as the model's are: a head that is cut
+        bits = weights.embedding.array.view(np.uint32) & np.uint32(0xFFFF0000)
+        weights = replace(weights, embedding=Matrix(bits.view(np.float32)))
+    yield config, weights, np.random.default_rng(1).integers(0, config.vocab, 12).tolist()
+
+
+def main(
+    models: list[str], ways: list[tuple[str, str | None]], devices: list[int], short: bool = False
+) -> dict[str, object]:
+    """All of them."""
+    from tritgold_xla import XlaEngine
+    from tritgold_xla.runtime.flags import cache_folder, keep_programs, start_with_devices
+
+    start_with_devices(max(devices))
+    if os.environ.get("TRITGOLD_CACHE") != "0":
+        keep_programs(cache_folder() / "xla")
+    found: dict[str, dict[str, dict[int, dict[str, str]]]] = {}
+    for name in models:
+        with opened(name) as (config, weights, tokens):
+            for scheme, formulation in ways:
+                of_way = found.setdefault(name, {}).setdefault(f"{scheme}, {formulation}", {})
+                for count in devices:
+                    print(f"{name} {scheme} {formulation} {count}", file=sys.stderr, flush=True)
+                    engine = XlaEngine(
+                        config, weights, config.context, scheme, formulation, screen=False, devices=count
+                    )
+                    of_way[count] = answers(engine, tokens, short)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(**json.loads(sys.argv[1]))))

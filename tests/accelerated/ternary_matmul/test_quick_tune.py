@@ -1,0 +1,132 @@
+"""The choices of a first start: what wins every round, within a budget. The clock is replaced."""
+
+import numpy as np
+import pytest
+from engine_cases import LLAMA, make_weights
+
+from tritgold.errors import EngineError, TritgoldWarning
+from tritgold_xla import XlaEngine
+from tritgold_xla.ternary_matmul import quick_tune as quick
+from tritgold_xla.ternary_matmul import tune as tuning
+from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.tune import measured_here
+
+SHAPES = [(24, 130), (8, 16)]
+
+
+@pytest.fixture
+def seconds(monkeypatch):
+    """Seconds by formulation, a list of rounds or a number; nothing is compiled, and the time of day stands still."""
+    taken, now = {}, [0.0]
+
+    def seconds_of(name, _):
+        said = taken.get(name, 5.0)
+        return said.pop(0) if isinstance(said, list) else said
+
+    monkeypatch.setattr(tuning, "compiled", lambda ways, *_: [(way.name, lambda: None) for way in ways])
+    monkeypatch.setattr(tuning, "seconds_of", seconds_of)
+    monkeypatch.setattr(quick, "library_dots", lambda: True)
+    monkeypatch.setattr(quick.time, "perf_counter", lambda: now[0])
+    taken["now"] = now
+    return taken
+
+
+def test_what_wins_every_round_is_taken_and_kept(seconds, tmp_path):
+    file = tmp_path / "new" / "t.json"
+    seconds |= {"bit-serial": 1.0, "int8-right": 4.0}
+    found = [one for one in quick.quick_tune(SHAPES, file) if one.seconds]
+    chosen = {(one.out, one.in_, one.tokens): one.formulation for one in found}
+    expected = {1: "bit-serial", 8: "int8-right", 32: "int8-right"}
+    assert chosen == {(*shape, tokens): name for shape in SHAPES for tokens, name in expected.items()}
+    kept = {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)}
+    assert kept == chosen | {(*shape, 128): choose(128) for shape in SHAPES}
+    assert found[0].seconds == {"select": 5 / 4, "bit-serial": 1 / 4}, "of one of the four matrices"
+
+
+def test_what_loses_one_round_does_not_stand_over_the_rule(seconds, tmp_path):
+    seconds["bit-serial"] = [1.0, 1.0, 9.0, 1.0]
+    one, *_ = quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
+    assert (one.formulation, one.tokens) == (choose(1), 1)
+
+
+def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
+    now = seconds["now"]
+
+    def compiled(ways, *_):
+        now[0] += 0.8
+        return [(way.name, None) for way in ways]
+
+    monkeypatch.setattr(tuning, "compiled", compiled)
+    found = quick.quick_tune(SHAPES, tmp_path / "t.json")
+    measured = [(one.out, one.in_, one.tokens) for one in found if one.seconds]
+    assert measured == [(24, 130, 1), (24, 130, 8), (24, 130, 32)]
+
+
+def test_what_is_not_measured_follows_the_nearest_else_the_rule(seconds, tmp_path, monkeypatch):
+    counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-right",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
+    tasks = [(shape, tokens, ways) for shape, by in counted.items() for tokens, ways in by.items()]
+    monkeypatch.setattr(quick, "_tasks", lambda _: iter(tasks))
+    seconds |= {"bit-serial": 1.0, "int8-right": 1.0, "plain": 1.0}
+    file = tmp_path / "t.json"
+    found = quick.quick_tune(list(counted), file)
+    assert [(one.out, one.in_, one.tokens) for one in found if one.seconds] == [task[0] + task[1:2] for task in tasks]
+    choices = Choices(measured=measured_here(file))
+    assert choices.of((8, 20), 1) == "plain"
+    assert choices.of((8, 16), 5) == "int8-right"
+    ways = [choices.of((24, 130), tokens) for tokens in (1, 8, 32, 128)]
+    assert ways == ["bit-serial", "int8-right", choose(32), choose(128)]
+
+
+def test_the_largest_matrix_of_a_layer_is_first():
+    assert quick.shapes_of(LLAMA)[0] == LLAMA.linear_shape("gate")
+    assert set(quick.shapes_of(LLAMA)) == {
+        LLAMA.linear_shape(name) for name in ("q", "k", "v", "o", "gate", "up", "down")
+    }
+
+
+def test_auto_measures_once(seconds, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    seconds["bit-serial"] = 1.0
+    first = quick.measured_for(LLAMA, "auto")
+    assert Measured(*LLAMA.linear_shape("gate"), 1, "bit-serial") in first
+    monkeypatch.setattr(quick, "quick_tune", lambda *_: pytest.fail("measured again"))
+    assert quick.measured_for(LLAMA, "auto") == first
+    assert quick.measured_for(LLAMA, None) == ()
+    assert quick.choices_for(LLAMA, "plain", "auto") == Choices("plain")
+
+
+def test_a_cache_folder_that_cannot_be_written_is_said_and_nothing_is_measured(seconds, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.warns(TritgoldWarning, match=r"not measured: .*\[unwritable\]"):
+        assert quick.measured_for(LLAMA, "auto") == ()
+
+
+def test_a_way_that_is_wrong_is_an_error(tmp_path, monkeypatch):
+    right = FORMULATIONS["bit-serial"]
+    wrong = right._replace(multiply=lambda x, weight: right.multiply(x, weight).at[0, 0].add(1))
+    monkeypatch.setitem(FORMULATIONS, "bit-serial", wrong)
+    with pytest.raises(EngineError, match="bit-serial") as refused:
+        quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
+    assert refused.value.kind == "tuning-differs"
+
+
+def test_the_random_planes_are_those_of_trits():
+    """Also in the columns that fill the last words: every way gives the same integers."""
+    codes, weight = quick._problem(24, 130, 3)
+    one = weight._replace(bits=weight.bits[0], negatives=weight.negatives[0])
+    sums = {name: np.asarray(way.accumulate(codes[0], one)) for name, way in FORMULATIONS.items()}
+    assert np.abs(sums["plain"]).max() > 0
+    for name, found in sums.items():
+        np.testing.assert_array_equal(found, sums["plain"], err_msg=name)
+
+
+def test_the_engine_says_what_it_was_given(seconds, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    weights, prompt = make_weights(LLAMA), [1, 2, 3, 4, 5]
+    seconds["int8-right"] = 1.0
+    engine, plain = (XlaEngine(LLAMA, weights, 16, tuning=how) for how in ("auto", None))
+    assert "8 int8-right" in engine.versions()["tuned"]
+    assert "tuned" not in plain.versions()
+    np.testing.assert_array_equal(engine.prefill(prompt), plain.prefill(prompt))
