@@ -20,6 +20,7 @@ from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.kv_cache.base import Extended, KvCache, cache_bytes
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
+from tritgold_xla.layers.cache_moves import PIECE, move
 from tritgold_xla.layers.lm_head import CoarseHead
 from tritgold_xla.model import LogitsFor
 from tritgold_xla.operations import Model, OnOneDevice, Weighted, run_operation
@@ -146,6 +147,28 @@ class XlaEngine:
         if not 0 <= sequence < self.sequences or not 0 <= length <= self._lengths[sequence]:
             raise ContextError("no such positions", kind="batch", got=f"{length} of sequence {sequence}")
         self._lengths[sequence] = length
+
+    @property
+    def movable(self) -> bool:
+        """Whether ``move`` can turn keys: on one device, where all layers have one rotation that scales nothing."""
+        plain = self.config.rope_scaling is None and self._parameters.sin.ndim == 2
+        return plain and self._shards is None
+
+    def move(self, start: int, to: int, count: int, sequence: int = 0) -> None:
+        """Copy keys and values of ``count`` positions from ``start`` on to those from ``to`` on, keys turned back.
+
+        An approximation: above the first layer they are those of other tokens before them (``cache_moves``). Raises
+        ContextError (``batch``) for positions that the sequence does not have, and for a way up.
+        """
+        has = 0 <= sequence < self.sequences and 0 <= to <= start and 0 < count <= self._lengths[sequence] - start
+        if not has:
+            got = f"{count} from {start} to {to} of sequence {sequence}"
+            raise ContextError("no such positions", kind="batch", got=got)
+        tables = self._parameters.sin, self._parameters.cos
+        static = {"scheme": self._options.scheme, "kv_heads": self.config.kv_heads}
+        for first in range(0, count, PIECE):
+            places = start + first, to + first, min(PIECE, count - first), sequence
+            self._cache = move(self._cache, *map(np.int32, places), *tables, **static)
 
     def prefill(self, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:
         """Append the tokens. Returns the logits at each of them, float32 [tokens, vocab]."""

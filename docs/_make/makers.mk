@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary sharding stability peers judged-peers clients soak serve-load fixtures models formats lookup measurements cases diagnosis right-engines studies plots broken-engine golden
+.PHONY: fuzz adversary sharding stability peers judged-peers clients soak fixtures models formats lookup measurements cases diagnosis right-engines studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1

@@ -11,6 +11,7 @@ from typing import Any
 import diagnosis_tables
 import graph_tables
 import peer_tables
+import serving_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
 from measure import block_cost
@@ -29,6 +30,7 @@ PAGES = (
     "diagnosis.md",
     "judging.md",
     "traces.md",
+    "serve.md",
     "../README.md",
 )
 MIB = 1 << 20
@@ -182,6 +184,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "front-speed": speed_tables.front,
     "operations": graph_tables.operation_table,
     "trace-names": graph_tables.name_table,
+    "serve-soak": serving_tables.soak,
 }
 
 

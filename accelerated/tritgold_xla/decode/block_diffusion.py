@@ -1,5 +1,6 @@
 """Block diffusion on the XLA engine: each block is one call of a compiled program."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,22 @@ def block_diffusion(engine: XlaEngine, prompt: list[int], max_tokens: int, optio
     (``check_tokens``), contains the mask (``mask-in-prompt``) or has no room for its last block (``context-length``),
     and for max_tokens below 1 (``max-tokens``).
     """
+    blocks = block_by_block(engine, prompt, max_tokens, options)
+    while True:
+        try:
+            next(blocks)
+        except StopIteration as done:
+            result: Diffused = done.value
+            return result
+
+
+def block_by_block(
+    engine: XlaEngine, prompt: list[int], max_tokens: int, options: BlockOptions
+) -> Generator[list[int], None, Diffused]:
+    """As ``block_diffusion``, a block at a time: yields all tokens so far, none of which changes any more.
+
+    The engine is its own from the first that are asked for until it ends or is closed. Raises then.
+    """
     config = engine.config
     program = resolved(options, config)
     ids = check_room(check_tokens(prompt, config), 0, engine.capacity)
@@ -63,14 +80,14 @@ def block_diffusion(engine: XlaEngine, prompt: list[int], max_tokens: int, optio
         )
     engine.reset()
     try:
-        return _generate(engine, ids.tolist(), max_tokens, program, _padded(options.thresholds))
+        return (yield from _generate(engine, ids.tolist(), max_tokens, program, _padded(options.thresholds)))
     finally:
         engine.reset()
 
 
 def _generate(
     engine: XlaEngine, text: list[int], max_tokens: int, program: BlockProgram, thresholds: np.ndarray
-) -> Diffused:
+) -> Generator[list[int], None, Diffused]:
     n, size = len(text), program.block
     order = list[int]()
     passes, blocks, commits, limit = list[int](), list[int](), 0, n + max_tokens
@@ -82,6 +99,7 @@ def _generate(
         if len(text) >= limit or text[-1] in program.eos:
             return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits)
     while True:
+        yield text[n:]
         start = len(text) if program.causal else len(text) // size * size
         # Causal: the last block is shortened; a token that is only predicted, never read, needs no position.
         stop = min(start + size, engine.capacity + 1) if program.causal else start + size

@@ -51,6 +51,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @click.option("--max-sequences", type=click.IntRange(1, 1024), help="Texts in one pass; else 16, with xla 4.")
 @click.option("--chunk", type=click.IntRange(1), default=128, show_default=True, help="Tokens of a prompt a pass.")
 @click.option("--radix-cache/--no-radix-cache", default=None, help="Whether prompts that begin alike are read once.")
+@click.option("--cache-reuse", type=click.IntRange(0), default=0, metavar="TOKENS",
+              help="An approximation: pieces of so many tokens elsewhere in the KV cache are moved (xla).")  # fmt: skip
 @click.option("--queue", type=click.IntRange(0), default=64, show_default=True, help="Texts that may wait; then 429.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Of one answer; else as many as the context has.")
 @click.option("--max-body", type=click.IntRange(1), default=8, show_default=True, help="MiB of a request.")
@@ -173,8 +175,9 @@ def opened(
     )
     return Service(
         given["name"] or Path(model).name, checkpoint, tokenizer, template, Core(made, places, say),
-        BlockDiffusion(checkpoint, decode, places, say), given["backend"], limits, log=log,
+        BlockDiffusion(checkpoint, decode, places, say, sequences), given["backend"], limits, log=log,
         prompts=given["log_prompts"], decode=way, blocks=blocks, local=host in LOOPBACK and not keys,
+        approximations={"cache_reuse": given["cache_reuse"]} if given["cache_reuse"] else {},
     )  # fmt: skip
 
 
@@ -195,10 +198,13 @@ def _engine(
         if given["defect"]:
             raise click.UsageError("--defect: with --backend reference")
         sequences = of_file("max_sequences", 4)
-        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, decoding.devices)]
+        least, devices = given["cache_reuse"], decoding.devices
+        first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, devices, least)]
         engine = first[0].engine
-        made = lambda: first.pop() if first else XlaScheduler(engine, reuse)  # noqa: E731
+        made = lambda: first.pop() if first else XlaScheduler(engine, reuse, least)  # noqa: E731
         return sequences, made, diffusing.xla_blocks(engine)
+    if given["cache_reuse"]:
+        raise click.UsageError("--cache-reuse: with --backend xla; the reference approximates nothing")
     tokens = server["scheduler.radix_cache_max_tokens"] if server is not None else Serving.radix_cache_max_tokens
     serving = Serving(of_file("max_sequences", 16), given["chunk"], reuse, tokens, scheme=scheme)
     mutant = served_models.faulty(checkpoint, given["defect"])

@@ -4,7 +4,7 @@ import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -244,6 +244,16 @@ def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str,
         options = preset(case["preset"], float(case["threshold"]))
     done = block_diffusion(engine, prompt, tokens, options)
     return done.tokens, len(done.passes)
+
+
+def blocks_of(
+    engine: "XlaEngine", prompt: list[int], tokens: int, decode: str, threshold: float, **sizes: int | None
+) -> "Generator[list[int], None, XlaDiffused]":
+    """As ``decode_blocks``, a block at a time."""
+    from tritgold_xla.decode.block_diffusion import block_by_block
+    from tritgold_xla.decode.diffusion_options import preset
+
+    return block_by_block(engine, prompt, tokens, preset(decode, threshold, **sizes))
 
 
 def decode_blocks(

@@ -24,7 +24,8 @@ FINISHES = {"stop": "stop", "length": "length", "context_full": "length", "shutd
 class Answer:
     """One text to be generated. blocks: by block diffusion, so; else a token a pass. hears: the prompt's logits too.
 
-    tokens, shown: generated. reason: as OpenAI says why it ended; None while it grows. why: as the model says it.
+    tokens, shown: generated. reused, moved: tokens of the prompt. reason: as OpenAI says why it ended; None while it
+    grows. why: as the model says it.
     """
 
     prompt: list[int]
@@ -39,6 +40,7 @@ class Answer:
     offsets: list[int] = field(default_factory=list)  # characters of text before each token
     prompt_shown: list[Shown] = field(default_factory=list)
     reused: int = 0
+    moved: int = 0
     reason: str | None = None
     why: str | None = None
 
@@ -105,17 +107,19 @@ class Generation:
             for delta in self._told(n, event):
                 if delta.reason is not None:
                     live.discard(n)
-                    self._service.core.cancel([job for job in self._jobs[n : n + 1] if isinstance(job, Job)])
+                    self._cancel(self._jobs[n : n + 1])
                 yield delta
             if event.kind == "ended" and event.reason in ("failed", "crashed", "shutdown"):
                 raise _failure(event)
 
     def close(self) -> None:
         """End whatever is not ended."""
-        jobs = [job for job, answer in zip(self._jobs, self.answers, strict=True) if answer.reason is None]
-        self._service.core.cancel([job for job in jobs if isinstance(job, Job)])
+        self._cancel([job for job, answer in zip(self._jobs, self.answers, strict=True) if answer.reason is None])
+
+    def _cancel(self, jobs: Sequence[Job | BlockJob]) -> None:
         for job in jobs:
             job.cancelled = True
+        self._service.core.cancel([job for job in jobs if isinstance(job, Job)])
 
     def _job(self, n: int, answer: Answer) -> Job | BlockJob:
         def hear(event: Event) -> None:
@@ -162,7 +166,7 @@ class Generation:
             answer.why = "stop_text" if answer.reason else None
             return [Delta(n, text, answer.reason)]
         if event.kind == "ended":
-            answer.reused, answer.why = event.reused, event.reason
+            answer.reused, answer.moved, answer.why = event.reused, event.moved, event.reason
             answer.reason = FINISHES.get(event.reason or "", "abort")
             return [Delta(n, answer.pieces.finish(), answer.reason)]
         return []

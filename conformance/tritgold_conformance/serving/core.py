@@ -26,7 +26,7 @@ class Event(NamedTuple):
     """What a job hears: first ``accepted`` or ``refused``; then ``token`` for each; at last ``ended``.
 
     token, shown: of ``token``. error: why it was refused or failed. reason: why it ended. reused: tokens of the prompt
-    that were found cached.
+    that were found cached; moved: whose keys are those of another text.
     """
 
     kind: Literal["accepted", "refused", "token", "ended"]
@@ -35,6 +35,7 @@ class Event(NamedTuple):
     reason: Reason | None = None
     error: TritgoldError | None = None
     reused: int = 0
+    moved: int = 0
 
 
 @dataclass(eq=False)
@@ -175,7 +176,8 @@ class Core:
                 continue
             self._release()
             self.seconds_a_job += 0.1 * (time.monotonic() - job.since - self.seconds_a_job)
-            self._tell(job, Event("ended", reason=outcome.reason, error=outcome.error, reused=outcome.reused))
+            reason, error, reused, moved = outcome.reason, outcome.error, outcome.reused, outcome.moved
+            self._tell(job, Event("ended", reason=reason, error=error, reused=reused, moved=moved))
 
     def _end_all(self, reason: Reason) -> None:
         for number, job in list(self._live.items()):

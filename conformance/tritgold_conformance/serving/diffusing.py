@@ -1,20 +1,19 @@
-"""Block diffusion as a server has it: one text after the other, each with a cache of its own, beside the core.
+"""Block diffusion as a server has it: texts take turns, a block each, with a cache of its own, beside the core.
 
-A text is known when its blocks are, so its tokens come together, at its end. What is cancelled stops before its next
-pass. Nothing is shared between texts but the weights.
+The tokens of a block come when it is done. What is cancelled stops before its next pass. Nothing is shared between
+texts but the weights: the compiled program of a block is of one text, and the golden model reads one at a time.
 """
 
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.decode.autoregressive import check_limits
-from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_diffusion import block_by_block
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_options import Diffusion, resolve
 from tritgold.decode.diffusion_presets import preset
@@ -78,14 +77,15 @@ class CancelledError(Exception):
     """The text is not wanted any more."""
 
 
-Decode = Callable[[BlockJob], Done]
+Blocks = Generator[list[int], None, Done]  # all tokens so far, after each block
+Decode = Callable[[BlockJob], Blocks]
 
 
 def reference_blocks(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Decode:
     """The golden decoder."""
     config = checkpoint.config
 
-    def decode(job: BlockJob) -> Done:
+    def decode(job: BlockJob) -> Blocks:
         options = job.options.diffusion(job.sampling)
         capacity = min(len(job.prompt) + job.budget, config.context)
         model = reference_block_model(checkpoint.weights, config, options, capacity, None, arithmetic)
@@ -95,55 +95,47 @@ def reference_blocks(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARI
                 raise CancelledError
             return model(*given)
 
-        return block_diffusion(job.prompt, config, watched, job.budget, options)
+        return block_by_block(job.prompt, config, watched, job.budget, options)
 
     return decode
 
 
-class _Watched:
-    """An engine that stops before a block where its job is cancelled."""
-
-    def __init__(self, engine: Any, job: BlockJob) -> None:
-        self._engine, self._job = engine, job
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def run_on_cache(self, *given: Any, **more: Any) -> Any:
-        """As the engine's."""
-        if self._job.cancelled:
-            raise CancelledError
-        return self._engine.run_on_cache(*given, **more)
-
-
 def xla_blocks(engine: "xla.XlaEngine") -> Decode:
-    """The JAX engine's decoder, on a cache of its own for one text."""
-    beside: list[xla.XlaEngine] = []
+    """The JAX engine's decoder; each text that is under way has a cache of its own, made when there is none free."""
+    free: list[xla.XlaEngine] = []
 
-    def decode(job: BlockJob) -> Done:
-        if not beside:
-            beside.append(engine.fork(1))
+    def decode(job: BlockJob) -> Blocks:
         options = job.options
         if options.decode not in XLA_WAYS or job.sampling.temperature:
             expected = f"{', '.join(XLA_WAYS)}, at temperature 0"
             raise ConfigError("the XLA engine decodes otherwise", kind="unknown-preset", got=options.decode,
                               expected=expected)  # fmt: skip
         threshold = THRESHOLD if options.threshold is None else options.threshold
-        watched: Any = _Watched(beside[0], job)
-        return xla.decode_blocks(watched, job.prompt, job.budget, options.decode, threshold, **options.sized())
+        own = free.pop() if free else engine.fork(1)
+        try:
+            return (yield from xla.blocks_of(own, job.prompt, job.budget, options.decode, threshold, **options.sized()))
+        finally:
+            free.append(own)
 
     return decode
 
 
 class BlockDiffusion:
-    """A thread that decodes one text after the other. places: jobs that it holds at once."""
+    """A thread that decodes texts. places: jobs that it holds at once. together: of which so many take turns."""
 
     def __init__(
-        self, checkpoint: Checkpoint, decode: Decode, places: int, say: Callable[[str], None] = lambda _: None
+        self,
+        checkpoint: Checkpoint,
+        decode: Decode,
+        places: int,
+        say: Callable[[str], None] = lambda _: None,
+        together: int = 1,
     ) -> None:
         self._config, self._decode, self._places, self._say = checkpoint.config, decode, places, say
-        self._inbox, self._lock = SimpleQueue[BlockJob | None](), threading.Lock()
-        self._jobs: list[BlockJob] = []
+        self._together = together
+        self._jobs: list[BlockJob] = []  # in the order in which they came
+        self._live: dict[BlockJob, tuple[Blocks, int]] = {}  # and how many tokens were told
+        self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -163,28 +155,29 @@ class BlockDiffusion:
 
     def submit(self, jobs: Sequence[BlockJob]) -> None:
         """Hand over jobs, all or none. Raises as the core does."""
-        with self._lock:
+        with self._changed:
             if self._stopping:
                 raise StoppingError
             if len(self._jobs) + len(jobs) > self._places:
                 raise FullError(5)
-            self._jobs += jobs
+            for job in jobs:
+                try:
+                    self.check(job)
+                except TritgoldError as error:
+                    _tell(job, Event("refused", error=error))
+                    continue
+                _tell(job, Event("accepted"))
+                self._jobs.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tritgold-blocks", daemon=True)
                 self._thread.start()
-        for job in jobs:
-            try:
-                self.check(job)
-            except TritgoldError as error:
-                self._ended(job, Event("refused", error=error))
-                continue
-            _tell(job, Event("accepted"))
-            self._inbox.put(job)
+            self._changed.notify()
 
     def stop(self, seconds: float) -> None:
         """Take no more; those that are left after so many seconds are ended, and told so."""
-        self._stopping = True
-        self._inbox.put(None)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
         if self._jobs:
             timer = threading.Timer(seconds, self._end_all)
             timer.daemon = True
@@ -196,27 +189,45 @@ class BlockDiffusion:
             self._ended(job, Event("ended", reason="shutdown"))
 
     def _run(self) -> None:
-        while (job := self._inbox.get()) is not None:
-            event = Event("ended", reason="cancelled")
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._stopping)
+                jobs = list(self._jobs)
+            for gone in [job for job in self._live if job not in jobs]:
+                self._live.pop(gone)[0].close()
+            if not jobs:
+                if self._stopping:
+                    return
+                continue
+            wanted = [job for job in jobs if not job.cancelled]
+            for job in [*(job for job in jobs if job.cancelled), *wanted[: self._together]]:
+                if (end := self._turn(job)) is not None:
+                    self._ended(job, end)
+
+    def _turn(self, job: BlockJob) -> Event | None:
+        """The next block of a text; what its job hears at its end."""
+        try:
+            if job.cancelled:
+                raise CancelledError
+            blocks, told = self._live.setdefault(job, (self._decode(job), 0))
             try:
-                if job.cancelled:
-                    raise CancelledError
-                done = self._decode(job)
-                for token in done.tokens:
-                    _tell(job, Event("token", token))
-                reason: Any = done.reason
-                event = Event("ended", reason=reason)
-            except CancelledError:
-                pass
-            except TritgoldError as error:
-                event = Event("ended", reason="failed", error=error)
-            except Exception:
-                self._say(traceback.format_exc())
-                event = Event("ended", reason="crashed")
-            self._ended(job, event)
+                tokens, reason = next(blocks), None
+            except StopIteration as done:
+                tokens, reason = done.value.tokens, done.value.reason
+            for token in tokens[told:]:
+                _tell(job, Event("token", token))
+            self._live[job] = blocks, len(tokens)
+            return None if reason is None else Event("ended", reason=reason)
+        except CancelledError:
+            return Event("ended", reason="cancelled")
+        except TritgoldError as error:
+            return Event("ended", reason="failed", error=error)
+        except Exception:
+            self._say(traceback.format_exc())
+            return Event("ended", reason="crashed")
 
     def _ended(self, job: BlockJob, event: Event) -> None:
-        with self._lock:
+        with self._changed:
             if job not in self._jobs:
                 return
             self._jobs.remove(job)

@@ -77,7 +77,8 @@ def _ended(service: Service, answer: Answer, seconds: float) -> dict[str, Any]:
         "truncated": answer.why == "context_full",
         "stop_type": _STOPS.get(answer.why or "", "none"),
         "stopping_word": "",
-        "tokens_cached": answer.reused,
+        "tokens_cached": answer.reused + answer.moved,
+        **({"tokens_moved": answer.moved} if service.approximations else {}),
         "timings": {**rate, "predicted_ms": round(1000 * seconds, 3)},
     }
 
@@ -113,6 +114,7 @@ async def props(request: Request, service: Service) -> Response:
             "modalities": {"vision": False, "audio": False},
             "build_info": f"tritgold-{service.backend}",
             "is_sleeping": False,
+            "approximations": dict(service.approximations),
         }
     )
 

@@ -121,6 +121,8 @@ async def _served(
         written = 0 if nothing else sum(len(answer.tokens) for answer in generation.answers)
         read_ = sum(map(len, prompts))
         details = {"cached_tokens": sum(answer.reused for answer in generation.answers)}
+        if service.approximations:
+            details["moved_tokens"] = sum(answer.moved for answer in generation.answers)
         return {"prompt_tokens": read_, "completion_tokens": written, "total_tokens": read_ + written,
                 "prompt_tokens_details": details}  # fmt: skip
 

@@ -110,7 +110,13 @@ def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
 
 
 def xla_model(
-    checkpoint: Checkpoint, sequences: int, scheme: KvScheme, memory: int, reuse: bool = True, devices: int = 1
+    checkpoint: Checkpoint,
+    sequences: int,
+    scheme: KvScheme,
+    memory: int,
+    reuse: bool = True,
+    devices: int = 1,
+    cache_reuse: int = 0,
 ) -> XlaScheduler:
     """The JAX engine over so many devices, with so many sequences, each of the positions that ``memory`` bytes hold.
 
@@ -119,4 +125,7 @@ def xla_model(
     positions = positions_within(checkpoint, scheme, sequences, memory)
     positions, name = positions // sequences, scheme.name
     engine = open_engine(checkpoint, positions, name, sequences=sequences, measure=True, devices=devices)
-    return XlaScheduler(engine, reuse)
+    if cache_reuse and not engine.movable:
+        what = "needs one device, and a model whose layers all turn keys alike"
+        raise ConfigError(what, kind="cache-reuse", thing="--cache-reuse", hint="do without it")
+    return XlaScheduler(engine, reuse, cache_reuse)

@@ -46,6 +46,7 @@ class Service:
     """One model that is served. name: as it is called. log: hears what happened, as fields; prompts: with the texts.
 
     decode: the way where a request names none; blocks: how, of block diffusion. local: only this machine can ask.
+    approximations: for which answers may differ from those given alone, by name; none unless asked for.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Service:
     decode: str = "ar"
     blocks: BlockOptions = field(default_factory=BlockOptions)
     local: bool = True
+    approximations: Mapping[str, int] = field(default_factory=dict)
     started: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -6,6 +6,11 @@ at once; and a prompt is always read in the same chunks from its beginning, by a
 
 So a prefix is reused in whole chunks of a prompt and nothing smaller: their keys are those of the same programs over
 the same tokens. A sequence that is free keeps what it has read, until a request begins otherwise.
+
+``cache_reuse``, which is off unless asked for, gives that up for the requests that it finds something for: after what
+begins alike, pieces of so many tokens or more that a free sequence has further on are moved to where the prompt has
+them, as llama.cpp's server does. Their keys are those of another text, so the answer is near what it would be alone and
+not the same; nothing that is computed after them is kept for others.
 """
 
 from collections import deque
@@ -28,7 +33,10 @@ _ANY = 0  # the token of sequences that are not writing
 
 @dataclass(eq=False)
 class _Sequence:
-    """A request. text: prompt and what was generated. place: its sequence of the engine, once it is running."""
+    """A request. text: prompt and what was generated. place: its sequence of the engine, once it is running.
+
+    moved: tokens of the prompt whose keys are those of another text.
+    """
 
     number: int
     request: Request
@@ -36,6 +44,7 @@ class _Sequence:
     text: list[int]
     read: int = 0
     reused: int = 0
+    moved: int = 0
     place: int = -1
 
     @property
@@ -51,19 +60,26 @@ class _Sequence:
 
 @dataclass
 class _Place:
-    """A sequence of the engine. kept: the whole chunks of a prompt that its cache holds. used: when it was last."""
+    """A sequence of the engine. kept: the whole chunks of a prompt that its cache holds. used: when it was last.
+
+    held: all that its cache holds while it is free.
+    """
 
     kept: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
     used: int = 0
     holder: _Sequence | None = None
 
 
 class XlaScheduler:
-    """The JAX engine as ``ServedModel`` says. reuse: whether whole chunks of a prompt are kept for later requests."""
+    """The JAX engine as ``ServedModel`` says. reuse: whether whole chunks of a prompt are kept for later requests.
 
-    def __init__(self, engine: "XlaEngine", reuse: bool = True) -> None:
+    cache_reuse: tokens that a piece at another position has at least to be used; 0: none is, and answers are exact.
+    """
+
+    def __init__(self, engine: "XlaEngine", reuse: bool = True, cache_reuse: int = 0) -> None:
         self.engine, self.counters, self.outcomes = engine, Counters(), dict[int, Outcome]()
-        self._config, self._reuse = engine.config, reuse
+        self._config, self._reuse, self._least = engine.config, reuse, cache_reuse
         self._waiting, self._running = deque[_Sequence](), list[_Sequence]()
         self._places = [_Place() for _ in range(engine.sequences)]
         engine.reset()
@@ -116,14 +132,26 @@ class XlaScheduler:
             # The last token is read in any case; and a chunk that the cache's end cuts is never kept.
             most = 0 if sequence.request.hear else (sequence.prompt - 1) // CHUNK * CHUNK
             alike = {n: min(most, _alike(self._places[n].kept, sequence.text)) for n in free}
-            best = min(free, key=lambda n: (-alike[n], self._places[n].used))
+            moves = {n: self._pieces(sequence, self._places[n], alike[n]) for n in free}
+            found = {n: alike[n] + sum(count for _, count in moves[n]) for n in free}
+            best = min(free, key=lambda n: (-found[n], self._places[n].used))
             place = self._places[best]
             place.kept = place.kept[: alike[best]]
             place.holder, sequence.place = sequence, best
-            self.engine.truncate(alike[best], best)
             sequence.read = sequence.reused = alike[best]
+            for start, count in moves[best]:
+                self.engine.move(start, sequence.read, count, best)
+                sequence.read += count
+                sequence.moved += count
+            self.engine.truncate(sequence.read, best)
             self.counters.reused += sequence.reused
             self._running.append(sequence)
+
+    def _pieces(self, sequence: _Sequence, place: _Place, begin: int) -> list[tuple[int, int]]:
+        """What of the prompt after ``begin`` a place holds further on; its last token is read in any case."""
+        if not self._least or sequence.request.hear:
+            return []
+        return pieces(place.held, sequence.text[: sequence.prompt - 1], begin, self._least)
 
     def _read_chunk(self, sequence: _Sequence) -> list[tuple[int, Step]]:
         begin, hear = sequence.read, sequence.request.hear
@@ -191,14 +219,40 @@ class XlaScheduler:
         return [(sequence.number, Step(token, reason))]
 
     def _end(self, sequence: _Sequence, reason: Ending, error: NonFiniteError | None = None) -> None:
-        self.outcomes[sequence.number] = Outcome(sequence.text[sequence.prompt :], reason, sequence.reused, error)
+        self.outcomes[sequence.number] = Outcome(
+            sequence.text[sequence.prompt :], reason, sequence.reused, error, sequence.moved
+        )
         if sequence.place < 0:
             self._waiting.remove(sequence)
             return
         self._running.remove(sequence)
         place = self._places[sequence.place]
         place.holder, place.used = None, self.counters.forwards
-        self.engine.truncate(min(len(place.kept), self.engine.lengths[sequence.place]), sequence.place)
+        length = self.engine.lengths[sequence.place]
+        # An idle sequence takes part in each pass: it needs room for a token.
+        kept = min(length, self.engine.capacity - 1) if self._least else min(len(place.kept), length)
+        place.held = sequence.text[:kept]
+        self.engine.truncate(kept, sequence.place)
+
+
+def pieces(held: list[int], prompt: list[int], begin: int, least: int) -> list[tuple[int, int]]:
+    """(where it is held, tokens) of the pieces with which ``prompt`` goes on from ``begin``, each of ``least`` or more.
+
+    As llama.cpp's server looks for them: what is held is gone through once, and of it parts are left out.
+
+    >>> pieces([1, 2, 9, 9, 3, 4, 5, 9, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8], 2, 2)
+    [(4, 3), (8, 2)]
+    """
+    found, at, start = list[tuple[int, int]](), begin, begin
+    while start < len(held) and at < len(prompt):
+        count = 0
+        while start + count < len(held) and at + count < len(prompt) and held[start + count] == prompt[at + count]:
+            count += 1
+        if count >= least:
+            found.append((start, count))
+            at += count
+        start += count if count >= least else 1
+    return found
 
 
 def _alike(kept: list[int], text: list[int]) -> int:

@@ -48,7 +48,7 @@ def served(backend: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
                 yield _port(Path(folder) / "log", process), process
             finally:
                 process.send_signal(signal.SIGTERM)
-                status = process.wait(30)
+                status = process.wait(300)
         if status:
             raise RuntimeError(f"the server ended with {status}")
 

@@ -16,7 +16,7 @@ Sources: arXiv 2509.26328 and the released model's ``generate`` (block attention
 The released program loses a prompt of exactly one block, and may predict the mask forever: see ``Defect``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from tritgold.config import ModelConfig, check_tokens
 from tritgold.decode.autoregressive import check_budget
@@ -41,6 +41,25 @@ def block_diffusion(
     (``context-length``), and for max_tokens below 1 (``max-tokens``).
     """
     return block_diffusion_batch([prompt], config, [model], max_tokens, options).results[0]
+
+
+def block_by_block(
+    prompt: list[int], config: ModelConfig, model: BlockModel, max_tokens: int, options: Diffusion | None = None
+) -> Generator[list[int], None, Diffused]:
+    """As ``block_diffusion``, a block at a time: yields all tokens so far, none of which changes any more.
+
+    The first come with the prompt, those of each block when it is kept. Raises as ``block_diffusion``, when the first
+    are asked for.
+    """
+    options = preset("fast-dllm-v2") if options is None else options
+    sizes = resolve(options, config)
+    prompt = _checked(prompt, config, sizes, options, max_tokens)
+    sequence = BlockSequence(prompt, max_tokens, config, model, options, sizes)
+    sequence.prefill()
+    while sequence.reason is None:
+        yield sequence.result().tokens
+        _fill_block([sequence], options, sizes)
+    return sequence.result()
 
 
 def block_diffusion_batch(

@@ -83,13 +83,15 @@ class Request:
 class Outcome:
     """The result of a request. tokens: generated. reason: why they end. reused: prompt tokens found in the cache.
 
-    error: for reason ``failed``, the error that ``generate`` would have raised; else None.
+    error: for reason ``failed``, the error that ``generate`` would have raised; else None. moved: prompt tokens whose
+    keys and values are those of another text, an approximation that the golden scheduler does not make.
     """
 
     tokens: list[int]
     reason: Ending
     reused: int
     error: TritgoldError | None = None
+    moved: int = 0
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tritgold.errors import ConfigError, ContextError, NonFiniteError
 from tritgold.golden import embedded_model
 from tritgold.model import forward
 from tritgold_xla import XlaEngine
-from tritgold_xla.decode.block_diffusion import block_diffusion
+from tritgold_xla.decode.block_diffusion import block_by_block, block_diffusion
 from tritgold_xla.decode.block_program import fill
 from tritgold_xla.decode.diffusion_options import PRESETS, BlockOptions, preset
 
@@ -57,6 +57,23 @@ def test_equals_golden_over_prompt_lengths(small, name, length):
         options = golden_preset(name, threshold, **sub_block)
         wanted = expected(weights, SMALL, prompt, 20, options)
         assert_same(block_diffusion(engine, prompt, 20, preset(name, threshold, **sub_block)), wanted)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_block_by_block_is_the_same_text_and_may_be_given_up(small, name):
+    engine, _ = small
+    prompts = ([first, 2, 3] for first in range(10, 40))
+    found = ((prompt, block_diffusion(engine, prompt, 30, preset(name))) for prompt in prompts)
+    prompt, whole = next((prompt, whole) for prompt, whole in found if len(whole.tokens) > 16)
+    blocks = block_by_block(engine, prompt, 30, preset(name))
+    first, second = next(blocks), next(blocks)
+    assert len(first) <= 1, "what the prefill decides"
+    assert len(first) < len(second) < 30
+    assert whole.tokens[: len(second)] == second
+    assert second[: len(first)] == first
+    blocks.close()
+    assert engine.length == 0
+    assert block_diffusion(engine, prompt, 30, preset(name)) == whole
 
 
 @pytest.mark.parametrize("name", PRESETS)

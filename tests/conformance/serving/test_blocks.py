@@ -1,6 +1,7 @@
-"""Block diffusion over HTTP: the golden decoder's tokens, one text after the other."""
+"""Block diffusion over HTTP: the golden decoder's tokens, as blocks are done; texts take turns."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,11 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.decode.block_diffusion import block_diffusion
 from tritgold.decode.block_model import reference_block_model
 from tritgold.decode.diffusion_presets import preset
+from tritgold.decode.sampling import GREEDY
 from tritgold.golden.seeded import write_seeded_model
+from tritgold_conformance.engines.xla import open_engine
+from tritgold_conformance.serving.core import Event
+from tritgold_conformance.serving.diffusing import BlockDiffusion, BlockJob, BlockOptions, reference_blocks, xla_blocks
 
 MASK, BLOCK = 258, 8
 YAML = """
@@ -45,7 +50,8 @@ def golden(model: Path, way: str, threshold: float = 0.9, **sizes: Any) -> list[
 
 
 def asked(server: Running, **fields: Any) -> list[int]:
-    said = server.post("/v1/completions", prompt=[5, 6, 7], max_tokens=20, return_token_ids=True, **fields)
+    body = {"prompt": [5, 6, 7], "max_tokens": 20, "return_token_ids": True}
+    said = server.post("/v1/completions", **{**body, **fields})
     ids: list[int] = said["choices"][0]["token_ids"]
     return ids
 
@@ -64,6 +70,71 @@ def test_a_stream_is_the_same_text(server: Running) -> None:
     events = [json.loads(line[6:])["choices"][0] for line in text.split("\n\n") if line.startswith("data: {")]
     assert "".join(event["text"] for event in events) == whole["text"]
     assert events[-1]["finish_reason"] == whole["finish_reason"]
+
+
+class Told:
+    """Jobs of BlockDiffusion, and what they heard, in order: (which, what)."""
+
+    def __init__(self, diffusion: BlockDiffusion, eos: tuple[int, ...]) -> None:
+        self.order, self.tokens, self._eos = list[tuple[int, str]](), dict[int, list[int]](), eos
+        self._diffusion, self._ended = diffusion, threading.Semaphore(0)
+
+    def ask(self, numbers: list[int], decode: str) -> None:
+        """One job for each, and wait until all have ended."""
+        jobs = [self._job(n, decode) for n in numbers]
+        self._diffusion.submit(jobs)
+        assert all(self._ended.acquire(timeout=60) for _ in jobs)
+
+    def _job(self, n: int, decode: str) -> BlockJob:
+        said = self.tokens[n] = []
+
+        def hear(event: Event) -> None:
+            self.order.append((n, event.kind))
+            if event.kind == "token":
+                said.append(event.token)
+            if event.kind == "ended":
+                self._ended.release()
+
+        return BlockJob([5, 6, 7 + n], 20, GREEDY, self._eos, BlockOptions(decode=decode), hear)
+
+
+def test_tokens_come_as_blocks_are_done_and_texts_take_turns(model: Path) -> None:
+    checkpoint = open_checkpoint(model)
+    diffusion = BlockDiffusion(checkpoint, reference_blocks(checkpoint), places=8, together=3)
+    told = Told(diffusion, tuple(checkpoint.config.eos))
+    told.ask([0, 1, 2, 3], "greedy")
+    diffusion.stop(0)
+    kinds = [[kind for which, kind in told.order if which == n] for n in range(4)]
+    assert all(of == ["accepted", *["token"] * (len(of) - 2), "ended"] for of in kinds)
+    first, second, fourth = (told.order.index((n, "token")) for n in (0, 1, 3))
+    assert first < second < told.order.index((0, "ended")), "two of them took turns"
+    assert fourth > min(told.order.index((n, "ended")) for n in range(3)), "no more than three"
+
+
+def test_the_jax_engine_s_blocks_are_those_of_each_text_alone(model: Path) -> None:
+    pytest.importorskip("jax")
+    checkpoint = open_checkpoint(model)
+    blocks = xla_blocks(open_engine(checkpoint, 64))
+    diffusion = BlockDiffusion(checkpoint, blocks, places=8, together=2)
+    told = Told(diffusion, tuple(checkpoint.config.eos))
+    for n in range(3):
+        told.ask([n], "fast-dllm-v2")
+    alone = dict(told.tokens)
+    told.ask([0, 1, 2], "fast-dllm-v2")
+    diffusion.stop(0)
+    assert told.tokens == alone
+    assert all(alone.values())
+
+
+def test_a_stop_text_ends_the_work_on_a_text(server: Running) -> None:
+    whole = server.post("/v1/completions", prompt=[5, 6, 7], max_tokens=50)["choices"][0]["text"]
+    stop = whole[1:3]
+    cut = server.post("/v1/completions", prompt=[5, 6, 7], max_tokens=50, stop=stop)["choices"][0]
+    assert (cut["text"], cut["finish_reason"]) == (whole[: whole.find(stop)], "stop")
+    end = time.monotonic() + 5
+    while server.service.diffusion.held and time.monotonic() < end:
+        time.sleep(0.01)
+    assert server.service.diffusion.held == 0
 
 
 @pytest.mark.parametrize(

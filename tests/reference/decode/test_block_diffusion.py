@@ -1,5 +1,6 @@
 """Fast-dLLM v2 on a scripted model: which row decides which token and when, and every end of the text."""
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from refusals import refusal
 from scripted_model import CONFIG, EOS, MASK, M, Scripted
 
 from tritgold.config import ModelConfig
-from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_diffusion import block_by_block, block_diffusion
 from tritgold.decode.diffusion_presets import preset
 from tritgold.decode.diffusion_record import Diffused
 
@@ -53,6 +54,23 @@ def check_record(done: Diffused) -> None:
     assert [p.decided > 0 for p in done.passes] == [not p.commit for p in done.passes]
     assert all(p.fed == 4 for p in done.passes)
     assert sum(p.decided for p in done.passes) >= sum(number >= 0 for number in done.order) - done.commits
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [1, 2, 3, 4]])
+def test_block_by_block_each_says_more_of_the_same_text(prompt: list[int]) -> None:
+    options = preset("fast-dllm-v2", 0.9, sub_block=4)
+    whole = block_diffusion(prompt, CONFIG, Scripted(), 11, options)
+    ended, said = list[Diffused](), list[list[int]]()
+
+    def reading() -> Generator[list[int], None, None]:
+        ended.append((yield from block_by_block(prompt, CONFIG, Scripted(), 11, options)))
+
+    said += reading()
+    assert ended == [whole]
+    assert said[0] == whole.tokens[: len(prompt) == 4], "what the prefill decides"
+    assert [whole.tokens[: len(so_far)] for so_far in said] == said
+    assert sorted({len(so_far) for so_far in said}) == [len(so_far) for so_far in said]
+    assert len(said) >= 3
 
 
 # ---- rows and passes ---------------------------------------------------------------------------------------------
