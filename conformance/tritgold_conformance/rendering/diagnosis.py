@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritgold_conformance.rendering.escaping import table, terminal
-from tritgold_conformance.rendering.wording import IN_PROCESS, distance, where
+from tritgold_conformance.rendering.wording import IN_PROCESS, candidate, distance, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
 _LISTED = 12  # fault names on one line
@@ -55,8 +55,8 @@ def _named(number: int, fault: Named, console: Console) -> None:
 
 
 def _ranking(found: Diagnosis) -> Table:
-    rows = [(r.fault, "-" if r.distance is None else f"{r.distance:.2g}") for r in found.ranking[:5]]
-    return table(("fault", "distance>"), rows, "nearest candidates, none near enough")
+    rows = [(r.fault, candidate(r)) for r in found.ranking[:5]]
+    return table(("fault", "distance>"), rows, "nearest candidates, none of which explains it")
 
 
 def _names(title: str, names: list[str], console: Console) -> None:

@@ -7,10 +7,11 @@ from tritgold_conformance.comparing.compare import place
 from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.rendering.escaping import clean, number
 from tritgold_conformance.results.cases import Case
-from tritgold_conformance.results.diagnosis import Diagnosis, Divergence
+from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Ranked
 from tritgold_conformance.results.levels import WHERE_OFFERED
 from tritgold_conformance.results.report import Level, Report, Side, Status
 
+FITS = 1e-5  # a distance below which outputs are equal up to float32's roundings
 # Level -> a more precise level, which replaces it.
 WEAKER = {"next_tokens": "logits", "statistics": "trace"}
 IN_PROCESS = "judged in the judge's own process"  # shown with every verdict, as such an engine can change the verdict
@@ -102,8 +103,8 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
     lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
     lines += [found.nothing] if found.clean else []
     if found.unexplained and found.ranking:
-        near = (f"{r.fault} ({number(r.distance, 2)})" for r in found.ranking[:5])
-        lines.append(f"nearest candidates, none near enough: {', '.join(near)}")
+        near = (f"{r.fault} ({candidate(r)})" for r in found.ranking[:5])
+        lines.append(f"nearest candidates, none of which explains it: {', '.join(near)}")
     return lines
 
 
@@ -118,6 +119,17 @@ def where(d: Divergence) -> str:
     places = (("layer", d.layer), ("position", d.position), ("channel", None if flat else d.channel))
     found = [f"{what} {at}" for what, at in places if at is not None] + [f"worst at {worst}"] * flat
     return ", ".join(found) or "as a whole"
+
+
+def candidate(ranked: Ranked) -> str:
+    """How near a candidate is at the first divergence; and that it is wrong elsewhere, where it fits there.
+
+    >>> candidate(Ranked(fault="silu", distance=0.0, explains=False))
+    'fits here, and spoils outputs that are right'
+    """
+    if ranked.distance is not None and ranked.distance <= FITS and not ranked.explains:
+        return "fits here, and spoils outputs that are right"
+    return number(ranked.distance, 2)
 
 
 def distance(value: float) -> str:

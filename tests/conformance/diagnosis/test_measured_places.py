@@ -59,6 +59,15 @@ def test_a_round_of_right_engines() -> None:
     assert {name for name, *_ in row["accused"]} == {"Wrong"}
 
 
+def test_no_right_engine_was_accused_over_policies() -> None:
+    found = recorded("right-runs")
+    assert found["accused"] == 0, found["accusations"]
+    assert found["runs"] == sum(found["by_policy"].values()) >= 100
+    assert {"float32", "bf16", "kv-f16", "kv-int8", "head-q6_k", "weights-only", "logits-bf16"} <= found[
+        "by_policy"
+    ].keys()
+
+
 def test_what_is_recorded_of_places_holds_the_bars() -> None:
     summary = recorded("diagnosis-places-seeded")["summary"]
     for level, bar in (("operations", 0.9), ("trace", 0.9)):

@@ -19,7 +19,7 @@ from tritgold.quantize import absmax_int8
 from tritgold_conformance.case_vectors.answers import Answer, answer
 from tritgold_conformance.case_vectors.draft import Draft, Group, trits
 from tritgold_conformance.case_vectors.groups import expected
-from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, TieAwareCodes, Ulp
+from tritgold_conformance.comparing.compare import Bound, Comparison, Exact, TieAwareCodes, Ulp, compare
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.diagnosis.per_run import predicted_logits
@@ -135,6 +135,23 @@ def test_an_int16_sum_shows_from_259_products_of_one_sign_on_and_never_on_random
     found = diagnose(run, EngineUnderTest(Shown(mutant("int16-wraps"), TOKENS)), "seeded", faults=faults)
     assert found.clean
     assert found.could_not_see == ["int16-wraps"]
+
+
+def lanes_of_int16(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
+    """Codes times 0, 1 or 2 in 32 lanes that wrap, then the sum of the codes taken away."""
+    products = codes.astype(np.int64)[:, None] * (trits.astype(np.int64) + 1)[None]
+    lanes = products.reshape(*products.shape[:2], -1, 32).sum(axis=2).astype(np.int16)
+    return (lanes.astype(np.int64).sum(axis=2) - codes.astype(np.int64).sum(axis=1, keepdims=True)).astype(np.int32)
+
+
+def test_lanes_that_hold_4096_products_wrap_at_the_width_of_real_models_and_are_told_as_such() -> None:
+    for width, found in ((4096, "equal"), (6912, "fails")):
+        _, draft, right = case(f"operations/bit-linear/same-sign-{width}")
+        sums = lanes_of_int16(draft.inputs["codes"], draft.inputs["trits"])
+        judged = compare("acc", right.arrays["acc"], sums, Exact())
+        assert judged.outcome == found
+    assert (sums[0, 0], right.arrays["acc"][0, 0]) == (-1219328, 877824)
+    assert "multiples of 65,536: sums wrapped in int16" in judged.what
 
 
 def test_an_offset_from_the_sum_of_the_floats_leaves_something_of_zero_weights() -> None:
