@@ -11,6 +11,7 @@ from typing import Any
 import diagnosis_tables
 import graph_tables
 import peer_tables
+import skills_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
 
@@ -27,6 +28,7 @@ PAGES = (
     "diagnosis.md",
     "judging.md",
     "traces.md",
+    "skills.md",
     "../README.md",
 )
 MIB = 1 << 20
@@ -176,6 +178,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
     "front-speed": speed_tables.front,
+    "skills-by-task": skills_tables.by_task,
+    "skills-engines": skills_tables.engines,
+    "skills-caches": skills_tables.caches,
+    "skills-thresholds": skills_tables.thresholds,
+    "skills-fault-summary": skills_tables.fault_summary,
+    "skills-faults": skills_tables.faults,
     "operations": graph_tables.operation_table,
     "trace-names": graph_tables.name_table,
 }
