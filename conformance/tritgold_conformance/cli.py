@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": "Show what a checkpoint holds, and which layout its bytes have.",
     "size": "Show what a model weighs in each format, and its KV cache, without loading it.",
     "convert": "Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.",
+    "eval": "Score how often an engine is right, by tasks with one right answer.",
     "bench": "Time an engine that passes the judge.",
     "launch": "Run COMMAND as several processes that share one model.",
     "env": "Print versions, machine and settings.",

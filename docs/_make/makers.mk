@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary sharding stability peers judged-peers clients soak fixtures models formats lookup measurements cases diagnosis right-engines studies plots broken-engine golden
+.PHONY: fuzz adversary sharding stability peers judged-peers clients soak fixtures models formats lookup measurements cases skills skills-models diagnosis right-engines studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -97,6 +97,17 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(CC) -O2 -std=c99 -o build/engine build/engine.c -lm
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
+
+skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (an hour; goes on where it stopped)
+	$(BIN)/python -m tritgold_xla.training.skills training/skills
+	rm -rf reference/tritgold/golden/skills-ar reference/tritgold/golden/skills-dlm
+	cp -r training/skills/skills-ar training/skills/skills-dlm reference/tritgold/golden/
+	cp training/skills/training.json reference/tritgold/golden/skills-training.json
+	$(MAKE) golden skills
+
+skills: $(VENV)/.dev ## what docs/skills.md measured again: accuracy of engines, caches, thresholds and faults (half an hour)
+	for part in engines caches thresholds faults; do $(MEASURE).skills_accuracy $$part > build/$$part.json && mv build/$$part.json docs/data/skills-$$part.json || exit; done
+	$(BIN)/python docs/_make/measured_tables.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models again
 	$(MEASURE).golden_outputs

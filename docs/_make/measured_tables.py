@@ -12,6 +12,7 @@ import diagnosis_tables
 import graph_tables
 import peer_tables
 import serving_tables
+import skills_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
 from measure import block_cost
@@ -31,6 +32,7 @@ PAGES = (
     "judging.md",
     "traces.md",
     "serve.md",
+    "skills.md",
     "../README.md",
 )
 MIB = 1 << 20
@@ -182,6 +184,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
     "front-speed": speed_tables.front,
+    "skills-by-task": skills_tables.by_task,
+    "skills-engines": skills_tables.engines,
+    "skills-caches": skills_tables.caches,
+    "skills-thresholds": skills_tables.thresholds,
+    "skills-fault-summary": skills_tables.fault_summary,
+    "skills-faults": skills_tables.faults,
     "operations": graph_tables.operation_table,
     "trace-names": graph_tables.name_table,
     "serve-soak": serving_tables.soak,

@@ -16,6 +16,7 @@ from tritgold_xla.training.run_state import Run
 from tritgold_xla.training.tokens import Stream
 
 FILE, CURVE_EVERY = "training.json", 25
+HELD_OUT = {"kjv": "held_out_bits_per_byte", "skills": "held_out_accuracy"}  # what a run is scored by
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "tokenizers")
 
 
@@ -41,7 +42,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
         "seconds": round(run.seconds),
         "curve": curve,
-        "held_out_bits_per_byte": [[step, round(bits, 4)] for step, bits in run.held_out],
+        HELD_OUT[run.recipe.data]: [[step, round(bits, 4)] for step, bits in run.held_out],
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from tritgold.errors import NonFiniteError
-from tritgold_xla.training import objective, run_state
+from tritgold_xla.training import objective, questions, run_state
 from tritgold_xla.training.optimiser import optimiser
 from tritgold_xla.training.qat import Parameters
 from tritgold_xla.training.recipe import Recipe
@@ -41,10 +41,10 @@ def train(
     try:
         while run.step < recipe.steps:
             began = time.perf_counter()
-            batch = objective.batch_of(ids, recipe, run.step)
+            batch, counted = _batch(ids, recipe, run.step)
             diffuse = recipe.objective == "block diffusion"  # else sequences need not hold whole blocks
             noise = objective.noise_of(recipe, run.step) if diffuse else np.zeros((recipe.batch, recipe.length), bool)
-            parameters, moments, loss = update(run.parameters, run.moments, batch, noise)
+            parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *counted)
             if not isfinite(float(loss)):
                 raise _diverged(path, run.step + 1)
             losses = (*run.losses, float(loss))
@@ -72,6 +72,14 @@ def train(
     return run
 
 
+def _batch(ids: np.ndarray, recipe: Recipe, step: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Tokens, and of questions which of them count: what has to be said."""
+    if recipe.data == "kjv":
+        return objective.batch_of(ids, recipe, step), []
+    rows = questions.batch_of(recipe, step)
+    return rows.tokens, [rows.counted]
+
+
 def _diverged(path: Path, step: int) -> NonFiniteError:
     what = "the loss is not finite"
     hint = "the file holds the last sound state; a lower learning rate needs another recipe"
@@ -79,9 +87,14 @@ def _diverged(path: Path, step: int) -> NonFiniteError:
 
 
 def _update(
-    recipe: Recipe, parameters: Parameters, moments: optax.OptState, batch: jax.Array, noise: jax.Array
+    recipe: Recipe,
+    parameters: Parameters,
+    moments: optax.OptState,
+    batch: jax.Array,
+    noise: jax.Array,
+    counted: jax.Array | None = None,
 ) -> tuple[Parameters, optax.OptState, jax.Array]:
-    """(masters, moments, loss) after one step. batch: int [batch, length + 1]; noise: bool [batch, length]."""
-    loss, gradients = jax.value_and_grad(objective.loss)(parameters, batch, noise, recipe)
+    """(masters, moments, loss) after one step; the others as ``objective.loss`` has them."""
+    loss, gradients = jax.value_and_grad(objective.loss)(parameters, batch, noise, recipe, counted)
     updates, moments = optimiser(recipe).update(gradients, moments, parameters)
     return optax.apply_updates(parameters, updates), moments, loss

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tritgold_xla.training.qat import Parameters, hidden_states, logits
+from tritgold_xla.training import bf16_qat, qat
+from tritgold_xla.training.qat import Parameters, logits
 from tritgold_xla.training.recipe import Recipe
-from tritgold_xla.training.tokens import MASK
+from tritgold_xla.training.tokens import BOS, MASK
 
 MIN_RATE = 1e-3  # of masked tokens, so that no block has a rate of 0
 
@@ -29,19 +30,46 @@ def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
     return ids[starts[:, None] + np.arange(recipe.length + 1)]
 
 
-def loss(parameters: Parameters, batch: jax.Array, noise: jax.Array, recipe: Recipe) -> jax.Array:
-    """The recipe's loss, nats. batch: int [batch, length + 1]; noise: bool [batch, length], for block diffusion."""
+def loss(
+    parameters: Parameters, batch: jax.Array, noise: jax.Array, recipe: Recipe, counted: jax.Array | None = None
+) -> jax.Array:
+    """The recipe's loss, nats. batch: int [batch, length + 1]; noise: bool [batch, length], for block diffusion.
+
+    counted: bool [batch, length + 1], of rows of questions: the tokens that are to be learnt. None: all of them.
+    """
     if recipe.objective == "autoregressive":
-        return next_token_loss(parameters, batch, recipe)
-    return diffusion_loss(parameters, batch, noise, recipe)
+        return next_token_loss(parameters, batch, recipe, counted)
+    return diffusion_loss(parameters, batch, noise, recipe, counted)
 
 
-def next_token_loss(parameters: Parameters, batch: jax.Array, recipe: Recipe) -> jax.Array:
-    """Mean cross entropy of the next token, nats. batch: int [batch, length + 1]."""
+def next_token_loss(
+    parameters: Parameters, batch: jax.Array, recipe: Recipe, counted: jax.Array | None = None
+) -> jax.Array:
+    """Mean cross entropy of the next token, nats. batch: int [batch, length + 1]; counted as ``loss`` has it."""
     length = batch.shape[1] - 1
-    causal = np.tril(np.ones((length, length), bool))
-    states = hidden_states(parameters, batch[:, :-1], recipe, np.arange(length), causal)
-    return cross_entropy(logits(parameters, states), batch[:, 1:]).mean()
+    mask = own_question(np.tril(np.ones((length, length), bool)), batch[:, :-1], recipe)
+    states = hidden_states(parameters, batch[:, :-1], recipe, np.arange(length), mask)
+    losses = cross_entropy(logits(parameters, states), batch[:, 1:])
+    return losses.mean() if counted is None else (losses * counted[:, 1:]).sum() / counted[:, 1:].sum()
+
+
+def hidden_states(
+    parameters: Parameters, tokens: jax.Array, recipe: Recipe, positions: np.ndarray, mask: np.ndarray | jax.Array
+) -> jax.Array:
+    """The network's, with the products that the recipe asks for."""
+    network = bf16_qat if recipe.products == "bfloat16" else qat
+    return network.hidden_states(parameters, tokens, recipe, positions, mask)
+
+
+def own_question(mask: np.ndarray, tokens: jax.Array, recipe: Recipe) -> np.ndarray | jax.Array:
+    """The mask for rows that hold several questions, each from a <bos> on: bool [batch, 1, tokens, tokens].
+
+    For a text, ``mask`` as it is. tokens: int [batch, tokens], or half of them where the mask is of noisy and clean.
+    """
+    if recipe.data != "skills":
+        return mask
+    nth = jnp.tile((tokens == BOS).cumsum(axis=1), mask.shape[0] // tokens.shape[1])
+    return mask & (nth[:, None, :, None] == nth[:, None, None, :])
 
 
 def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
@@ -78,18 +106,24 @@ def diffusion_mask(length: int, block: int) -> np.ndarray:
     return noisy_to_noisy | noisy_to_clean | clean_to_clean
 
 
-def diffusion_loss(parameters: Parameters, batch: jax.Array, masked: jax.Array, recipe: Recipe) -> jax.Array:
+def diffusion_loss(
+    parameters: Parameters, batch: jax.Array, masked: jax.Array, recipe: Recipe, counted: jax.Array | None = None
+) -> jax.Array:
     """Mean cross entropy of the masked tokens, nats, over the mask and its complement.
 
-    batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length].
+    batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length]. counted as ``loss`` has
+    it: the others are never masked.
     """
     clean = batch[:, :-1]
     length = clean.shape[1]
     both = jnp.concatenate([masked, ~masked])
+    if counted is not None:
+        both &= jnp.concatenate([counted, counted])[:, :-1]
     twice = jnp.concatenate([clean, clean])
     tokens = jnp.concatenate([jnp.where(both, MASK, twice), twice], axis=1)
     positions = np.tile(np.arange(length), 2)
-    states = hidden_states(parameters, tokens, recipe, positions, diffusion_mask(length, recipe.block))
+    mask = own_question(diffusion_mask(length, recipe.block), twice, recipe)
+    states = hidden_states(parameters, tokens, recipe, positions, mask)
     losses = cross_entropy(logits(parameters, states[:, : length - 1]), twice[:, 1:])  # predicted one state before
-    counted = both[:, 1:]
-    return (losses * counted).sum() / jnp.maximum(counted.sum(), 1)
+    learnt = both[:, 1:]
+    return (losses * learnt).sum() / jnp.maximum(learnt.sum(), 1)

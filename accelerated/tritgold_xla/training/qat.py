@@ -82,8 +82,10 @@ def rotate(x: jax.Array, positions: np.ndarray, theta: float) -> jax.Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: np.ndarray) -> jax.Array:
-    """Attention output [batch, tokens, heads, head_dim]. k, v: [.., kv_heads, ..]; mask: bool [tokens, tokens].
+def attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: np.ndarray | jax.Array) -> jax.Array:
+    """Attention output [batch, tokens, heads, head_dim]. k, v: [.., kv_heads, ..].
+
+    mask: bool [tokens, tokens], or one for each sequence: [batch, 1, tokens, tokens].
 
     The query heads of a group are concatenated along the rows, so that each product is one plain matrix product
     (measured: forward and backward a fifth faster than with the group as an axis).
@@ -93,17 +95,18 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array, mask: np.ndarray) -> jax
     rows = q.reshape(batch, length, kv_heads, group, width).transpose(0, 2, 3, 1, 4)
     rows = rows.reshape(batch, kv_heads, group * length, width)
     scores = (rows @ k.transpose(0, 2, 3, 1)) / np.sqrt(width).astype(np.float32)
-    weights = jax.nn.softmax(jnp.where(np.tile(mask, (group, 1)), scores, -1e30), axis=-1)
+    weights = jax.nn.softmax(jnp.where(jnp.tile(mask, (group, 1)), scores, -1e30), axis=-1)
     mix = (weights @ v.transpose(0, 2, 1, 3)).reshape(batch, kv_heads, group, length, width)
     return mix.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads, width)
 
 
 def hidden_states(
-    parameters: Parameters, tokens: jax.Array, recipe: Recipe, positions: np.ndarray, mask: np.ndarray
+    parameters: Parameters, tokens: jax.Array, recipe: Recipe, positions: np.ndarray, mask: np.ndarray | jax.Array
 ) -> jax.Array:
     """Final hidden states [batch, tokens, hidden].
 
-    tokens: int [batch, tokens]. positions: [tokens]. mask: bool [tokens, tokens], which keys a query sees.
+    tokens: int [batch, tokens]. positions: [tokens]. mask: bool [tokens, tokens], which keys a query sees, or
+    [batch, 1, tokens, tokens].
     """
     c = recipe.config()
     weight = ternary if recipe.ternary else (lambda w: w)

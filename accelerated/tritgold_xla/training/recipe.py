@@ -18,7 +18,10 @@ class Recipe:
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
     still rounded to bf16). start: the run from whose master weights this one starts. steps, batch, length: number of
     updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
-    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion.
+    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. data: the
+    text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
+    of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
+    three times as often (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """
@@ -45,6 +48,9 @@ class Recipe:
     norm_eps: float = 1e-5
     rope_theta: float = 10_000.0
     block: int = 32
+    data: Literal["kjv", "skills"] = "kjv"
+    products: Literal["float32", "bfloat16"] = "float32"
+    more: str = ""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "length", "block"):
@@ -92,6 +98,31 @@ class Recipe:
 
 
 AR = Recipe("kjv-ar")
+HARDER = "count lookup add subtract weekday"
+SKILLS = Recipe(
+    "skills-ar",
+    seed=158,
+    steps=2000,
+    batch=48,
+    length=64,
+    vocab=MIN_VOCAB,
+    inter=512,
+    layers=4,
+    context=256,
+    data="skills",
+    products="bfloat16",
+)
+DIFFUSION = replace(
+    SKILLS,
+    name="skills-dlm",
+    objective="block diffusion",
+    start="skills-ar",
+    steps=400,
+    batch=16,
+    warmup=30,
+    peak=0.01,
+    small=1.5e-3,
+)
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -109,6 +140,13 @@ RECIPES = {
             peak=0.008,
             small=1e-3,
         ),
+        SKILLS,
+        # To continue; neither these nor the float twin have been run to their ends.
+        replace(SKILLS, name="skills-ar-more", start="skills-ar", seed=159, steps=4000, more=HARDER),
+        replace(SKILLS, name="skills-ar-float", ternary=False),
+        replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
+        DIFFUSION,
+        replace(DIFFUSION, name="skills-dlm-more", start="skills-dlm", seed=159, steps=2000),
     )
 }
 

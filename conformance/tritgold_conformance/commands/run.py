@@ -44,7 +44,8 @@ def print_example(context: click.Context, _: click.Parameter, asked: bool) -> No
 def run(**given: Any) -> None:
     """Generate text, greedily unless --temperature is given.
 
-    MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm, seeded.
+    MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm,
+    skills-ar, skills-dlm, seeded.
     A block-diffusion model such as kjv-dlm fills blocks of tokens, the way of Fast-dLLM v2 unless --decode names
     another; any other model gives one token after the other.
 

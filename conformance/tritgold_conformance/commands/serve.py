@@ -72,7 +72,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def serve(model: str | None, reading: model_input.Reading, config_file: Path | None, **given: Any) -> None:
     """Serve a model over HTTP: OpenAI's completions and chat, and llama.cpp's endpoints.
 
-    MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm, seeded.
+    MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm,
+    skills-ar, skills-dlm, seeded.
     Requests in flight share every pass, and no answer depends on what else is being served.
 
     Listens at 127.0.0.1:8080 unless told otherwise, writes a line of JSON to stderr for each request, without its

@@ -61,6 +61,16 @@ class HttpEngine:
         except _UnreadableError as error:
             raise self._refused(str(error), got=printable(repr(choices[0].get("logprobs")), 200)) from None
 
+    def write(self, tokens: list[int], count: int) -> str:
+        """The text that it writes behind these, greedily, of at most ``count`` tokens. Raises EngineError for none."""
+        answer = self._completion(tokens, count)
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        first = choices[0] if isinstance(choices, list) and choices else None
+        text = first.get("text") if isinstance(first, dict) else None
+        if not isinstance(text, str):
+            raise self._refused("the answer holds no text", got=printable(repr(answer), 200))
+        return text
+
     def seconds(self, tokens: list[int]) -> dict[str, float] | None:
         """By the judge's clock, medians of RUNS answers, including connection and sampling.
 

@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,22 +37,40 @@ OPENINGS = (
     "In the beginning was the Word,",
     "For God so loved the world,",
 )
+QUESTIONS = (
+    "copy xudek =",
+    "reverse kmxz =",
+    "sort vhsk =",
+    "close []{( =",
+    "148 vs 182 =",
+    "Rapug is 7 =",
+    "37 + 58 =",
+    "roman 396 =",
+    "after 2028-02-29 =",
+    "469 l in ml =",
+)
 CONTINUATION = 32  # tokens
 DIFFUSED = 32
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 DIGITS = 6  # of a statistic: NumPy's float64 means may differ in the last ones from version to version
 
 
+def openings(name: str) -> tuple[str, ...]:
+    """The ten texts that a trained model goes on from."""
+    return QUESTIONS if name.startswith("skills") else OPENINGS
+
+
 def golden_outputs(folder: Path) -> dict[str, Any]:
     """What golden.json holds: hashes, greedy continuations, traces, statistics; minutes for a block-diffusion model."""
     checkpoint, tokenizer = open_checkpoint(folder), Tokenizer(folder / "tokenizer.json")
-    prompts = [tokenizer.encode(text) for text in OPENINGS]
+    texts = openings(folder.name)
+    prompts = [tokenizer.encode(text) for text in texts]
     blocks = (1,) if checkpoint.config.block is None else (1, checkpoint.config.block)
     found = {
         "schema": SCHEMA,
         "mode": GOLDEN.id,
         "model_hash": checkpoint.model_hash(),
-        "continuations": [continuation(checkpoint, tokenizer, text, block) for block in blocks for text in OPENINGS],
+        "continuations": [continuation(checkpoint, tokenizer, text, block) for block in blocks for text in texts],
         "traces": [trace_facts(checkpoint, prompt, block) for prompt in prompts for block in blocks],
         "activation_statistics": layer_statistics(checkpoint, prompts[0]),
     }
@@ -127,8 +146,8 @@ def _rounded(value: float) -> float:
 
 
 def main() -> None:
-    """Write golden.json of every trained model."""
-    for name in TRAINED:
+    """Write golden.json of every trained model, or of those that are named."""
+    for name in sys.argv[1:] or TRAINED:
         folder = trained_model(name)
         text = json.dumps(golden_outputs(folder), indent=1, ensure_ascii=False) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """The embedded golden models: every command's default if no MODEL is given; they can also be selected by name.
 
-``kjv-ar`` and ``kjv-dlm`` are trained (each folder has a model card); ``seeded`` has random weights of realistic size.
+``kjv-ar``, ``kjv-dlm``, ``skills-ar`` and ``skills-dlm`` are trained (each folder has a model card); ``seeded`` has
+random weights of realistic size.
 """
 
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 DEFAULT = "kjv-ar"
-TRAINED = (DEFAULT, "kjv-dlm")
+TRAINED = (DEFAULT, "kjv-dlm", "skills-ar", "skills-dlm")
 MODELS = (*TRAINED, "seeded")
 
 

@@ -410,3 +410,28 @@ def test_no_server_there_is_exit_code_3(model: Path) -> None:
         gone = address
     result = call("check", "--engine", gone, "--model", model, "--tokens", 3, "--json")
     assert (result.exit_code, parsed(result)["kind"]) == (3, "engine-http")
+
+
+def test_a_server_writes_a_text(golden: GoldenRun, model: Path) -> None:
+    asked = []
+
+    def handle(request: Handler, body: dict[str, Any]) -> None:
+        asked.append(body)
+        request.send(json.dumps({"choices": [{"text": " 95"}]}))
+
+    with server(handle) as address:
+        engine = load_engine(address, model, golden.checkpoint, COUNT, 20)
+        assert engine.has("write")
+        assert engine.ask("write", [1, 2], 7) == " 95"
+    (body,) = asked
+    assert (body["prompt"], body["max_tokens"], body["temperature"]) == ([1, 2], 7, 0)
+    assert "logprobs" not in body
+
+
+@pytest.mark.parametrize("said", [{}, {"choices": []}, {"choices": [{"text": 3}]}, {"choices": ["95"]}, []])
+def test_what_is_not_a_text_is_refused(golden: GoldenRun, model: Path, said: Any) -> None:
+    with server(lambda request, body: request.send(json.dumps(said))) as address:
+        engine = load_engine(address, model, golden.checkpoint, COUNT, 20)
+        with pytest.raises(EngineError) as refused:
+            engine.ask("write", [1, 2], 7)
+    assert refused.value.kind == "engine-output"

@@ -1,0 +1,63 @@
+"""Scores by block diffusion, in the golden model and in the JAX engine: the same tokens, the same passes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tritgold.checkpoint import Checkpoint
+from tritgold.decode.block_diffusion import block_diffusion
+from tritgold.decode.block_model import reference_block_model
+from tritgold.decode.diffusion_options import resolve
+from tritgold.decode.diffusion_presets import preset
+from tritgold.errors import EngineError
+from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.engines import xla
+from tritgold_conformance.scoring.exam import SPARE, Answered, Item, ends
+from tritgold_conformance.scoring.greedy import OnProgress, by_ids
+
+ENGINES = ("reference", "xla")
+Decoder = Callable[[list[int], int], Any]
+
+
+def score(
+    engine: str,
+    checkpoint: Checkpoint,
+    asked: Sequence[Item],
+    tokenizer: Tokenizer,
+    decode: str,
+    threshold: float,
+    on_progress: OnProgress = lambda _: None,
+) -> list[Answered]:
+    """An answer for each item, with its passes; those that keep a finished block count.
+
+    Raises EngineError for another engine, ConfigError for a model that has no block diffusion, or a threshold that
+    is none.
+    """
+    if engine not in ENGINES:
+        expected = " or ".join(ENGINES)
+        raise EngineError("has no block diffusion to be scored", kind="engine-unknown", got=engine, expected=expected)
+    longest = max((len(item.prompt) + len(item.answer) for item in asked), default=1) + SPARE
+    make = _reference if engine == "reference" else _xla
+    decoder, over = make(checkpoint, decode, threshold, longest), ends(tokenizer, checkpoint.config)
+    found = list[Answered]()
+    for item in asked:
+        done = decoder(item.prompt, len(item.answer) + SPARE)
+        found.append(by_ids(list(done.tokens), item, over, tokenizer, done.forwards))
+        on_progress(len(found))
+    return found
+
+
+def _reference(checkpoint: Checkpoint, decode: str, threshold: float, longest: int) -> Decoder:
+    config, options = checkpoint.config, preset(decode, threshold)
+    resolve(options, config)
+
+    def decoded(prompt: list[int], tokens: int) -> Any:
+        model = reference_block_model(checkpoint.weights, config, options, len(prompt) + tokens)
+        return block_diffusion(prompt, config, model, tokens, options)
+
+    return decoded
+
+
+def _xla(checkpoint: Checkpoint, decode: str, threshold: float, longest: int) -> Decoder:
+    block = resolve(preset(decode, threshold), checkpoint.config).block
+    engine = xla.open_engine(checkpoint, longest + block)
+    return lambda prompt, tokens: xla.decode_blocks(engine, prompt, tokens, decode, threshold)
