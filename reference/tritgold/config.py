@@ -111,9 +111,9 @@ class ModelConfig:
             raise _bad("mask, block", f"{self.mask}, {self.block}", "both, or neither")
         if self.block is not None and (type(self.block) is not int or self.block < 1):
             raise _bad("block", self.block, "a positive integer")
+        self._check_attention()
         if self.mask in self.eos:
             raise _bad("mask", self.mask, "no end-of-sequence token")
-        self._check_attention()
         for name, token in [("bos", self.bos), ("mask", self.mask), *(("eos", e) for e in self.eos)]:
             if token is not None and (type(token) is not int or not 0 <= token < self.vocab):
                 raise _bad(name, token, f"a token id below vocab = {self.vocab}")
@@ -122,7 +122,8 @@ class ModelConfig:
         """Rope scaling and window; JSON's objects and lists become what they stand for."""
         if isinstance(self.rope_scaling, dict):
             object.__setattr__(self, "rope_scaling", RopeScaling(**self.rope_scaling))
-        object.__setattr__(self, "full_layers", tuple(self.full_layers))
+        for name in ("eos", "full_layers"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         divisors = self.rope_scaling and len(self.rope_scaling.divisors)
         if divisors not in (None, self.head_dim // 2):
             raise _bad("rope_scaling", f"{divisors} divisors", f"head_dim / 2 = {self.head_dim // 2}")

@@ -179,7 +179,7 @@ def _interrupted(spec: str, outputs: Path, caught: KeyboardInterrupt) -> EngineE
 
 def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str, Any]]:
     config, requests = (json.loads((inputs / name).read_text()) for name in ("config.json", "requests.json"))
-    sizes = {field.name: config[field.name] for field in fields(ModelConfig)}
+    sizes = {field.name: config[field.name] for field in fields(ModelConfig) if field.name in config}
     given = load_file(inputs / "inputs.safetensors")
     progress = os.open(outputs / PROGRESS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -191,7 +191,7 @@ def _answered(spec: str, inputs: Path, outputs: Path) -> tuple[Arrays, dict[str,
     def make() -> object:
         return make_class(spec, config["checkpoint"])
 
-    engine = EngineUnderTest(make(), spec, ModelConfig(**{**sizes, "eos": tuple(sizes["eos"])}), again=make)
+    engine = EngineUnderTest(make(), spec, ModelConfig(**sizes), again=make)
     begin("describing itself")
     methods = [name for name in METHODS if engine.has(name)]
     about = {"name": engine.name, "mode": engine.mode, "policy": engine.policy, "methods": methods}

@@ -35,7 +35,7 @@ class Ways:
             self._ways = linears.unpack(case, xla)
         else:
             assert config is not None
-            sizes = ModelConfig(**{**config, "eos": tuple(config["eos"])})
+            sizes = ModelConfig(**config)
             self._ways = MAKERS[row](sizes, case, xla)
         self._wrong = [_checked(way) for way in self._ways]
 
