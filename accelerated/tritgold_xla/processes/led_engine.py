@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import jax
@@ -70,14 +71,13 @@ def follow(team: Team, engine: XlaEngine, make: Callable[[], XlaEngine]) -> None
         own, args, kwargs = engines[call["engine"]], unpacked(call["args"]), unpacked(call["kwargs"])
         try:
             if call["method"] == "fork":
-                engines.append(team.wait(lambda own=own, args=args: own.fork(*args)))
+                engines.append(team.wait(partial(own.fork, *args)))
             elif call["method"] == "open":
                 engines.append(team.wait(make))
             elif call["method"] == "fill":
-                team.wait(lambda own=own, args=args: _fill(own, *args))
+                team.wait(partial(_fill, own, *args))
             elif call["method"] in CALLS:
-                method = getattr(own, call["method"])
-                team.wait(lambda method=method, args=args, kwargs=kwargs: method(*args, **kwargs))
+                team.wait(partial(getattr(own, call["method"]), *args, **kwargs))
         except (ContextError, NonFiniteError):
             continue  # process 0 has refused the same
         except TritgoldError as error:

@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import PartitionSpec
 
 from tritgold.config import ScaleRule
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.sharding.partition import cut_of
-from tritgold_xla.sharding.shards import Shards
+from tritgold_xla.sharding.shards import Shards, spec_of
 from tritgold_xla.sharding.split import Split
 from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears
 from tritgold_xla.ternary_matmul.choose import Choices
@@ -45,7 +44,7 @@ class ShardedOperations:
     def _run(self, key: Hashable, function: Callable[..., Any], *arrays: Any) -> Any:
         """One program for each key, or it would be compiled again at each call."""
         if key not in self._programs:
-            specs = jax.tree.map(lambda a: a.sharding.spec if isinstance(a, jax.Array) else PartitionSpec(), arrays)
+            specs = jax.tree.map(lambda a: getattr(getattr(a, "sharding", None), "spec", spec_of()), arrays)
             self._programs[key] = self._shards.each(function, specs)
         return self._programs[key](*arrays)
 

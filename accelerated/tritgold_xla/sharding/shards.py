@@ -21,8 +21,9 @@ from tritgold_xla.sharding.split import AXIS, Split
 from tritgold_xla.ternary_matmul.choose import library_dots
 
 # Keys and values stand by their heads along the second axis (``KvCache``).
-_CACHE = PartitionSpec(None, AXIS)
-_WHOLE = PartitionSpec()
+spec_of: Callable[..., PartitionSpec] = PartitionSpec  # typed here, because JAX leaves it untyped
+_CACHE = spec_of(None, AXIS)
+_WHOLE = spec_of()
 
 
 class Shards(Place):
@@ -61,9 +62,9 @@ class Shards(Place):
         how = cut_of(role)
         axis = None if not cut or how.unit is None else out if how.along == "out" else in_
         if axis is None:
-            spec, shape, parts = _WHOLE, parts[0].shape, parts[:1] * len(self._mine)
+            spec, shape, parts = _WHOLE, list(parts[0].shape), parts[:1] * len(self._mine)
         else:
-            spec, shape = PartitionSpec(*[None] * axis, AXIS), list(parts[0].shape)
+            spec, shape = spec_of(*[None] * axis, AXIS), list(parts[0].shape)
             shape[axis] *= self.plan.devices
         on_devices = [jax.device_put(part, device) for part, (_, device) in zip(parts, self._mine, strict=True)]
         return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(self.mesh, spec), on_devices)
@@ -95,7 +96,8 @@ class Shards(Place):
         return rest._replace(cache=cache)
 
     def _compiled(self, body: "_Body", specs: tuple[Any, Any], inputs: int) -> Callable[..., Any]:
-        mapped = shard_map(body, mesh=self.mesh, in_specs=(*specs, *[_WHOLE] * inputs), out_specs=(specs[1], _WHOLE))
+        specs_in, specs_out = (*specs, *[_WHOLE] * inputs), (specs[1], _WHOLE)
+        mapped = on_every_device(body.__call__, mesh=self.mesh, in_specs=specs_in, out_specs=specs_out)
 
         def program(parameters: Parameters, cache: KvCache, *inputs: Any) -> Any:
             return mapped(parameters, cache, *inputs)
@@ -105,7 +107,7 @@ class Shards(Place):
     def each(self, function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
         """A function of a Split and arrays on every device, with whole results; specs: of the arrays."""
         body = partial(function, Split(self.plan))
-        return jit(shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=_WHOLE))
+        return jit(on_every_device(body, mesh=self.mesh, in_specs=specs, out_specs=_WHOLE))
 
 
 class _Body(NamedTuple):
@@ -124,10 +126,12 @@ class _Body(NamedTuple):
         return result.cache, result._replace(cache=None)
 
 
-def shard_map(function: Callable[..., Any], *, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+def on_every_device(function: Callable[..., Any], *, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
     """JAX's own, by whichever name this version has; what is the same on all devices is our promise, not checked."""
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    from jax.experimental.shard_map import shard_map as older
+    newer: Callable[..., Callable[..., Any]] | None = getattr(jax, "shard_map", None)
+    if newer is not None:
+        return newer(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+    from jax.experimental.shard_map import shard_map
 
+    older: Callable[..., Callable[..., Any]] = shard_map
     return older(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_rep=False)

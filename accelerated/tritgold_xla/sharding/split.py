@@ -4,6 +4,7 @@ Each is exact: sums over devices are of integers, maxima are of integers, and fl
 sum that needs all channels (the sub-norms' mean square) is computed on every device, of all of them, in one order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -59,6 +60,11 @@ class OneDevice:
         return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
 
 
+# Typed here, because JAX leaves them untyped.
+psum: Callable[..., jax.Array] = lax.psum
+_pmax: Callable[..., jax.Array] = lax.pmax
+
+
 @dataclass(frozen=True)
 class Split(OneDevice):
     """One part of a model that is cut by ``plan``, in a program that runs on every device of the axis AXIS."""
@@ -75,7 +81,7 @@ class Split(OneDevice):
         if whole:
             return quantize(x)
         bits = lax.bitcast_convert_type(absmax(x), jnp.int32) & jnp.int32(0x7FFFFFFF)
-        return quantize_to(x, lax.bitcast_convert_type(lax.pmax(bits, AXIS), jnp.float32))
+        return quantize_to(x, lax.bitcast_convert_type(_pmax(bits, AXIS), jnp.float32))
 
     def own(self, codes: jax.Array, linear: str, whole: bool) -> jax.Array:
         """A slice; zeros where this device's part is padding."""
@@ -88,7 +94,7 @@ class Split(OneDevice):
 
     def total(self, linear: str, acc: jax.Array) -> jax.Array:
         """An exact sum of integers, in whatever order."""
-        return lax.psum(acc, AXIS) if cut_of(linear).along == "in" else acc
+        return psum(acc, AXIS) if cut_of(linear).along == "in" else acc
 
     def embed(self, tokens: jax.Array, table: jax.Array) -> jax.Array:
         """The one device that has a token's row sends it, the others zero, all as bits: no float is added."""
@@ -97,7 +103,7 @@ class Split(OneDevice):
         local = tokens - lax.axis_index(AXIS) * self.plan.rows
         mine = (local >= 0) & (local < self.plan.rows)
         rows = lax.bitcast_convert_type(embed(jnp.where(mine, local, 0), table), jnp.int32)
-        return lax.bitcast_convert_type(lax.psum(jnp.where(mine[:, None], rows, 0), AXIS), jnp.float32)
+        return lax.bitcast_convert_type(psum(jnp.where(mine[:, None], rows, 0), AXIS), jnp.float32)
 
     def logits(self, x: jax.Array, head: jax.Array) -> jax.Array:
         """Each device's rows, gathered."""

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def one_round(number: int, made: dict[str, type]) -> dict[str, Any]:
 def report(rounds: int, journal: Journal | None = None) -> dict[str, Any]:
     """All rounds. runs, accused: engines, by policy and in all."""
     journal, made = journal or Journal(), engines()
-    rows = [journal.row(("round", n), lambda n=n: one_round(n, made), "accused") for n in range(rounds)]
+    rows = [journal.row(("round", n), partial(one_round, n, made), "accused") for n in range(rounds)]
     by_policy = Counter[str]()
     for row in rows:
         by_policy.update(row["runs"])

@@ -91,17 +91,17 @@ def collective(devices: int, count: int = 200) -> float:
     import jax
     import jax.numpy as jnp
     from jax import lax
-    from jax.sharding import Mesh, PartitionSpec
+    from jax.sharding import Mesh
 
-    from tritgold_xla.sharding.shards import shard_map
-    from tritgold_xla.sharding.split import AXIS
+    from tritgold_xla.sharding.shards import on_every_device, spec_of
+    from tritgold_xla.sharding.split import AXIS, psum
 
     mesh = Mesh(np.array(jax.devices("cpu")[:devices]), (AXIS,))
 
     def many(x: jax.Array) -> jax.Array:
-        return lax.fori_loop(0, count, lambda _, x: lax.psum(x, AXIS) >> 1, x)
+        return lax.fori_loop(0, count, lambda _, x: psum(x, AXIS) >> 1, x)
 
-    program = jax.jit(shard_map(many, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec()))
+    program = jax.jit(on_every_device(many, mesh=mesh, in_specs=spec_of(), out_specs=spec_of()))
     x = jnp.ones((1, CONFIG.hidden), jnp.int32)
     program(x).block_until_ready()
     return min(_seconds(lambda: program(x).block_until_ready()) for _ in range(ROUNDS)) / count
