@@ -50,20 +50,22 @@ def gguf_subjects(folder: Path) -> list[Subject]:
     ]
 
 
+def _byte_level() -> BpeTokenizer:
+    tokens = ["<pad>", "<s>", "</s>", "a", "b", "ab", "Ġ", "Ġa"]
+    return BpeTokenizer("gpt2", tokens, [("a", "b"), ("Ġ", "a")], frozenset({0, 1, 2}), pre="gpt-2", first=1)
+
+
 def _converted(folder: Path, kind: str) -> bytes:
     """A GGUF with all of a tokenizer's arrays, as the converter writes it: byte-level, or SentencePiece's."""
     if kind == "gpt2":
-        tokens = ["<pad>", "<s>", "</s>", "a", "b", "ab", "Ġ", "Ġa"]
-        merges = [("a", "b"), ("Ġ", "a")]
-        tokenizer = BpeTokenizer("gpt2", tokens, merges, frozenset({0, 1, 2}), pre="gpt-2", first=1)
-        model = seeded(folder)
+        tokenizer, model = _byte_level(), seeded(folder)
     else:
         tokens = ["<unk>", "<s>", "</s>", *map(byte_token, range(256)), "▁", "a", "▁a"]
         control = frozenset({0, 1, 2})
         tokenizer = BpeTokenizer("llama", tokens, [("▁", "a")], control, unknown=0, space_prefix=True, first=1)
         model = llama_like(folder)
     model.tokenizer = write_tokenizer_file(tokenizer)
-    short(model, len(tokens))
+    short(model, len(tokenizer.tokens))
     if kind == "llama":
         model.config["eos_token_id"] = [2]
     source, target = model.write(folder / "hf"), folder / "m.gguf"
@@ -82,6 +84,7 @@ def _converted(folder: Path, kind: str) -> bytes:
 def _scaled(folder: Path) -> bytes:
     """Divisors of RoPE in ``rope_freqs.weight``, with the keys of a scaling left to damage."""
     model = short(llama_like(folder))
+    model.tokenizer = write_tokenizer_file(_byte_level())
     numbers = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
     model.config["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, **numbers}
     convert(open_checkpoint(model.write(folder / "hf")), folder / "m.gguf", "gguf-f16", Options())

@@ -79,7 +79,7 @@ def in_whole_runs(faults: Iterable[Fault], mutant: Mutant, here: Divergence | No
     tiers: list[list[Fault]] = [[], [], [], []]
     for fault in faults:
         made = fault.apply(mutant)
-        if made is None or sum(map(len, tiers)) > 4 * most:
+        if made is None:
             continue
         touched = [o for o in of_model if not same_operation(made, mutant, o)]
         if len(touched) < 2:
@@ -90,10 +90,13 @@ def in_whole_runs(faults: Iterable[Fault], mutant: Mutant, here: Divergence | No
             layers = [n for n in layers if n == here.layer]
             whats &= {TraceName.of(here.operation).what}
             touched = [o for o in touched if o.name == here.operation]
+        outside = {o.name for o in touched if o.at.layer is None}
+        somewhere = len(whats) < len({o.at.what for o in of_model})
+        tiers[0] += [fault_at(fault, name) for name in sorted(outside) if somewhere]
+        if sum(map(len, tiers)) > 4 * most:
+            continue  # few places are outside the layers: these are tried of every fault
         tiers[1] += [fault_at(fault, f"layer={n}") for n in layers]
-        if len(whats) < len({o.at.what for o in of_model}):
-            outside = {o.name for o in touched if o.at.layer is None}
-            tiers[0] += [fault_at(fault, name) for name in sorted(outside)]
+        if somewhere:
             tiers[2] += [fault_at(fault, what) for what in sorted(whats - outside)]
             tiers[3] += [fault_at(fault, o.name) for o in touched if o.at.layer is not None]
     return [fault for tier in tiers for fault in tier][:most]

@@ -62,14 +62,15 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if "--version" in sys.argv:
-    sys.exit("version: 1 (fake)")
-if WAY == "dies":
-    sys.exit("unknown model architecture")
-if "--help" in sys.argv:
-    print("  -gp <pp,tg>")
-elif "bench" in Path(sys.argv[0]).name:
-    print(json.dumps([{"avg_ns": 5e6, "n_prompt": int(OPTIONS["-p"])}]))
-else:
-    MODEL = quietly_opened(Path(OPTIONS["-m"]))
-    HTTPServer(("127.0.0.1", int(OPTIONS["--port"])), Handler).serve_forever()
+if __name__ == "__main__":
+    if "--version" in sys.argv:
+        sys.exit("version: 1 (fake)")
+    if WAY == "dies":
+        sys.exit("unknown model architecture")
+    if "--help" in sys.argv:
+        print("  -gp <pp,tg>")
+    elif "bench" in Path(sys.argv[0]).name:
+        print(json.dumps([{"avg_ns": 5e6, "n_prompt": int(OPTIONS["-p"])}]))
+    else:
+        MODEL = quietly_opened(Path(OPTIONS["-m"]))
+        HTTPServer(("127.0.0.1", int(OPTIONS["--port"])), Handler).serve_forever()
