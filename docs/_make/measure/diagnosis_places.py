@@ -1,6 +1,6 @@
 """Faults at one place, and what servers show: how often they are named, or at all found.
 
-``python -m measure.places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json``
+``python -m measure.diagnosis_places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json``
 
 Goes on where it stopped, as ``measure.diagnosis``, whose engines these are: the golden model with a fault and float32
 noise of its own. ``placed``: faults at a layer, a matrix, an operation or a head, drawn by a hash of those that change
