@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measure import diagnosis, places, right_runs
+from measure import diagnosis, diagnosis_places, right_runs
 
 from tritgold_conformance.faults import FAULTS
 
@@ -18,17 +18,17 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def test_a_fault_at_a_place_gives_a_row_a_level() -> None:
-    m = places.Measurement("seeded", 8)
-    rows = places._rows(m, "scale-never@layers.1.down", 1)
-    assert [row["level"] for row in rows] == list(places.LEVELS)
+    m = diagnosis_places.Measurement("seeded", 8)
+    rows = diagnosis_places._rows(m, "scale-never@layers.1.down", 1)
+    assert [row["level"] for row in rows] == list(diagnosis_places.LEVELS)
     assert rows[0]["right"]
     assert rows[0]["named"] == ["scale-never@layers.1.down"]
-    assert places._rows(m, "silu@q", 1) == [], "the fault has no such place"
-    assert places._rows(m, "silu@ffn_act", 1) == [], "that is the fault everywhere"
+    assert diagnosis_places._rows(m, "silu@q", 1) == [], "the fault has no such place"
+    assert diagnosis_places._rows(m, "silu@ffn_act", 1) == [], "that is the fault everywhere"
 
 
 def test_what_a_server_with_a_fault_shows() -> None:
-    row = places._served(places.Measurement("seeded", 8), FAULTS["silu"])
+    row = diagnosis_places._served(diagnosis_places.Measurement("seeded", 8), FAULTS["silu"])
     assert row is not None
     assert (row["named"], row["http_right"], row["http_visible"], row["text_visible"]) == (["silu"], True, True, True)
 
