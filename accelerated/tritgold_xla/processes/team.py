@@ -6,7 +6,7 @@ others wait. Process 0 is asked; it tells the others each call of its engine ove
 every process says now and then that it lives. A connection that ends, or is silent for ``Seat.patience`` seconds, ends
 the call that is being waited for with an EngineError on every process.
 
-The network between the processes is trusted, as JAX itself trusts it: nothing is encrypted, nobody is asked who he is.
+The network between the processes is trusted, as JAX itself trusts it: nothing is encrypted or authenticated.
 """
 
 import os
@@ -60,14 +60,14 @@ class Seat:
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether nobody else need be able to connect."""
+        """Whether all processes are on this machine: then the port is opened for this machine alone."""
         return self.place[0] in ("127.0.0.1", "::1", "localhost")
 
 
 def seat_of(environment: "os._Environ[str] | dict[str, str]") -> Seat | None:
     """The seat that the environment names, None where it names no TRITGOLD_COORDINATOR or one process.
 
-    Raises EngineError ``processes`` for what is no number or no address.
+    Raises EngineError ``processes`` if a value is not a number or not HOST:PORT.
     """
     address = environment.get("TRITGOLD_COORDINATOR", "")
     if not address:

@@ -4,7 +4,7 @@ NumPy's own files, for anyone can open them, and their arrays begin at multiples
 of JAX as they lie. bfloat16, which NumPy has not, is kept as the uint16 of its bits.
 
 Each start reads the arrays once and compares their sums, at the speed of memory: words of 64 bits added up, a sum a
-MiB. Any one changed word is seen, and so is a piece that was never written. It is no defence against a forger.
+MiB. Any one changed word is seen, and so is a piece that was never written. Deliberate changes are not prevented.
 """
 
 import os

@@ -1,19 +1,16 @@
-"""Servers as engines: right ones in two dialects, wrong ones, and those that misbehave."""
+"""Servers as engines: right ones in two dialects, and wrong ones."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from asked_once import judge
+from http_test_server import Handler, server
 from next_token_rows import COUNT, Rows, log_probabilities, small_golden
-from tritgold_command import call, parsed
 
 from tritgold.errors import EngineError
 from tritgold_conformance.engines.load import load_engine
@@ -31,45 +28,6 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenRun:
 @pytest.fixture(scope="module")
 def model(golden: GoldenRun) -> Path:
     return golden.checkpoint.path
-
-
-@contextmanager
-def server(handle: Callable[["Handler", dict[str, Any]], None]) -> Iterator[str]:
-    """A server on this machine that answers POST by ``handle(request, body)``; its address."""
-    made = type("Made", (Handler,), {"handle_body": staticmethod(handle)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), made) as running:
-        running.daemon_threads = True
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{running.server_address[1]}"
-        finally:
-            running.shutdown()
-            thread.join()
-
-
-class Handler(BaseHTTPRequestHandler):
-    handle_body: Callable[["Handler", dict[str, Any]], None]
-
-    def do_GET(self) -> None:
-        self.send(json.dumps({"data": [{"id": "small"}]}) if self.path == "/v1/models" else "", 200)
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        try:
-            type(self).handle_body(self, body)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # the judge has hung up
-
-    def send(self, text: str | bytes, status: int = 200) -> None:
-        raw = text if isinstance(text, bytes) else text.encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: Any) -> None:
-        """Not to stderr."""
 
 
 def llama_cpp(row: Rows, count: int, token: int | None = None) -> dict[str, Any]:
@@ -248,22 +206,6 @@ def test_an_answer_of_another_form_is_not_judged(golden: GoldenRun, model: Path,
     assert says in str(refused.value)
 
 
-def refused_with(golden: GoldenRun, model: Path, handle: Callable[[Handler, dict[str, Any]], None]) -> EngineError:
-    with server(handle) as address:
-        engine = load_engine(address, model, golden.checkpoint, COUNT, 1)
-        start = time.monotonic()
-        with pytest.raises(EngineError) as refused:
-            judge(golden, engine, "small")
-        assert time.monotonic() - start < 2.5
-    return refused.value
-
-
-def test_a_status_is_said(golden: GoldenRun, model: Path) -> None:
-    error = refused_with(golden, model, lambda r, _: r.send("no \x1b[2J such model", 404))
-    assert error.kind == "engine-status"
-    assert r"status 404: no \x1b[2J such model" in str(error)
-
-
 @pytest.mark.parametrize("bad", [0, 2])
 def test_one_bad_answer_is_one_position(golden: GoldenRun, model: Path, bad: int) -> None:
     rows = rows_of(golden)
@@ -312,104 +254,6 @@ def test_what_sampling_did_to_probabilities_is_named(
     report = judged(golden, model, lambda prompt, asked: llama_cpp(rows(prompt), min(count, asked)))
     assert report.verdict == "does not conform"
     assert f"shown are {said}" in report.levels["next_tokens"].note
-
-
-def test_a_redirect_is_not_followed(golden: GoldenRun, model: Path) -> None:
-    def away(request: Handler, _: dict[str, Any]) -> None:
-        request.send_response(307)
-        request.send_header("Location", "http://127.0.0.1:9/")
-        request.send_header("Content-Length", "0")
-        request.end_headers()
-
-    assert "status 307" in str(refused_with(golden, model, away))
-
-
-def test_a_slow_server_is_late(golden: GoldenRun, model: Path) -> None:
-    assert refused_with(golden, model, lambda *_: time.sleep(3)).kind == "engine-timeout"
-
-
-def drips(in_header: bool) -> Callable[[Handler, dict[str, Any]], None]:
-    """A byte every tenth of a second: no single read is late."""
-
-    def handle(request: Handler, _: dict[str, Any]) -> None:
-        if not in_header:
-            request.send_response(200)
-            request.send_header("Content-Length", "1000")
-            request.end_headers()
-        for _byte in range(30):
-            request.wfile.write(b"H")
-            request.wfile.flush()
-            time.sleep(0.1)
-
-    return handle
-
-
-@pytest.mark.parametrize("in_header", [True, False])
-def test_a_server_that_drips_is_late(golden: GoldenRun, model: Path, in_header: bool) -> None:
-    assert refused_with(golden, model, drips(in_header)).kind == "engine-timeout"
-
-
-def test_an_endless_answer_is_cut(golden: GoldenRun, model: Path) -> None:
-    def handle(request: Handler, _: dict[str, Any]) -> None:
-        request.send_response(200)
-        request.end_headers()
-        for _block in range(1 << 14):
-            request.wfile.write(b" " * (1 << 16))
-
-    assert refused_with(golden, model, handle).kind == "engine-output-size"
-
-
-@pytest.mark.parametrize(
-    ("size", "kind"), [("-1", "engine-output-size"), ("-5", "engine-output-size"), ("x", "engine-http")]
-)
-def test_a_chunk_of_an_impossible_size_is_cut(golden: GoldenRun, model: Path, size: str, kind: str) -> None:
-    """Python's own ``read`` takes all that comes for a chunk of -1 bytes, and raises ValueError for -5."""
-    sent = [0]
-
-    def handle(request: Handler, _: dict[str, Any]) -> None:
-        request.wfile.write(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{size}\r\n".encode())
-        for _block in range(1 << 12):
-            request.wfile.write(b" " * (1 << 16))
-            sent[0] += 1 << 16
-
-    assert refused_with(golden, model, handle).kind == kind
-    assert sent[0] < 1 << 25
-
-
-def test_what_is_not_http_is_said(golden: GoldenRun, model: Path) -> None:
-    def handle(request: Handler, _: dict[str, Any]) -> None:
-        request.wfile.write(b"\x00\x01 not http\r\n\r\n")
-
-    assert refused_with(golden, model, handle).kind == "engine-http"
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://127.0.0.1:1",
-        "http://",
-        "http:127.0.0.1",
-        "http://127.0.0.1:none",
-        "http://127.0.0.1:99999",
-        "http://user:secret@127.0.0.1:1",
-        "http://127.0.0.1:1?logprobs=0",
-        "http://127.0.0.1:1?logprobs=many",
-        "http://127.0.0.1:1?other=1",
-        "http://127.0.0.1:1?odd",
-        "http://[::1",
-    ],
-)
-def test_what_is_not_a_url_is_refused(golden: GoldenRun, model: Path, url: str) -> None:
-    with pytest.raises(EngineError) as refused:
-        load_engine(url, model, golden.checkpoint, COUNT)
-    assert refused.value.kind == "engine-unknown"
-
-
-def test_no_server_there_is_exit_code_3(model: Path) -> None:
-    with server(lambda *_: None) as address:
-        gone = address
-    result = call("check", "--engine", gone, "--model", model, "--tokens", 3, "--json")
-    assert (result.exit_code, parsed(result)["kind"]) == (3, "engine-http")
 
 
 def test_a_server_writes_a_text(golden: GoldenRun, model: Path) -> None:
