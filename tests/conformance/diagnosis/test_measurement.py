@@ -51,11 +51,7 @@ def test_a_thousand_right_engines_were_not_accused() -> None:
 def test_rows_are_those_recorded() -> None:
     again = diagnosis.report("seeded", 16, pairs=0, noise_runs=0, only=SOME, levels=("trace", "logits"))
     rows = {(row["fault"], row["level"]): row for row in recorded("diagnosis-seeded")["matrix"]}
-    for row in again["matrix"]:
-        then = rows[row["fault"], row["level"]]
-        assert row | {"distance": 0} == then | {"distance": 0}
-        # The noise of an engine is drawn by its number in the library: a new fault before it draws other noise.
-        assert row["distance"] == (then["distance"] and pytest.approx(then["distance"], rel=0.01, abs=1e-6))
+    assert again["matrix"] == [rows[row["fault"], row["level"]] for row in again["matrix"]]
     assert len(again["matrix"]) == 2 * len(SOME)
     assert again["summary"]["trace"]["invisible"] == ["code-3-is-0"]
 
