@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import Explained, judge_rows, moved_by
+from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
 from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import LADDER_LEVELS, Ladder, Rung, ladder_of
-from tritgold_conformance.questions.sessions import cuts
 from tritgold_conformance.results.report import Level
 
 DECLINED = "gave no logits, which it gives in other sessions"

@@ -14,10 +14,10 @@ from tritgold_conformance.comparing.free_running import FreeRunning, compare_tra
 from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits, moved_by
 from tritgold_conformance.comparing.tie_sensitivity import trace_spread
 from tritgold_conformance.comparing.ties import BrokenTie, follow_ties
+from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks, unknown_names
 from tritgold_conformance.questions.evidence import Evidence
-from tritgold_conformance.questions.sessions import cuts
 from tritgold_conformance.results.report import FreeRun, Level
 
 BOUNDS = f"bounds are known for mode {GOLDEN.id} alone"

@@ -1,4 +1,4 @@
-"""Block diffusion in the server: a thread of its own, in which texts take turns, one block each.
+"""Block diffusion in the server: one thread, in which texts take turns, one block each.
 
 The tokens of a block are sent when the block is complete. A cancelled text stops before its next pass. Texts share
 only the weights, and each has its own cache: the compiled program of a block, like the golden model, reads one text.

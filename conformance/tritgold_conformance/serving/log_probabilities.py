@@ -12,7 +12,7 @@ def legacy(
 ) -> dict[str, Any]:
     """``logprobs`` of /v1/completions: parallel lists. first: the prompt's first token, which has null (for echo).
 
-    by_id: tokens are named ``token_id:N``; a token without a text of its own always is.
+    by_id: tokens are named ``token_id:N``; a token without its own text always is.
     """
     lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [*offsets]}
     if first is not None:
