@@ -96,7 +96,7 @@ def statistics_allowed(golden: GoldenRun, names: Iterable[str]) -> np.ndarray:
     if golden.policy.logits and "logits" in base:
         logits = golden.logits.astype(np.float64)
         rounded = golden.policy.logits * np.abs(logits).max() / max(np.sqrt((logits**2).mean()), FLOOR)
-        found[list(base).index("logits")] += rounded  # for the number type in which they are returned
+        found[list(base).index("logits")] += rounded  # of how they are handed out
     return found
 
 
@@ -107,6 +107,6 @@ def allowed_by_moves(base: Moments, moved: Iterable[Moments]) -> np.ndarray:
 
 def _moments_with(golden: GoldenRun, arithmetic: Arithmetic) -> dict[str, np.ndarray]:
     trace, c = Trace(), golden.checkpoint
-    with np.errstate(all="ignore"), suppress(NonFiniteError):  # the arrays before the error are in the trace
+    with np.errstate(all="ignore"), suppress(NonFiniteError):  # what came before is there
         forward(golden.tokens, c.weights, c.config, trace=trace, arithmetic=arithmetic)
     return {name: moments(array) for name, array in trace.arrays.items()}

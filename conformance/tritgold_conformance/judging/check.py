@@ -1,4 +1,4 @@
-"""check: asks an engine once, judges its answers, and times it if it conforms."""
+"""check: ask an engine once, judge what it answered, and time it where it conforms."""
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
@@ -22,9 +22,9 @@ def check(
     on_progress: OnProgress = lambda _: None,
     ladder: Ladder | None = None,
 ) -> tuple[Report, Evidence]:
-    """The report of an engine, and the evidence from which it was made.
+    """The report of an engine and the evidence that it was made of.
 
-    timed: measure tokens/s if it conforms. ladder: sessions beyond those on the judged text.
+    timed: measure tokens/s where it conforms. ladder: ask more than one text.
     """
     evidence = ask(engine, golden, on_progress, ladder)
     report = judge(golden, evidence, model, options, on_progress)
@@ -37,6 +37,6 @@ def check(
 
 
 def check_operation(golden: GoldenRun, engine: EngineUnderTest, only: str) -> list[Comparison | str]:
-    """Judge one operation on golden inputs, as for ``--only``."""
+    """One operation on golden inputs: what ``reproduce`` asks for."""
     asked = [OperationInput(operation, inputs) for operation, inputs in named(golden, only)]
     return list(judge_operations(golden, ask_operations(engine, asked), only))
