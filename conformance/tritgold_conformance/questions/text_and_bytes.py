@@ -30,7 +30,7 @@ TOKENS = 12  # generated in one question
 
 @dataclass(frozen=True)
 class Question:
-    """level: ``files``, ``generated`` or ``text``."""
+    """One question. level: ``files``, ``generated`` or ``text``. label: unique among the questions of a model."""
 
     label: str
     level: str
