@@ -50,7 +50,7 @@ def open_engine(
     """
     from tritgold_xla import XlaEngine
     from tritgold_xla.processes.opening import opened
-    from tritgold_xla.processes.team import seat_of
+    from tritgold_xla.processes.seat import seat_of
     from tritgold_xla.runtime.flags import start_with_devices
 
     room = min(capacity, checkpoint.config.context)
