@@ -63,7 +63,7 @@ def environment() -> dict[str, dict[str, Any]]:
 
 
 def _cache() -> dict[str, Any]:
-    """What is kept between runs: the folder, its parts in MB, and which ways to multiply were measured here."""
+    """The cache folder, its parts in MB, and the ways to multiply that were measured on this machine."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
     except RuntimeError:  # the user has no home

@@ -1,4 +1,4 @@
-"""tritgold serve: a model as an HTTP server."""
+"""tritgold serve: serves a model over HTTP."""
 
 import importlib
 import os
@@ -10,10 +10,9 @@ import click
 
 from tritgold.options import DECODE
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.decoding_names import BACKENDS
-from tritgold_conformance.commands.named import Named, Within
+from tritgold_conformance.commands.decoding_options import BACKENDS
 from tritgold_conformance.commands.open_service import LOOPBACK, open_service
-from tritgold_conformance.commands.options import devices_option
+from tritgold_conformance.commands.options import ANY_PATH, FILE, POSITIVE, Named, Within, devices_option
 
 if TYPE_CHECKING:
     from tritgold.checkpoint import Checkpoint
@@ -24,53 +23,42 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", required=False)
 @click.option("--backend", type=click.Choice(BACKENDS), default="reference", show_default=True)
-@click.option("--host", help="Address to listen at; else 127.0.0.1. Any but this machine needs --api-key-file.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Else 8080; 0: a free one.")
-@click.option("--api-key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Keys, one a line: each request needs one of them.")  # fmt: skip
-@click.option("--name", help="What the model is called in the API; else its file's name.")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own.")
-@click.option("--chat-template", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A Jinja file, instead of the model's own template.")  # fmt: skip
-@click.option(
-    "--decode",
-    type=click.Choice(DECODE),
-    help="Of requests that name none; else as trained.",
-)
-@click.option("--kv-cache", type=Named(), help="How keys and values are kept; else f32, exact.")
-@click.option(
-    "--kv-memory", type=click.IntRange(1), default=2048, show_default=True, help="MiB of the KV cache at most."
-)
-@click.option("--max-sequences", type=click.IntRange(1, 1024), help="Texts in one pass; else 16, with xla 4.")
-@click.option("--chunk", type=click.IntRange(1), default=128, show_default=True, help="Tokens of a prompt a pass.")
-@click.option("--radix-cache/--no-radix-cache", default=None, help="Whether prompts that begin alike are read once.")
+@click.option("--host", help="Address; 127.0.0.1 by default. An address that others can reach needs --api-key-file.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 8080 by default, 0: a free one.")
+@click.option("--api-key-file", type=FILE, help="API keys, one per line; each request must have one of them.")
+@click.option("--name", help="Name of the model in the API; by default its file's name.")
+@click.option("--tokenizer", type=ANY_PATH, help="A tokenizer.json, instead of the model's own.")
+@click.option("--chat-template", type=FILE, help="A Jinja file, instead of the model's own template.")
+@click.option("--decode", type=click.Choice(DECODE), help="For requests that name none; by default as trained.")
+@click.option("--kv-cache", type=Named(), help="KV cache, as in tritgold run; by default f32, exact.")
+@click.option("--kv-memory", type=POSITIVE, default=2048, show_default=True, help="Most MiB for the KV cache.")
+@click.option("--max-sequences", type=click.IntRange(1, 1024), help="Most texts in a pass; 16 by default, with xla 4.")
+@click.option("--chunk", type=POSITIVE, default=128, show_default=True, help="Most tokens of a prompt in a pass.")
+@click.option("--radix-cache/--no-radix-cache", default=None, help="Read the common beginning of prompts only once.")
 @click.option("--cache-reuse", type=click.IntRange(0), default=0, metavar="TOKENS",
-              help="An approximation: pieces of so many tokens elsewhere in the KV cache are moved (xla).")  # fmt: skip
-@click.option("--queue", type=click.IntRange(0), default=64, show_default=True, help="Texts that may wait; then 429.")
-@click.option("--max-tokens", type=click.IntRange(1), help="Of one answer; else as many as the context has.")
-@click.option("--max-body", type=click.IntRange(1), default=8, show_default=True, help="MiB of a request.")
-@click.option("--connections", type=click.IntRange(1), default=256, show_default=True, help="At once.")
-@click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds a request.")
-@click.option("--grace", type=Within(0), default=30.0, show_default=True,
-              help="Seconds that running texts may take when the server is told to stop.")  # fmt: skip
+              help="Approximate: reuse pieces of this length from other positions of the KV cache (xla).")  # fmt: skip
+@click.option("--queue", type=click.IntRange(0), default=64, show_default=True, help="Most waiting texts; then 429.")
+@click.option("--max-tokens", type=POSITIVE, help="Most tokens of an answer; by default the context.")
+@click.option("--max-body", type=POSITIVE, default=8, show_default=True, help="Most MiB of a request.")
+@click.option("--connections", type=POSITIVE, default=256, show_default=True, help="Most connections at once.")
+@click.option("--timeout", type=Within(0, min_open=True), default=600.0, show_default=True, help="Seconds per request.")
+@click.option("--grace", type=Within(0), default=30.0, show_default=True, help="Seconds for open texts at the end.")
 @devices_option
-@click.option("--benchmark", is_flag=True,
-              help="Time 1, 4, 16 clients, by HTTP and directly; print JSON, and end.")  # fmt: skip
-@click.option("--log-prompts", is_flag=True, help="Prompts, as ids, are part of the log.")
+@click.option("--benchmark", is_flag=True, help="Time 1, 4, 16 clients, over HTTP and directly; print JSON and end.")
+@click.option("--log-prompts", is_flag=True, help="Write the token ids of prompts to the log.")
 @click.option("--defect", multiple=True, metavar="FAULT",
-              help="A fault of tritgold faults in the reference, for judges to find.")  # fmt: skip
-@click.option("--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A block-diffusion server's YAML; options of the command line override it.")  # fmt: skip
+              help="Serve with this fault of tritgold faults (reference), to test a judge.")  # fmt: skip
+@click.option("--config", "config_file", type=FILE, help="YAML of a block-diffusion server; options come first.")
 @model_input.model_options
 def serve(model: str | None, reading: model_input.Reading, config_file: Path | None, **given: Any) -> None:
     """Serve a model over HTTP: OpenAI's completions and chat, and llama.cpp's endpoints.
 
     MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm,
     skills-ar, skills-dlm, seeded.
-    Requests in flight share every pass, and no answer depends on what else is being served.
+    Requests are computed together, and no answer depends on the other requests.
 
-    By default it listens at 127.0.0.1:8080. It writes a line of JSON to stderr for each request, without its texts,
-    and ends on SIGTERM or Ctrl-C when the running texts have ended.
+    Listens on 127.0.0.1:8080 by default, writes a line of JSON to stderr for each request, without its texts, and ends
+    on SIGTERM or Ctrl-C, after unfinished texts.
     """
     with printing.errors(as_json=False):
         server = None
@@ -89,7 +77,7 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     host = given["host"] or (server["host"] if server and "host" in server.given else "127.0.0.1")
     port = given["port"] if given["port"] is not None else server["port"] if server else 8080
     if host not in LOOPBACK and given["api_key_file"] is None:
-        raise click.UsageError(f"--host {host}: other machines can connect; give --api-key-file FILE")
+        raise click.UsageError(f"--host {host} can be reached from other machines; give --api-key-file FILE")
     service = open_service(checkpoint, model, server, given, host)
     socket = serving.listening(host, port)
     running = serving.Server(service, given["grace"])

@@ -1,4 +1,4 @@
-"""Several prompts at once, as in a batch server: by the scheduler, or with known defects of a server."""
+"""Several prompts together, as in a batch server: by the scheduler, or with known defects of servers."""
 
 import time
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.commands import backends
 from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
+from tritgold_conformance.commands.decoding_options import SERVER_DEFECTS
 from tritgold_conformance.commands.generation import of_scheme, xla_engine
 from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
@@ -80,19 +80,23 @@ def _check(checkpoint: Checkpoint, backend: str, decoding: Decoding) -> None:
     """Raises click.UsageError for options that a batch does not have."""
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
-        raise click.UsageError(f"several prompts, or a server's options, need --decode ar; here it is {way}")
+        raise click.UsageError(f"several prompts, and options of a batch server, need --decode ar; here it is {way}")
     backends.refuse(backend, way, decoding)
     if decoding.sparsity:
-        raise click.UsageError("--sparsity takes one prompt, and no options of a server")
+        raise click.UsageError("--sparsity works with a single prompt, and without the options of a batch server")
     if not decoding.defect:
         return
     if decoding.kv_cache or decoding.temperature or decoding.repetition_penalty != 1:
         raise click.UsageError("--defect of a server needs the exact KV cache (f32) and --temperature 0")
     if decoding.max_sequences:
-        raise click.UsageError("--max-sequences: with a server's --defect prompts are read one after the other")
+        raise click.UsageError(
+            "--max-sequences has no effect with --defect of a server, which reads prompts one after the other"
+        )
     needs = [name for name in decoding.defect if name in ("repeated-token", "missing-key")]
     if needs and decoding.radix_cache is False:
-        raise click.UsageError(f"--defect {', '.join(needs)}: of the radix cache, which --no-radix-cache switches off")
+        raise click.UsageError(
+            f"--defect {', '.join(needs)} needs the radix cache, which --no-radix-cache switches off"
+        )
 
 
 def _scheduled(

@@ -238,7 +238,7 @@ def test_usage_is_usage(model: Path, scratch: Path) -> None:
     with started("Right", model, scratch, "--mode", "llama-cpp-q8_k", "--only", "layers.0.q") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "--only NAME has bounds for" in said
+    assert "--only NAME works only with" in said
 
 
 def test_the_time_limit_is_for_one_call(model: Path) -> None:

@@ -304,10 +304,10 @@ def test_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--host", "0.0.0.0"), "other machines can connect; give --api-key-file FILE"),
+        (("--host", "0.0.0.0"), "can be reached from other machines; give --api-key-file FILE"),
         (("--host", "0.0.0.0", "--api-key-file", "EMPTY"), "holds no key"),
         (("--port", "70000"), "70000"),
-        (("--backend", "xla", "--defect", "scale-never"), "with --backend reference"),
+        (("--backend", "xla", "--defect", "scale-never"), "needs --backend reference"),
         (("--defect", "scale-nevr"), "nearest: scale-never"),
         (("--defect", "eos-ignored"), "no fault of weights or arithmetic"),
         (("--kv-memory", "1", "--max-sequences", "1000"), "kv-memory"),
