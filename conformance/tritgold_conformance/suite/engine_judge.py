@@ -52,7 +52,10 @@ class EngineJudge:
             policy = named_policy(request.policy or self.engine.policy)
             golden = GoldenRun.of(self.checkpoint, tokens, arithmetic, policy)
             options = request.options()
-            return check(golden, self.engine, request.model_name, timed=False, options=options, ladder=ladder)[0]
+            declared = request.policy is None
+            return check(golden, self.engine, request.model_name, False, options, ladder=ladder, as_declared=declared)[
+                0
+            ]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
