@@ -7,8 +7,11 @@ import click
 from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
+<<<<<<< HEAD
 from tritgold_conformance.commands.options import ANY_PATH
 from tritgold_conformance.engines.ask import ask as ask_engine
+=======
+>>>>>>> c16
 from tritgold_conformance.engines.ask import with_speed
 from tritgold_conformance.questions.evidence_files import write_evidence
 
@@ -26,8 +29,7 @@ def ask(request: JudgeRequest, speed: bool, folder: Path, as_json: bool) -> None
     Exit code 0: written. 3: the engine could not be asked, or the folder cannot be written.
     """
     with request.opened() as opened:
-        golden = opened.golden_run()
-        evidence = ask_engine(opened.engine, golden, opened.say, opened.ladder)
+        golden, evidence = opened.asked(opened.ladder)
         if speed:
             evidence = with_speed(evidence, opened.engine, golden, opened.say)
         write_evidence(folder, evidence, request.options())

@@ -1,7 +1,7 @@
 """tritgold check: judge an engine against the golden model."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -12,7 +12,12 @@ from tritgold_conformance.commands.judge_request import JudgeRequest, judge_opti
 from tritgold_conformance.commands.model_input import model_options
 from tritgold_conformance.commands.options import FILE
 from tritgold_conformance.comparing.compare import Comparison
+<<<<<<< HEAD
 from tritgold_conformance.contract.engine import MODES
+=======
+from tritgold_conformance.contract.engine_specs import MODES
+from tritgold_conformance.golden.run import named_mode
+>>>>>>> c16
 from tritgold_conformance.judging import check as judging
 from tritgold_conformance.rendering.terminal import render_comparisons
 from tritgold_conformance.rendering.writers import remove_old
@@ -74,12 +79,14 @@ def check(
         if only:
             sys.exit(_show_alone(judging.check_operation(golden, engine, only), only, as_json))
         report, evidence = judging.check(
-            golden, engine, request.model_name, speed, request.options(), say, opened.ladder
+            golden, engine, request.model_name, speed, request.options(), say, opened.ladder, opened.as_declared
         )
         report.in_process = engine.in_process
         if known is not None:
             report = with_xfail(report, known, str(xfail), xfail_strict)
         if search:
+            if evidence.mode != golden.mode:  # the engine declared another precision
+                golden = replace(opened, policy=named_mode(evidence.mode)[1]).golden_run()
             report = common.with_diagnosis(report, golden, evidence, say)
     sys.exit(common.finish(report, report_files, as_json))
 

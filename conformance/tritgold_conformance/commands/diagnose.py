@@ -8,7 +8,6 @@ from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
 from tritgold_conformance.diagnosis.diagnose import diagnose as search
-from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.judging.judge import judge
 from tritgold_conformance.rendering.diagnosis import render
 from tritgold_conformance.results.diagnosis import failing, to_json
@@ -39,8 +38,8 @@ def diagnose(request: JudgeRequest, level: str | None, unseen: bool, as_json: bo
     5: nothing was checked.
     """
     with request.opened() as opened:
-        golden, name, say = opened.golden_run(), request.model_name, opened.say
-        evidence = ask(opened.engine, golden, say)
+        name, say = request.model_name, opened.say
+        golden, evidence = opened.asked()
         found = search(golden, evidence, name, level, unseen=unseen, say=say)
         found.in_process = opened.engine.in_process
         if found.clean and judge(golden, evidence, name, on_progress=say).verdict == "does not conform":

@@ -14,9 +14,11 @@ from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.options import collected, devices_option
 from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.engines.ask import ask, ask_as_declared
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.policies import FLOAT32, Policy, named_policy
+from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import Ladder, ladder_of
 
 
@@ -83,15 +85,20 @@ class JudgeRequest:
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process needs an engine module:Class; {self.engine} is not one")
             policy = named_policy(engine.policy) if asked is None else asked
-            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say, policy)
+            yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say, policy, asked is None)
 
 
 @dataclass(frozen=True)
 class Opened:
     """The opened parts of a request.
 
+<<<<<<< HEAD
     ladder: texts besides ``tokens``. mode: the name of the arithmetic to judge by. say: receives the current step.
     policy: the precision to judge by.
+=======
+    ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
+    policy: the precision to judge by. as_declared: it was not asked for, so that what the engine declares holds.
+>>>>>>> c16
     """
 
     engine: EngineUnderTest
@@ -101,11 +108,19 @@ class Opened:
     mode: str
     say: Callable[[str], None]
     policy: Policy = FLOAT32
+    as_declared: bool = False
 
     def golden_run(self) -> GoldenRun:
         """The golden answer to the same tokens."""
         self.say("golden model")
         return GoldenRun.of(self.checkpoint, self.tokens, named_arithmetic(self.mode), self.policy)
+
+    def asked(self, ladder: Ladder | None = None) -> tuple[GoldenRun, Evidence]:
+        """The engine's answers, and the golden run to judge them by."""
+        golden = self.golden_run()
+        if self.as_declared:
+            return ask_as_declared(self.engine, golden, self.say, ladder)
+        return golden, ask(self.engine, golden, self.say, ladder)
 
 
 class Seed(click.ParamType[int]):

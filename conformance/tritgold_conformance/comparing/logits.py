@@ -143,14 +143,14 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     """The first explanation that holds for every row.
 
     Otherwise the result of a search, which continues from the one that holds for most rows; without a search the plain
-    golden logits.
+    golden logits. Roundings of a policy are not searched, so that they are always allowed for.
     """
     strict = [Explained(golden.logits), *(e for e in known if e.allowed is None)]
     noise = noise_of(golden)
     off = [first_off(e.logits, logits, noise, 0) for e in strict]
     if None in off:
         return strict[off.index(None)]
-    if not search:
+    if not search and golden.policy.followed:
         return strict[0]
     for candidate in known:
         if candidate.allowed is not None:  # measured earlier, for another path

@@ -6,6 +6,7 @@ input is a separate question, so a wrong token does not affect the next answer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -130,6 +131,7 @@ def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int])
     return None if np.isnan(rows).all() else rows
 
 
+@lru_cache(maxsize=4)
 def _in_log_probabilities(golden: GoldenRun) -> GoldenRun:
     """The same run with log-probabilities instead of logits, also when it is run again to follow ties."""
     head = golden.arithmetic.logits

@@ -5,11 +5,12 @@ broke. But the effect of breaking them on the logits can be measured. An engine 
 a multiple of that: this is weaker than following ties, and the report says so, with the number.
 """
 
-from collections import deque
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
+from tritgold.counter_random import random_bits
 from tritgold.layers.arithmetic import Arithmetic
 from tritgold.model import forward
 from tritgold.trace import Trace
@@ -35,21 +36,21 @@ def measured_spread(golden: GoldenRun) -> tuple[float, float]:
     The second is needed because a single wrong one of 100,000 logits hardly changes the root mean square. Costs
     ``runs`` golden passes. The coins are a hash of run, position and channel: the same model gives the same numbers.
     """
-    for logits, reach, known in _SPREADS:
-        if logits is golden.logits and reach == REACH:
-            return known
     worst = largest = 0.0
-    c = golden.checkpoint
-    for run in runs(golden):
-        moved = forward(golden.tokens, c.weights, c.config, arithmetic=moved_otherwise(golden, run))
+    for moved in moved_logits(golden, REACH):
         worst = max(worst, float(relative_rms(golden.logits, moved).max()))
         largest = max(largest, float(relative_largest(golden.logits, moved).max()))
-    found = factor(golden) * worst, factor(golden) * largest
-    _SPREADS.append((golden.logits, REACH, found))
-    return found
+    return factor(golden) * worst, factor(golden) * largest
 
 
-_SPREADS: deque[tuple[np.ndarray, float, tuple[float, float]]] = deque(maxlen=4)  # of the newest golden logits
+@lru_cache(maxsize=4)
+def moved_logits(golden: GoldenRun, reach: float) -> list[np.ndarray]:
+    """The golden logits [tokens, vocab] of each run with ties broken at random; kept of the newest golden runs."""
+    c = golden.checkpoint
+    return [
+        forward(golden.tokens, c.weights, c.config, arithmetic=moved_otherwise(golden, run, reach))
+        for run in runs(golden)
+    ]
 
 
 def runs(golden: GoldenRun) -> range:
@@ -89,10 +90,8 @@ def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
     golden: a run whose ``logits`` are log-probabilities. Costs RUNS golden passes.
     """
     largest = doubt = rms = 0.0
-    c = golden.checkpoint
     unsure = np.maximum(-np.expm1(golden.logits.astype(np.float64)), np.finfo(np.float32).eps)
-    for run in runs(golden):
-        moved = forward(golden.tokens, c.weights, c.config, arithmetic=moved_otherwise(golden, run))
+    for moved in moved_logits(golden, REACH):
         by: np.ndarray = np.where(shown, np.abs(moved.astype(np.float64) - golden.logits), 0.0)
         largest, doubt = max(largest, float(np.max(by))), max(doubt, float(np.max(by / unsure)))
         rms = max(rms, float(np.sqrt((by * by).sum(axis=1) / np.maximum(shown.sum(axis=1), 1)).max()))
@@ -100,6 +99,7 @@ def log_probability_moves(golden: GoldenRun, shown: np.ndarray) -> Moves:
     return Moves(times * largest, times * doubt, times * rms)
 
 
+@lru_cache(maxsize=1)
 def trace_spread(golden: GoldenRun) -> dict[str, float]:
     """FACTOR x the largest change of a token by broken ties, relative to its largest value, for each array; by name.
 
@@ -136,12 +136,13 @@ def _size(golden: np.ndarray) -> np.ndarray:
 class Coin:
     """The quantiser of an arithmetic with every second code near a tie moved to the other side.
 
-    Two consecutive runs use opposite coins: a single tie is broken in one run of each pair.
+    Two consecutive runs use opposite coins: a single tie is broken in one run of each pair. Those of other pairs are
+    independent: two ties, whose effects may cancel, are not always broken together.
     reach: largest distance from a tie for a code to be moved, REACH by default.
     """
 
     def __init__(self, run: int, arithmetic: Arithmetic, reach: float | None = None) -> None:
-        self._calls, self._side, self._quantize = 1000 * (run // 2), run % 2, arithmetic.quantize
+        self._calls, self._seed, self._side, self._quantize = 0, run // 2, run % 2, arithmetic.quantize
         self._reach = REACH if reach is None else reach
 
     def __call__(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +152,8 @@ class Coin:
         others = other_codes(x, scale, codes)
         near = distance_from_tie(x, scale, codes, others) <= self._reach
         rows, channels = np.nonzero(near)
-        lots = (rows * 2_654_435_761 + channels * 40_503 + self._calls * 69_069) >> 7
-        turned = lots % 2 == self._side
+        places = (np.uint64(self._calls) << np.uint64(48)) + (rows.astype(np.uint64) << np.uint64(24))
+        lots = random_bits(self._seed, places + channels.astype(np.uint64)) >> np.uint64(40)
+        turned = lots % np.uint64(2) == self._side
         codes[rows[turned], channels[turned]] = np.clip(others[rows[turned], channels[turned]], -128, 127)
         return codes, scale

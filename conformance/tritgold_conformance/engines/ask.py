@@ -15,6 +15,7 @@ from tritgold_conformance.contract.session import Session, groups
 from tritgold_conformance.engines.http_server import STATUS_KIND
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.policies import named_policy
 from tritgold_conformance.questions.asked import all_questions
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
@@ -88,6 +89,26 @@ def ask(
         next_tokens=next_tokens,
         answers={label: found for label, found in answers.items() if found is not None},
     )
+
+
+def ask_as_declared(
+    engine: EngineUnderTest,
+    golden: GoldenRun,
+    on_progress: OnProgress = lambda _: None,
+    ladder: Ladder | None = None,
+) -> tuple[GoldenRun, Evidence]:
+    """The evidence, and the golden run by the precision that the engine declares.
+
+    A program declares it in its answers, thus after it was asked by another: then it is asked once more.
+    Raises EngineError for a policy that is not known.
+    """
+    evidence = ask(engine, golden, on_progress, ladder)
+    policy = named_policy(engine.policy)
+    if policy == golden.policy:
+        return golden, evidence
+    on_progress(f"golden model by policy {policy.name}")
+    golden = GoldenRun.of(golden.checkpoint, golden.tokens, golden.plain, policy)
+    return golden, ask(engine, golden, on_progress, ladder)
 
 
 def with_speed(

@@ -129,6 +129,7 @@ class CommandEngine:
         """Run the program once and store its answers."""
         answer = self._answer(asked)
         self.name, self._versions = answer.name or self.name, answer.versions
+        self.policy = answer.policy
         for key, methods, found in answers.by_question(asked, answer, self._thing()):
             self._known[key] = found
             is_there = found is not None and not (isinstance(found, dict) and not found)

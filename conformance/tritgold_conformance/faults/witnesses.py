@@ -7,6 +7,7 @@ nothing. Equal scales would hide swapped ones, sizes that are whole blocks a dro
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -109,15 +110,16 @@ def _blocks() -> bytes:
     return FORMATS["tq2_0"].pack(_trits(9, (1, 512)), np.array([[0.37, 2.6]], np.float32))
 
 
-def file_cases() -> list[FileCase]:
+@lru_cache(maxsize=1)
+def file_cases() -> tuple[FileCase, ...]:
     """Every format with random trits and a scale that is not 1; then what trits alone do not show."""
     shape = (128, 512)
     cases = [
         FileCase(name, layout.pack(_trits(n, shape), 0.37), shape, "random trits")
         for n, (name, layout) in enumerate(FORMATS.items())
     ]
-    return [
+    return (
         *cases,
         FileCase("i2_s", _dirty(), (1, 128), "code 3, which must be refused"),
         FileCase("tq2_0", _blocks(), (1, 512), "blocks with scales of their own"),
-    ]
+    )

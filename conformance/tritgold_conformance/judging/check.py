@@ -2,7 +2,7 @@
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.engines.ask import OnProgress, ask, ask_operations, with_speed
+from tritgold_conformance.engines.ask import OnProgress, ask, ask_as_declared, ask_operations, with_speed
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.judge import judge, verdict_of
 from tritgold_conformance.judging.teacher_forced import judge_operations, named
@@ -21,12 +21,17 @@ def check(
     options: tuple[str, ...] = (),
     on_progress: OnProgress = lambda _: None,
     ladder: Ladder | None = None,
+    as_declared: bool = False,
 ) -> tuple[Report, Evidence]:
     """The report of an engine and the evidence that it was made of.
 
-    timed: measure tokens/s where it conforms. ladder: ask more than one text.
+    timed: measure tokens/s where it conforms. ladder: ask more than one text. as_declared: judge by the precision that
+    the engine's answers declare, where that is another than the golden run's.
     """
-    evidence = ask(engine, golden, on_progress, ladder)
+    if as_declared:
+        golden, evidence = ask_as_declared(engine, golden, on_progress, ladder)
+    else:
+        evidence = ask(engine, golden, on_progress, ladder)
     report = judge(golden, evidence, model, options, on_progress)
     if timed and report.verdict == "conforms":
         evidence = with_speed(evidence, engine, golden, on_progress)

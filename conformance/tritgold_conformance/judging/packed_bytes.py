@@ -1,6 +1,7 @@
 """Level packed_bytes: does the engine read packed bytes as they are? Exact: trit x scale has one float32 value."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def judge_packed_bytes(answers: Sequence[Unpacked]) -> Iterator[Comparison | str
             yield compare(name, right, given, EXACT)
 
 
+@lru_cache(maxsize=64)
 def _right(case: FileCase) -> np.ndarray | None:
     """float32 [out, in]; None where the bytes must be refused."""
     try:

@@ -178,9 +178,11 @@ class Policy:
             return value if before is None else before(name, value, seen)
 
         def noisy_codes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return quantize(moved(x))
+            codes, scale = quantize(x)  # x * scale is rounded too: the largest may come to 127.99, and be -128
+            return np.clip(np.rint(moved(x) * scale[:, None]), -128, 127).astype(codes.dtype), scale
 
-        found = replace(golden, alter=alter, quantize=noisy_codes if self.unit else quantize)
+        narrow = self.unit and self.quantised
+        found = replace(golden, alter=alter, quantize=noisy_codes if narrow else quantize)
         cache, head = self.of("cache"), self.of("head")
         if cache is not None and cache.name == "attention-f16" and run % 2:
             plain = Arithmetic()

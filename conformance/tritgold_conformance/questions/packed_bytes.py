@@ -5,6 +5,8 @@ and bytes that must be refused: a code that is not a trit, a scale that is not f
 format that the engine does not read is not assessed.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from tritgold_conformance.faults.packing import FORMATS
@@ -14,7 +16,8 @@ from tritgold_conformance.faults.witnesses import FileCase, file_cases
 _SCALES = {"i2_s": (32, "<f4"), "i2_s-64": (32, "<f4"), "tq1_0": (2, "<f2"), "tq2_0": (2, "<f2")}
 
 
-def cases() -> list[FileCase]:
+@lru_cache(maxsize=1)
+def cases() -> tuple[FileCase, ...]:
     """First the cases that are known to show faults, then variants of their bytes."""
     known = file_cases()
     whole = known[: len(FORMATS)]
@@ -22,7 +25,7 @@ def cases() -> list[FileCase]:
     rows, columns = hf.shape
     partly = FileCase("hf", hf.data, (rows - 2, columns), "rows that are no multiple of 4")
     short = [FileCase(c.format, c.data[: len(c.data) // 2], c.shape, "the second half is missing") for c in whole]
-    return [*known, *short, partly, *(_with_scale(c, np.nan) for c in whole if c.format in _SCALES)]
+    return (*known, *short, partly, *(_with_scale(c, np.nan) for c in whole if c.format in _SCALES))
 
 
 def _with_scale(case: FileCase, value: float) -> FileCase:

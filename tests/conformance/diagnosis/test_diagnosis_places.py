@@ -57,6 +57,29 @@ def test_a_round_of_right_engines() -> None:
     row = right_runs.one_round(0, {**made, "Wrong": wrong})
     assert row["runs"] == {"float32": 2, "kv-f16": 1}
     assert {name for name, *_ in row["accused"]} == {"Wrong"}
+    assert right_runs.one_round(1, made)["runs"] == {"float32": 1}, "another policy in every second round"
+
+
+def test_a_largest_code_of_minus_128_is_no_fault_in_bfloat16() -> None:
+    """x * s rounded to bfloat16 may be -127.99; this model was accused by its statistics, and then by its logits."""
+    skipped = type("Skipped", (), {"policy": "attention-f16"})  # so that bf16 has its turn in an even round
+    row = right_runs.one_round(2, {"Skipped": skipped, "RoundingBf16": right_runs.engines()["RoundingBf16"]})
+    assert row["runs"] == {"bf16": 1}
+    assert row["accused"] == []
+
+
+def test_rounds_end_when_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is reported, with the most that right engines may be accused: 3 / runs; the next call goes on."""
+    row = {"round": 0, "tokens": 3, "runs": {"float32": 60}, "accused": []}
+    monkeypatch.setattr(right_runs, "one_round", lambda number, made: {**row, "round": number})
+    journal = right_runs.Journal(tmp_path / "rows")
+    assert right_runs.report(3, journal, minutes=-1)["rounds"] == 0
+    found = right_runs.report(2, journal)
+    assert (found["rounds"], found["runs"], found["at_most"]) == (2, 120, 0.025)
+    assert right_runs.report(3, right_runs.Journal(tmp_path / "rows"))["rounds"] == 3
+    accused = {**row, "accused": [["PlainLogits", "logits", "off"]]}
+    monkeypatch.setattr(right_runs, "one_round", lambda number, made: accused)
+    assert right_runs.report(1)["at_most"] is None
 
 
 def test_no_right_engine_was_accused_over_policies() -> None:

@@ -177,6 +177,28 @@ def test_chunks_are_the_whole_input(golden: GoldenRun, count: int) -> None:
     assert {session.id for session in sessions} == names
 
 
+@pytest.mark.parametrize("told", [(), ("--policy", "kv-f16")])
+def test_a_program_declares_its_precision_in_its_answer(told: tuple[str, ...], model: Path) -> None:
+    """After it was asked by float32, it is asked once more, by what it declared; a stricter policy is not excused."""
+    words = ["check", "--engine", program("declares kv-f16"), "--model", str(model), "--one-text", "--tokens", "9"]
+    result = CliRunner().invoke(main, [*words, "--no-speed", "--json", *told])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["mode"] == "golden.kv-f16/1"
+
+
+def test_a_precision_that_is_asked_for_holds_whatever_is_declared(model: Path) -> None:
+    words = ["check", "--engine", program("declares kv-f16"), "--model", str(model), "--one-text", "--tokens", "9"]
+    result = CliRunner().invoke(main, [*words, "--no-speed", "--no-diagnose", "--json", "--policy", "float32"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["mode"] == "golden/1"
+
+
+def test_a_precision_that_is_not_known_is_exit_code_3(model: Path) -> None:
+    words = ["check", "--engine", program("declares nonsense"), "--model", str(model), "--one-text", "--tokens", "2"]
+    result = CliRunner().invoke(main, [*words, "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["kind"]) == (3, "engine-policy")
+
+
 # ---- programs that do not ------------------------------------------------------------------------------------------
 
 HOSTILE = {

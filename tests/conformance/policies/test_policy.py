@@ -12,6 +12,8 @@ from tritgold_command import call, parsed
 from tritgold.errors import EngineError
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Q8_K_ARITHMETIC
 from tritgold.model import forward
+from tritgold.trace import Trace
+from tritgold_conformance.comparing.logits import judge_rows
 from tritgold_conformance.comparing.tie_sensitivity import moved_otherwise
 from tritgold_conformance.golden.run import GoldenRun, named_mode
 from tritgold_conformance.policies import FLOAT32, PARTS, named_policy
@@ -100,6 +102,26 @@ def test_a_perturbed_run_is_another_one_and_always_the_same() -> None:
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert np.abs(first - made.logits).max() < 0.5 * np.abs(made.logits).max()
+
+
+@pytest.mark.parametrize(("policy", "lowest"), [("bf16", -128), ("f16", -127), ("kv-f16", -127)])
+def test_the_largest_code_is_moved_as_far_as_the_policy_rounds(policy: str, lowest: int) -> None:
+    """x * s is rounded as well: -127 by bfloat16, whose spacing is 1 there, may be -128, and by float16 never."""
+    c, made = model("seeded"), run(policy)
+    found = []
+    for number in range(6):
+        trace = Trace()
+        forward(TOKENS, c.weights, c.config, trace=trace, arithmetic=moved_otherwise(made, number))
+        found += [int(array.min()) for name, array in trace.arrays.items() if name.endswith("codes")]
+    assert min(found) == lowest
+
+
+def test_a_policy_is_allowed_for_after_a_failure() -> None:
+    """Roundings of a policy are not searched for, so that a failure elsewhere is no reason to forget them."""
+    made = run("bf16")
+    moved = forward(TOKENS, (c := model("seeded")).weights, c.config, arithmetic=moved_otherwise(made, 3))
+    assert not judge_rows(made, moved, search=False).failing.any()
+    assert judge_rows(made, -moved, search=False).failing.all()
 
 
 def test_noise_is_even_and_within_one() -> None:
