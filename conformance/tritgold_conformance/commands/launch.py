@@ -26,7 +26,7 @@ def launch(processes: int, command: tuple[str, ...]) -> None:
     is the first's, or 3 where another process fails. Over several machines mpirun, srun or Kubernetes start the
     processes (docs/sharding.md).
     """
-    port = _two_free_ports()
+    port = two_free_ports()
     with printing.errors(as_json=False), interrupted_by_signals():
         children = [_started(process, processes, port, command) for process in range(processes)]
         try:
@@ -60,7 +60,7 @@ def _ended(children: "list[subprocess.Popen[bytes]]") -> int:
     return first or (printing.COULD_NOT_JUDGE if any(code != 0 for code in others) or first is None else 0)
 
 
-def _two_free_ports() -> int:
+def two_free_ports() -> int:
     """The lower of two neighbouring ports that nobody has now."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:

@@ -1,7 +1,8 @@
 """The core: one thread that owns a model and steps all live requests together.
 
 Others hand it jobs and hear events; nothing else of theirs touches the model. A job that is refused, or fails, does so
-alone. An unforeseen error ends the jobs that were live, each being told, and the model is made again.
+alone. An unforeseen error ends the jobs that were live, each being told, and the model is made again. Where it cannot
+be, the core stops: jobs that wait are told, and later ones are refused.
 """
 
 import contextlib
@@ -75,6 +76,7 @@ class Core:
         self._live = dict[int, Job]()
         self._stop_at: float | None = None
         self.crashes = 0
+        self.lost: Exception | None = None  # why the model could not be made again; then it has stopped
         self.seconds_a_job = 1.0  # lately
         self._thread = threading.Thread(target=self._run, name="tritgold-core", daemon=True)
         self._thread.start()
@@ -194,7 +196,12 @@ class Core:
             self._release()
             self._tell(job, Event("ended", reason="crashed"))
         self._live.clear()
-        self.model = self._made()
+        try:
+            self.model = self._made()
+        except Exception as error:
+            self._say(traceback.format_exc())
+            with self._lock:
+                self.lost, self._stop_at = error, time.monotonic()
 
     def _release(self) -> None:
         with self._lock:
