@@ -2,6 +2,7 @@
 
 import atexit
 import hashlib
+import threading
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +15,7 @@ from tritgold_xla.processes import led_engine
 from tritgold_xla.processes.joining import join
 from tritgold_xla.processes.led_engine import LedEngine
 from tritgold_xla.processes.seat import Seat
+from tritgold_xla.processes.starting import start_jax
 from tritgold_xla.runtime.flags import ask_for_devices
 
 _READ = 1 << 20
@@ -46,11 +48,12 @@ def opened(seat: Seat, path: Path, devices: int, about: dict[str, str], make: Ca
     ask_for_devices(total // seat.processes)
 
     def made() -> XlaEngine:
-        led_engine.start_jax(seat)
+        start_jax(seat)
         return make(total)
 
     engine: XlaEngine = team.wait(made)
     if seat.process == 0:
+        threading.Thread(target=led_engine.end_when_broken, args=(team,), daemon=True).start()
         _opened.append((facts, LedEngine(team, engine)))
         return _opened[0][1]
     led_engine.follow(team, engine, lambda: make(total))

@@ -73,6 +73,13 @@ class Team:
         if self.broken is not None:
             raise self.broken
 
+    def until_broken(self) -> EngineError:
+        """Wait until a process is lost. Returns the error of it."""
+        with self._news:
+            self._news.wait_for(lambda: self.broken)
+        assert self.broken is not None
+        return self.broken
+
     def wait(self, work: Callable[[], Any]) -> Any:
         """``work()`` in a thread that is left behind where the team breaks: what waits for a peer cannot be called off.
 

@@ -7,11 +7,7 @@ import click
 from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
-<<<<<<< HEAD
 from tritgold_conformance.commands.options import ANY_PATH
-from tritgold_conformance.engines.ask import ask as ask_engine
-=======
->>>>>>> c16
 from tritgold_conformance.engines.ask import with_speed
 from tritgold_conformance.questions.evidence_files import write_evidence
 

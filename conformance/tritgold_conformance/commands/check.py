@@ -12,12 +12,8 @@ from tritgold_conformance.commands.judge_request import JudgeRequest, judge_opti
 from tritgold_conformance.commands.model_input import model_options
 from tritgold_conformance.commands.options import FILE
 from tritgold_conformance.comparing.compare import Comparison
-<<<<<<< HEAD
 from tritgold_conformance.contract.engine import MODES
-=======
-from tritgold_conformance.contract.engine_specs import MODES
 from tritgold_conformance.golden.run import named_mode
->>>>>>> c16
 from tritgold_conformance.judging import check as judging
 from tritgold_conformance.rendering.terminal import render_comparisons
 from tritgold_conformance.rendering.writers import remove_old

@@ -92,13 +92,8 @@ class JudgeRequest:
 class Opened:
     """The opened parts of a request.
 
-<<<<<<< HEAD
     ladder: texts besides ``tokens``. mode: the name of the arithmetic to judge by. say: receives the current step.
-    policy: the precision to judge by.
-=======
-    ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
-    policy: the precision to judge by. as_declared: it was not asked for, so that what the engine declares holds.
->>>>>>> c16
+    policy: the precision to judge by. as_declared: no policy was requested, so the policy that the engine declares holds.
     """
 
     engine: EngineUnderTest

@@ -28,7 +28,7 @@ def launch(processes: int, command: tuple[str, ...]) -> None:
     The exit code is that of the first, or 3 if another process fails. To use several machines, start the processes with
     mpirun, srun or Kubernetes (docs/sharding.md).
     """
-    port = _two_free_ports()
+    port = two_free_ports()
     with printing.errors(as_json=False), interrupted_by_signals():
         children = [_started(process, processes, port, command) for process in range(processes)]
         try:
@@ -62,7 +62,7 @@ def _ended(children: "list[subprocess.Popen[bytes]]") -> int:
     return first or (printing.COULD_NOT_JUDGE if any(code != 0 for code in others) or first is None else 0)
 
 
-def _two_free_ports() -> int:
+def two_free_ports() -> int:
     """The lower of two neighbouring free ports."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:

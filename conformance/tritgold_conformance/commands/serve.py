@@ -88,6 +88,8 @@ def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", 
     service.log({"event": "listening", "url": f"http://{shown}:{socket.getsockname()[1]}", "model": service.name})
     running.run(sockets=[socket])
     service.core.join(given["grace"])
+    if service.core.lost is not None:
+        raise service.core.lost
 
 
 def _benchmark(running: Any, service: "Service", socket: Any, server: "ServerConfig | None") -> None:

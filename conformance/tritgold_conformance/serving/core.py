@@ -1,7 +1,8 @@
 """The core: one thread that owns a model and steps all live requests together.
 
 Other threads submit jobs and receive events; only this thread touches the model. A job that is refused or fails does
-not affect the others. After an unexpected exception every live job receives ``ended``, and the model is made again.
+not affect the others. After an unexpected exception every live job receives ``ended``, and the model is made again. If
+that fails, the core stops: waiting jobs receive the reason, and later ones are refused.
 """
 
 import contextlib
@@ -81,6 +82,7 @@ class Core:
         self._live = dict[int, Job]()
         self._stop_at: float | None = None
         self.crashes = 0
+        self.lost: Exception | None = None  # why the model could not be made again; then the core has stopped
         self.seconds_a_job = 1.0  # a moving average
         self._thread = threading.Thread(target=self._run, name="tritgold-core", daemon=True)
         self._thread.start()
@@ -200,7 +202,12 @@ class Core:
             self._release()
             self._tell(job, Event("ended", reason="crashed"))
         self._live.clear()
-        self.model = self._made()
+        try:
+            self.model = self._made()
+        except Exception as error:
+            self._say(traceback.format_exc())
+            with self._lock:
+                self.lost, self._stop_at = error, time.monotonic()
 
     def _release(self) -> None:
         with self._lock:

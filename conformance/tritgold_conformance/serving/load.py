@@ -32,26 +32,38 @@ class Answered(NamedTuple):
 Ask = Callable[[list[int]], Answered]
 
 
+class RefusedError(Exception):
+    """An answer that is not 200. retry: its Retry-After."""
+
+    def __init__(self, status: int, retry: str | None) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.retry = status, retry
+
+
 def over_http(port: int, tokens: int) -> Ask:
-    """Requests of ``tokens`` tokens to a server on this machine, with streaming. Raises RuntimeError on failure."""
+    """Requests to a server on this machine, with streaming: ours, or another with OpenAI's completions and token ids.
+
+    Raises RefusedError; RuntimeError if the number of tokens is not the requested one.
+    """
 
     def ask(prompt: list[int]) -> Answered:
         body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-                "return_token_ids": True}  # fmt: skip
+                "stream_options": {"include_usage": True}}  # fmt: skip
         started, first, count = time.perf_counter(), 0.0, 0
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        for line in answer:
-            if line.startswith(b"data: {"):
-                first = first or time.perf_counter() - started
-                event = json.loads(line[6:])
-                if "choices" not in event:
-                    break
-                count += len(event["choices"][0]["token_ids"])
-        connection.close()
-        if answer.status != 200 or count != tokens:
-            raise RuntimeError(f"status {answer.status}, {count} of {tokens} tokens")
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise RefusedError(answer.status, answer.getheader("retry-after"))
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    first = first or time.perf_counter() - started
+                    count = (json.loads(line[6:]).get("usage") or {}).get("completion_tokens", count)
+        finally:
+            connection.close()
+        if count != tokens:
+            raise RuntimeError(f"{count} of {tokens} tokens")
         return Answered(first, time.perf_counter() - started, count)
 
     return ask

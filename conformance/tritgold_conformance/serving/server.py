@@ -82,6 +82,12 @@ class Server(uvicorn.Server):
         self._service.log({"event": "stopping", "held": self._service.core.held + self._service.diffusion.held})
         self.should_exit = True
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: a server that has lost its model stops."""
+        if self._service.core.lost is not None and not self.should_exit:
+            self.stop()
+        return await super().on_tick(counter)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal: the first lets running texts end for ``grace`` seconds, the second one ends them."""
         if self.should_exit:

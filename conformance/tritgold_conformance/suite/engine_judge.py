@@ -39,21 +39,10 @@ class EngineJudge:
         tokens = judging_tokens(count, config.vocab, seed=1)
         try:
             depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
-<<<<<<< HEAD
-            ladder = ladder_of(config, tokens, depth, 1)
+            ladder, name = ladder_of(config, tokens, depth, 1), request.model_name
             golden, options = replace(self.opened, tokens=tokens).golden_run(), request.options()
-            return check(golden, self.opened.engine, request.model_name, timed=False, options=options, ladder=ladder)[0]
-=======
-            ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
-            arithmetic = named_arithmetic(request.mode or self.engine.mode)
-            policy = named_policy(request.policy or self.engine.policy)
-            golden = GoldenRun.of(self.checkpoint, tokens, arithmetic, policy)
-            options = request.options()
-            declared = request.policy is None
-            return check(golden, self.engine, request.model_name, False, options, ladder=ladder, as_declared=declared)[
-                0
-            ]
->>>>>>> c16
+            declared = self.opened.as_declared
+            return check(golden, self.opened.engine, name, False, options, ladder=ladder, as_declared=declared)[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 

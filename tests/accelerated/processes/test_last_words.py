@@ -1,5 +1,6 @@
 """A process that ends says why, and the others hear it. One process here, and the other ends of its connections."""
 
+import os
 import socket
 import threading
 import time
@@ -8,8 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from tritgold.errors import EngineError
+from tritgold_xla.processes.led_engine import end_when_broken
 from tritgold_xla.processes.peer import Peer
 from tritgold_xla.processes.seat import Seat
+from tritgold_xla.processes.starting import stdout_to_stderr
 from tritgold_xla.processes.team import Team
 
 PATIENCE = 1.0
@@ -118,3 +121,23 @@ def test_the_end_is_heard_before_the_first_process_ends():
         team.end()
         assert time.monotonic() - begin > GOES * 0.9
         assert team.broken is None
+
+
+def test_a_program_that_makes_no_call_is_ended(monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr("os._exit", ended.append)
+    with team_of(0, 1) as (team, (one,)):
+        one._connection.close()
+        begin = time.monotonic()
+        end_when_broken(team, GOES)
+        assert time.monotonic() - begin > GOES * 0.9, "it may end by itself"
+    assert ended == [3]
+    assert "process 1" in (said := capsys.readouterr().err)
+    assert "[process-lost]" in said
+
+
+def test_what_libraries_print_is_not_on_standard_output(capfd):
+    with stdout_to_stderr():
+        os.write(1, b"[Gloo]\n")
+    os.write(1, b"result\n")
+    assert capfd.readouterr() == ("result\n", "[Gloo]\n")
