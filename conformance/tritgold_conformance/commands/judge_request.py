@@ -93,7 +93,7 @@ class Opened:
     """The opened parts of a request.
 
     ladder: texts besides ``tokens``. mode: the name of the arithmetic to judge by. say: receives the current step.
-    policy: the precision to judge by. as_declared: no policy was requested, so the policy that the engine declares holds.
+    policy: the precision to judge by. as_declared: none was requested, so that the one which the engine declares holds.
     """
 
     engine: EngineUnderTest
