@@ -15,7 +15,8 @@ from tritgold.errors import ContextError, NonFiniteError, TritgoldError
 from tritgold_xla.decode.block_program import Block, fill
 from tritgold_xla.decode.diffusion_options import BlockProgram
 from tritgold_xla.engine import XlaEngine
-from tritgold_xla.processes.team import Seat, Team
+from tritgold_xla.processes.seat import Seat
+from tritgold_xla.processes.team import Team
 
 # Methods of the engine that run programs or change what the next one reads.
 CALLS = ("prefill", "read", "step", "step_all", "greedy", "trace", "operation", "reset", "truncate")

@@ -68,7 +68,7 @@ def member(address: str, process: int) -> dict[str, Any]:
     from tritgold_xla import XlaEngine
     from tritgold_xla.parameters import parameter_bytes
     from tritgold_xla.processes.led_engine import start_jax
-    from tritgold_xla.processes.team import Seat
+    from tritgold_xla.processes.seat import Seat
     from tritgold_xla.runtime.flags import cpu_devices
 
     start_jax(Seat(address, PROCESSES, process))

@@ -115,7 +115,8 @@ def main(
 ) -> dict[str, object]:
     """All of them."""
     from tritgold_xla import XlaEngine
-    from tritgold_xla.runtime.flags import cache_folder, keep_programs, start_with_devices
+    from tritgold_xla.runtime.cache_folder import cache_folder, keep_programs
+    from tritgold_xla.runtime.flags import start_with_devices
 
     start_with_devices(max(devices))
     if os.environ.get("TRITGOLD_CACHE") != "0":

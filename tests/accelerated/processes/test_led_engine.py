@@ -16,7 +16,7 @@ from tritgold_xla.decode.block_program import Block, fill
 from tritgold_xla.decode.diffusion_options import BlockProgram
 from tritgold_xla.processes.led_engine import CALLS, LedEngine, follow, packed, unpacked
 from tritgold_xla.processes.opening import file_digest, opened
-from tritgold_xla.processes.team import Seat
+from tritgold_xla.processes.seat import Seat
 
 PROGRAM = BlockProgram(True, 4, 4, 5, 3, (2,))
 
