@@ -89,6 +89,9 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 	$(MEASURE).diagnosis --model seeded --pairs 100 --noise-runs 500 --out docs/data/diagnosis-seeded.json
 	$(MEASURE).diagnosis --model llama --pairs 20 --noise-runs 300 --out docs/data/diagnosis-llama.json
 	$(MEASURE).diagnosis --model untied --pairs 20 --noise-runs 70 --out docs/data/diagnosis-untied.json
+	for model in qwen gemma granite; do \
+		$(MEASURE).diagnosis --model $$model --area architecture --pairs 0 --noise-runs 10 --out docs/data/diagnosis-$$model.json || exit; \
+	done
 	$(MEASURE).diagnosis_places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json
 	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10

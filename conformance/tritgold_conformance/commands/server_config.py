@@ -28,6 +28,18 @@ MODES |= {name: name for name in (*PRESETS, "ar")}
 _MODE = Meta(pattern=rf"(?i)\A({'|'.join(MODES)})\Z", title=", ".join(MODES), description=", ".join(MODES))
 _MOST = (1 << 31) - 1
 
+# Keys of WrinkleFree's other files (Hydra's sparsity and attention, generation), which are options of run here.
+_ELSEWHERE = {
+    "sparsity": "leave it out and say it as --sparsity top_k:keep=0.7, or another rule with its options",
+    **dict.fromkeys(
+        ("attention", "attention_sparsity"),
+        "leave it out and say it as --sparsity attention_window:window=256, or another rule of attention",
+    ),
+    **dict.fromkeys(
+        ("generation", "temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "max_new_tokens", "seed"),
+        "leave it out and say it as --temperature, --top-k, --top-p, --repetition-penalty, --max-tokens or --seed",
+    ),
+}
 # Titles are what an error says is expected.
 _Text = Annotated[str, Meta(min_length=1, title="text")]
 _Switch = Annotated[bool, Meta(title="true or false")]
@@ -160,7 +172,10 @@ def _checked(
         key = f"{section}{name}" if section else name
         if name not in types:
             known = ", ".join(f"{section}{one}" for one in types)
-            raise ConfigError("no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=known)
+            hint = None if section else _ELSEWHERE.get(name)
+            raise ConfigError(
+                "no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=known, hint=hint
+            )
         if name in _SECTIONS:
             if not isinstance(value, dict | None):
                 raise _unusable(path, key, value, "a mapping")

@@ -124,9 +124,12 @@ def _attention(
     unit, step = (cache.unit, cache.step) if cache else (0.0, 0.0)
     if operation.kind == "softmax" and (policy.unit or cache):
         q, k = (np.abs(inputs[role]).astype(np.float64) for role in "qk")
+        q = q * config.query_scale
         largest = float(np.max(q, initial=0.0)) * float(np.max(k, initial=0.0)) * float(np.sqrt(config.head_dim))
         scores = np.einsum(
-            "thd,shd->hts", inputs["q"].astype(np.float64), np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1)
+            "thd,shd->hts",
+            config.query_scale * inputs["q"].astype(np.float64),
+            np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1),
         ) / np.sqrt(config.head_dim)
         exponent = ROUNDINGS * max(policy.unit, unit) * (1 + np.abs(scores).max(axis=2, keepdims=True))
         # One stored number that is at a rounding tie of its scheme may become the next one.

@@ -11,6 +11,7 @@ import numpy as np
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.graph import Operation
 from tritgold.layers.bit_linear import accumulate, apply_scales
+from tritgold.layers.scaled import scaled
 from tritgold.rope_scaling import RopeScaling
 from tritgold.ternary import LinearWeight
 from tritgold.weights import ModelWeights
@@ -61,7 +62,8 @@ def _float32(
             theta, *scaling = config.rope_of(_layer(operation))
             return {r: rotation_tolerance(x, positions, theta, *scaling) for r, x in shaped.items()}
         case "softmax":
-            return {"x": softmax_tolerance(inputs["q"], inputs["k"], window=config.window_of(_layer(operation)))}
+            q = scaled(inputs["q"], config.query_scale)
+            return {"x": softmax_tolerance(q, inputs["k"], window=config.window_of(_layer(operation)))}
         case "mix":
             return {"x": mix_tolerance(inputs["probs"], inputs["v"].reshape(-1, config.kv_heads, config.head_dim))}
         case "ffn_activation":

@@ -20,6 +20,7 @@ from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_rope import ROPE_TENSOR, TYPE, is_scaled, read_scaling, scaling_of_factors
 from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, refuse, special_tokens
+from tritgold.formats.hf_families import query_scale
 from tritgold.formats.untrusted_text import is_one_of, printable
 from tritgold.rope_scaling import RopeScaling
 
@@ -41,6 +42,14 @@ _GRAPH_KEYS = frozenset(
     )
 )
 _GRAPH_PARTS = ("attention.", "rope.")
+# Fields of a ModelConfig -> keys that say them, where an error names the field.
+_KEYS_OF = {
+    "vocab": "vocab_size", "hidden": "embedding_length", "inter": "feed_forward_length", "layers": "block_count",
+    "heads": "attention.head_count", "kv_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
+    "context": "context_length", "norm_eps": "attention.layer_norm_rms_epsilon", "rope_theta": "rope.freq_base",
+    "window": "attention.sliding_window", "local_rope_theta": "rope.freq_base_swa", "logit_divisor": "logit_scale",
+    "embedding_scale": "embedding_scale", "residual_scale": "residual_scale", "query_scale": "attention.scale",
+}  # fmt: skip
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "rope.scaling.type": (
@@ -112,7 +121,7 @@ def read_gguf_config(
         "scale_rule": "multiply",
         **special_tokens(path, metadata, embedding_rows),
     }
-    fields |= _factors(path, name, kind, take, head_dim)
+    fields |= _factors(kind, take, head_dim)
     if kind.name == "gemma3":
         fields |= _gemma3(path, take, fields)
     fields["rope_scaling"] = _scaling(path, name, left, fields, rope_factors)
@@ -120,6 +129,8 @@ def read_gguf_config(
     try:
         return ModelConfig(**fields)
     except ConfigError as error:
+        key = f"{name}.{_KEYS_OF.get(str(error.thing), '')}"
+        error.thing = f"key {key!r}" if key in metadata else error.thing
         raise error.located(file=path) from None
 
 
@@ -133,8 +144,8 @@ def _take(path: Path, name: str, left: dict[str, Any], key: str, kinds: tuple[ty
     return value
 
 
-def _factors(path: Path, name: str, kind: Architecture, take: Callable[..., Any], head_dim: int) -> dict[str, float]:
-    """The factors of embedding, residual and logits, of architectures that have them."""
+def _factors(kind: Architecture, take: Callable[..., Any], head_dim: int) -> dict[str, float]:
+    """The factors of embedding, residual, logits and scores, of architectures that have them."""
     fields: dict[str, float] = {}
     if kind.scales and kind.name != "gemma3":
         scales = {
@@ -143,10 +154,9 @@ def _factors(path: Path, name: str, kind: Architecture, take: Callable[..., Any]
             "logit_divisor": "logit_scale",
         }
         fields = {field: take(key, (float,)) for field, key in scales.items()}
-    if kind.name == "granite" and not math.isclose(
-        scale := take("attention.scale", (float,), 1.0), head_dim**-0.5 if head_dim > 0 else 0.0, rel_tol=1e-6
-    ):
-        refuse(path, f"{name}.attention.scale", "is not supported", scale, "1 / sqrt(head_dim)")
+    if kind.name == "granite":
+        factor = take("attention.scale", (float,), 0.0)  # 0 is llama.cpp's word for the usual one
+        fields["query_scale"] = query_scale(factor, head_dim) if factor else 1.0
     return fields
 
 
@@ -177,23 +187,35 @@ def _scaling(
     except ConfigError as error:
         if error.file is not None:
             raise
-        key = error.thing if error.thing == ROPE_TENSOR else f"{name}.{error.thing}"
+        of_tensor = error.thing == ROPE_TENSOR or (factors is not None and not is_scaled(left))
+        key = ROPE_TENSOR if of_tensor else f"{name}.{error.thing}"
         return refuse(path, key, error.message, error.got, error.expected)
 
 
 def _gemma3(path: Path, take: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """Every sixth layer sees everything; the embedding is multiplied by sqrt(hidden), as llama.cpp does."""
+    """Every sixth layer sees everything; the embedding is multiplied by sqrt(hidden), as llama.cpp does.
+
+    27B, which it knows by its layers, divides scores by the root of hidden / heads.
+    """
     layers, hidden = fields["layers"], fields["hidden"]
-    if layers == _GEMMA_27B:
-        what = "is that of Gemma 3 27B, whose attention scale is not 1 / sqrt(head_dim)"
-        refuse(path, "gemma3.block_count", what, layers, "another number of layers")
     pattern = take("attention.sliding_window_pattern", (int,), 6)
     window, local = take("attention.sliding_window", (int,)), take("rope.freq_base_swa", (float,), 1e4)
     if pattern < 1:
         refuse(path, "gemma3.attention.sliding_window_pattern", "is not usable", pattern, "a positive integer")
     full = tuple(n for n in range(min(max(layers, 0), 10_000)) if (n + 1) % pattern == 0)
     found: dict[str, Any] = {"embedding_scale": math.sqrt(hidden) if 0 < hidden < 2**53 else 1.0}
+    found["query_scale"] = gemma_query_scale(layers, hidden, fields["heads"], fields["head_dim"])
     return found | ({"window": window, "full_layers": full, "local_rope_theta": local} if len(full) < layers else {})
+
+
+def gemma_query_scale(layers: int, hidden: int, heads: int, head_dim: int) -> float:
+    """llama.cpp's rule, for which a file has no key.
+
+    >>> gemma_query_scale(48, 3840, 16, 256), round(gemma_query_scale(62, 5376, 32, 128), 4)
+    (1.0, 0.8729)
+    """
+    divided = hidden // max(heads, 1) if layers == _GEMMA_27B else head_dim
+    return query_scale(1 / math.sqrt(max(divided, 1)), head_dim)
 
 
 def _architecture(path: Path, metadata: dict[str, Any]) -> str:
