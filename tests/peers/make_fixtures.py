@@ -54,7 +54,7 @@ from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQua
 from transformers.utils.quantization_config import BitNetQuantConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
-from peer_program import Recorder
+from transformers_peer import Recorder
 
 TOKENS = 40
 ROWS = (0, 1, 2, 9, 24, 39)  # rows whose float activations are kept: a checked-in case stays below 200 KB

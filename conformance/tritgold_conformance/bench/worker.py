@@ -60,7 +60,7 @@ class Bench:
 
     def tune(self, out: int, in_: int) -> list[dict[str, Any]]:
         """The engine's choices for one matrix, by number of tokens. Engines opened afterwards use them."""
-        found: list[dict[str, Any]] = self._adapter("xla").tuned(out, in_)
+        found: list[dict[str, Any]] = self._adapter("xla_kept").tuned(out, in_)
         return found
 
     def judge(self, path: str, kv_cache: str | None, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Bench:
         from tritgold_conformance.bench.memory import peak_memory
 
         versions: dict[str, str] = getattr(self._engine, "versions", dict)()
-        flags = self._adapter("xla").settings() if self._spec == "xla" else {}
+        flags = self._adapter("xla_kept").settings() if self._spec == "xla" else {}
         return {"versions": dict(versions), "flags": flags, "peak_memory": peak_memory()}
 
     def _opener(self, path: str) -> Any:

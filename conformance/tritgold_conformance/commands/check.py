@@ -11,7 +11,7 @@ from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.contract.engine_specs import MODES
+from tritgold_conformance.contract.engine import MODES
 from tritgold_conformance.judging import check as judging
 from tritgold_conformance.rendering.terminal import render_comparisons
 from tritgold_conformance.rendering.writers import remove_old

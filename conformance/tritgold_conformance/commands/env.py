@@ -13,7 +13,7 @@ from tritgold.errors import TritgoldError
 from tritgold.machine import processor
 from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 from tritgold_conformance.commands import printing
-from tritgold_conformance.engines.xla import choices_here
+from tritgold_conformance.engines.xla_kept import choices_here
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
 VARIABLES = (

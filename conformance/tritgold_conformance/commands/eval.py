@@ -8,7 +8,7 @@ from tritgold.options import PRESETS, THRESHOLD
 from tritgold.skills import LEVELS, TASKS
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.named import Within
-from tritgold_conformance.contract.engine_specs import ENGINE_SPECS
+from tritgold_conformance.contract.engine import ENGINE_SPECS
 
 
 @click.command()

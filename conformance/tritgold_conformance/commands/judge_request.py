@@ -12,7 +12,7 @@ import click
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.options import collected, devices_option
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
+from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic

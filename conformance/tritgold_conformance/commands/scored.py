@@ -10,7 +10,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.skills import TASKS
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.leaving import interrupted_by_signals
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
+from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.scoring import diffused, exam, greedy
 

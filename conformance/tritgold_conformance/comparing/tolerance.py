@@ -128,7 +128,7 @@ def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
 def rotation_tolerance(
     x: np.ndarray, positions: np.ndarray, theta: float, scaling: RopeScaling | None = None
 ) -> Tolerance:
-    """Of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
+    """The tolerance of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
     heads, half = np.abs(x).astype(np.float64), x.shape[2] // 2
     pair = heads[..., :half] + heads[..., half:]
     frequency = theta ** (-2.0 * np.arange(half) / x.shape[2])
@@ -141,7 +141,7 @@ def rotation_tolerance(
 
 
 def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0, window: int | None = None) -> Tolerance:
-    """Of the softmax over the keys that each token sees; start: position of the first token."""
+    """The tolerance of the softmax over the keys that each token sees. start: position of the first token."""
     tokens, heads, head_dim = q.shape
     group = heads // k.shape[1]
     by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)

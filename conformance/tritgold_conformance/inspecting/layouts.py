@@ -12,13 +12,12 @@ from tritgold.formats.fingerprint import (
     is_float,
     is_open,
     label_of,
-    merged,
     options_of,
-    padding_is_zero,
     places,
     sglbitnt_hypotheses,
     uint8_hypotheses,
 )
+from tritgold.formats.fingerprint_group import merged, padding_is_zero
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
 from tritgold.formats.packings.packing_base import Packing

@@ -1,7 +1,7 @@
-"""How fast a server is: so many clients at once, over HTTP and by direct calls of the same core.
+"""How fast a server is with several clients at once, over HTTP and by direct calls of the same core.
 
-A client asks, waits for its whole answer, and asks again. Times are by the clients' clocks, connecting included.
-Prompts differ, lest a cache know them; the answers are greedy and go on past the end of a sequence.
+A client sends a request, waits for the whole answer, and sends the next one. Times are by the clients' clocks and
+include connecting. Prompts differ, so that no cache has them; answers are greedy and do not end at EOS.
 """
 
 import http.client
@@ -22,7 +22,7 @@ CLIENTS = (1, 4, 16)
 
 
 class Answered(NamedTuple):
-    """One answer: seconds to its first token and to its end, and its tokens."""
+    """One answer: seconds to its first token and to its end, and its number of tokens."""
 
     first: float
     whole: float
@@ -41,9 +41,9 @@ class RefusedError(Exception):
 
 
 def over_http(port: int, tokens: int) -> Ask:
-    """Asks a server of this machine, streaming: ours, or another with OpenAI's completions that takes token ids.
+    """Requests of ``tokens`` tokens to a server on this machine, with streaming: ours, or any that takes token ids.
 
-    Raises RefusedError; RuntimeError for another number of tokens than was asked for.
+    Raises RefusedError for an answer that is not 200, RuntimeError for another number of tokens.
     """
 
     def ask(prompt: list[int]) -> Answered:
@@ -70,7 +70,7 @@ def over_http(port: int, tokens: int) -> Ask:
 
 
 def directly(service: Service, tokens: int) -> Ask:
-    """Asks the core, without HTTP, JSON and texts."""
+    """Requests of ``tokens`` tokens to the core, without HTTP, JSON and texts."""
 
     def ask(prompt: list[int]) -> Answered:
         started, times, ended = time.perf_counter(), list[float](), threading.Event()
@@ -90,7 +90,7 @@ def directly(service: Service, tokens: int) -> Ask:
 
 
 def load(ask: Ask, prompts: Sequence[list[int]], clients: int) -> dict[str, Any]:
-    """What ``clients`` at once get, together asking all prompts once. Seconds, and tokens a second of all together."""
+    """Times of ``clients`` clients that together send each prompt once: seconds, and tokens/s of all together."""
     left, lock, answered = list(prompts), threading.Lock(), list[Answered]()
     failed: list[Exception] = []
 
@@ -136,7 +136,7 @@ def load(ask: Ask, prompts: Sequence[list[int]], clients: int) -> dict[str, Any]
 
 
 def benchmark(service: Service, port: int, prompt: list[int], requests: int, tokens: int) -> list[dict[str, Any]]:
-    """A row for each number of CLIENTS and each way to ask; each prompt is a turn of ``prompt``, and its own number."""
+    """A row for each number of CLIENTS, over HTTP and directly; each prompt is a different token and ``prompt``."""
     vocab, rows = service.config.vocab, list[dict[str, Any]]()
     turns = iter(range(1 << 30))
 
@@ -144,6 +144,6 @@ def benchmark(service: Service, port: int, prompt: list[int], requests: int, tok
         return [[n % vocab, *prompt] for n in (next(turns) for _ in range(count))]
 
     for name, ask in (("http", over_http(port, tokens)), ("direct", directly(service, tokens))):
-        load(ask, some(2), 1)  # programs are compiled
+        load(ask, some(2), 1)  # so that all programs are compiled before they are timed
         rows += [{"way": name, **load(ask, some(requests), clients)} for clients in CLIENTS]
     return rows

@@ -11,7 +11,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
 from tritgold_conformance.commands import model_input
 from tritgold_conformance.commands.judge_request import JudgeRequest
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
+from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic

@@ -96,10 +96,10 @@ class Served:
         found = {
             "waiting and running": sum(scheduler.unfinished),
             "positions": scheduler.positions_in_use,
-            "sequences": sum(place.holder is not None for place in scheduler._places),
+            "slots": sum(not slot.free for slot in scheduler._slots),
             "positions that no prompt is kept in": sum(
-                max(0, length - len(place.kept))
-                for length, place in zip(scheduler.engine.lengths, scheduler._places, strict=True)
+                max(0, length - len(slot.kept))
+                for length, slot in zip(scheduler.engine.lengths, scheduler._slots, strict=True)
             ),
         }
         return [name for name, count in found.items() if count]

@@ -12,8 +12,8 @@ import numpy as np
 from tritgold.architectures import GGUF_ARCHITECTURES, Architecture, architecture_of
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
-from tritgold.formats.gguf_config import ALL_EOS_KEY, BLOCK_KEY, BOS_KEY, EOS_KEYS, MASK_KEY
 from tritgold.formats.gguf_rope import scaling_keys
+from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, BOS_KEY, EOS_KEYS, MASK_KEY
 
 QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION; the specification wants it in every file with quantised tensors
 

@@ -125,7 +125,8 @@ def main(
     from tritgold_xla import XlaEngine
     from tritgold_xla.processes.opening import opened as opened_over_processes
     from tritgold_xla.processes.seat import seat_of
-    from tritgold_xla.runtime.flags import cache_folder, keep_programs, start_with_devices
+    from tritgold_xla.runtime.cache_folder import cache_folder, keep_programs
+    from tritgold_xla.runtime.flags import start_with_devices
 
     if (seat := seat_of(os.environ)) is None:
         start_with_devices(max(devices))

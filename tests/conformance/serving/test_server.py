@@ -305,7 +305,7 @@ def test_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--host", "0.0.0.0"), "others than this machine may ask; give --api-key-file FILE"),
+        (("--host", "0.0.0.0"), "other machines can connect; give --api-key-file FILE"),
         (("--host", "0.0.0.0", "--api-key-file", "EMPTY"), "holds no key"),
         (("--port", "70000"), "70000"),
         (("--backend", "xla", "--defect", "scale-never"), "with --backend reference"),
