@@ -1,8 +1,8 @@
 """The core: one thread that owns a model and steps all live requests together.
 
 Other threads submit jobs and receive events; only this thread touches the model. A job that is refused or fails does
-not affect the others. After an unexpected exception every live job receives ``ended``, and the model is made again. If
-that fails, the core stops: waiting jobs receive the reason, and later ones are refused.
+not affect the others. After an unexpected exception every live job receives ``ended``, and the model is made again.
+If it cannot be made again, the core stops: waiting jobs receive ``ended``, and later ones are refused.
 """
 
 import contextlib

@@ -41,9 +41,9 @@ class RefusedError(Exception):
 
 
 def over_http(port: int, tokens: int) -> Ask:
-    """Requests to a server on this machine, with streaming: ours, or another with OpenAI's completions and token ids.
+    """Requests of ``tokens`` tokens to a server on this machine, with streaming: ours, or any that takes token ids.
 
-    Raises RefusedError; RuntimeError if the number of tokens is not the requested one.
+    Raises RefusedError for an answer that is not 200, RuntimeError for another number of tokens.
     """
 
     def ask(prompt: list[int]) -> Answered:

@@ -96,7 +96,7 @@ class Served:
         found = {
             "waiting and running": sum(scheduler.unfinished),
             "positions": scheduler.positions_in_use,
-            "sequences": sum(not slot.free for slot in scheduler._slots),
+            "slots": sum(not slot.free for slot in scheduler._slots),
             "positions that no prompt is kept in": sum(
                 max(0, length - len(slot.kept))
                 for length, slot in zip(scheduler.engine.lengths, scheduler._slots, strict=True)

@@ -46,16 +46,16 @@ def test_a_sequence_that_is_not_freed_is_seen(monkeypatch: pytest.MonkeyPatch) -
     end = XlaScheduler._end
 
     def leaking(self: XlaScheduler, sequence: Any, reason: Any, error: Any = None) -> None:
-        place = sequence.place
+        slot = sequence.slot
         end(self, sequence, reason, error)
-        if reason == "cancelled" and place >= 0:
-            self._places[place].holder = sequence
+        if reason == "cancelled" and slot >= 0:
+            self._slots[slot].free = False
 
     monkeypatch.setattr(XlaScheduler, "_end", leaking)
     asked = requests(20, Counting(4).config)
-    monkeypatch.setattr(serving_mixes, "IN_A_MIX", 4)  # there are as many places
+    monkeypatch.setattr(serving_mixes, "IN_A_MIX", 4)  # there are as many slots
     found = [bad for seed in range(40) for bad in mix(Counting(4), asked, [Answered([], [], None)] * 20, seed)[1]]
-    assert {"sequences"} == {bad["held"] for bad in found if "held" in bad}
+    assert {"slots"} == {bad["held"] for bad in found if "held" in bad}
 
 
 @pytest.mark.parametrize(

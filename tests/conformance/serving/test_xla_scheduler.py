@@ -243,7 +243,7 @@ class Unmovable(Counting):
 def test_cache_reuse_is_refused_where_keys_cannot_be_moved(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_models, "open_engine", lambda *_, **__: Unmovable(3))
     checkpoint = open_checkpoint(model)
-    with pytest.raises(ConfigError, match="needs one device, and a model whose layers all turn keys alike") as raised:
+    with pytest.raises(ConfigError, match="needs one device") as raised:
         served_models.xla_model(checkpoint, 3, kv_scheme("f32"), 1 << 20, cache_reuse=64)
     assert raised.value.kind == "cache-reuse"
     served_models.xla_model(checkpoint, 3, kv_scheme("f32"), 1 << 20)  # without it there is nothing to refuse
