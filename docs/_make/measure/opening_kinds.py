@@ -8,7 +8,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,12 +72,12 @@ def _drawn(config: ModelConfig) -> Iterator[PlannedTensor]:
     names |= {"attn_sub_norm": "self_attn.attn_sub_norm", "ffn_sub_norm": "mlp.ffn_sub_norm"}
     for name, width in config.vector_widths().items():
         gain = random.random(width, np.float32) + 1
-        yield bf16_tensor(f"model.layers.0.{names[name]}.weight", (width,), lambda gain=gain: [gain])
+        yield bf16_tensor(f"model.layers.0.{names[name]}.weight", (width,), partial(_times, gain))
     for n, name in enumerate(LINEARS):
         size, block = config.linear_shape(name), "self_attn" if name in "qkvo" else "mlp"
         trits = random.integers(-1, 2, size, np.int8)
         scale = (20 + n) / 8 / 64  # of few bits, which every format holds
-        yield from packed_tensors(f"model.layers.0.{block}.{name}_proj", size, lambda trits=trits: trits, scale)
+        yield from packed_tensors(f"model.layers.0.{block}.{name}_proj", size, partial(_same, trits), scale)
     yield bf16_tensor("model.norm.weight", (config.hidden,), lambda: [np.ones(config.hidden, np.float32)])
 
 
@@ -124,6 +126,14 @@ def deepen(thin: Path, target: Path, shape: Shape, shard_bytes: int) -> None:
         )
 
 
+def _times(value: Any, times: int = 1) -> list[Any]:
+    return [value] * times
+
+
+def _same(value: np.ndarray) -> np.ndarray:
+    return value
+
+
 def _vocab(shape: Shape) -> int:
     """A multiple of the rows that are repeated, at least the shape's own."""
     return -(-shape.vocab // ROWS) * ROWS
@@ -137,12 +147,12 @@ def _repeated(tensors: Mapping[str, StoredTensor], shape: Shape) -> list[Planned
         if "embed" in name or name == "token_embd.weight":
             times = _vocab(shape) // ROWS
             rows = (t.shape[0] * times, *t.shape[1:])
-            plan.append(PlannedTensor(name, t.dtype, rows, len(data) * times, lambda d=data, n=times: [d] * n))
+            plan.append(PlannedTensor(name, t.dtype, rows, len(data) * times, partial(_times, data, times)))
             continue
         layers = shape.layers if ".0." in name else 1
         for n in range(layers):
             own = name.replace(".0.", f".{n}.", 1)
-            plan.append(PlannedTensor(own, t.dtype, t.shape, len(data), lambda d=data: [d]))
+            plan.append(PlannedTensor(own, t.dtype, t.shape, len(data), partial(_times, data)))
     return plan
 
 
@@ -159,20 +169,20 @@ def _floats(
                 continue
             if name in linears:
                 weight = linears[name]
-                yield bf16_tensor(name, weight.shape, lambda weight=weight: [_dense(weight, halves)])
+                yield bf16_tensor(name, weight.shape, partial(_dense, weight, halves))
             else:
                 yield PlannedTensor(
-                    name, tensor.dtype, tensor.shape, tensor.data.nbytes, lambda t=tensor: [memoryview(t.data)]
+                    name, tensor.dtype, tensor.shape, tensor.data.nbytes, partial(_times, memoryview(tensor.data))
                 )
 
     target.mkdir()
     write_hf_folder(target, config(model.config), plan(), {})
 
 
-def _dense(weight: LinearWeight, halves: bool) -> np.ndarray:
+def _dense(weight: LinearWeight, halves: bool) -> list[np.ndarray]:
     values = weight.ternary().dense()
     values[len(values) // 2 :] *= 2 if halves else 1
-    return values
+    return [values]
 
 
 def _stored_name(model: Checkpoint, name: str) -> str:

@@ -12,6 +12,7 @@ from the disk again and count twice. Neighbouring tensors share a page, which ma
 
 import argparse
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from measure.opening_kinds import KINDS
 from tritgold_conformance.commands.env import environment
@@ -75,7 +78,7 @@ def probe(path: Path) -> dict[str, Any]:
     from tritgold.checkpoint import open_checkpoint
     from tritgold.formats.container import StoredTensor
 
-    released = StoredTensor._release
+    released, right = StoredTensor._release, np.memmap
 
     def forgetting(self: StoredTensor, begin: int, end: int) -> None:
         released(self, begin, end)
@@ -83,7 +86,13 @@ def probe(path: Path) -> dict[str, Any]:
             with self.file.open("rb") as file:
                 os.posix_fadvise(file.fileno(), self.offset + begin, end - begin, os.POSIX_FADV_DONTNEED)
 
-    StoredTensor._release = forgetting  # type: ignore[method-assign]
+    def sequential(*given: Any, **named: Any) -> np.ndarray:
+        """Read ahead and never behind: what lies before a page that is asked for has been given back."""
+        mapped = right(*given, **named)
+        mapped._mmap.madvise(mmap.MADV_SEQUENTIAL)
+        return mapped
+
+    StoredTensor._release, np.memmap = forgetting, sequential  # type: ignore
     before, begin, processor = _read_bytes(), time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
