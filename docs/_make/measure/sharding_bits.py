@@ -5,9 +5,8 @@
 A row is a model, a KV scheme and a formulation of the ternary product, over so many devices of one process, or so many
 processes of one device each. All schemes and all formulations are there for every model; not in all pairs, which would
 take six times as long, and the two do not touch each other. With the first way everything is asked that the engine
-does, with the others a trace and steps, whose programs have every operation: compiling is what takes the time. Each row
-is a process of its own, which starts with as many devices as it needs. Goes on where it stopped: rows stand in
-``OUT.rows`` until all are there.
+does, with the others a trace and steps, whose programs have every operation: compiling is what takes the time. Each
+number of devices is a process of its own. Goes on where it stopped: what has been hashed stands in ``OUT.rows``.
 """
 
 import argparse
@@ -15,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -97,14 +95,22 @@ def differing(found: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def row(case: Case) -> dict[str, Any]:
-    """Compared: what there is a hash of; hash: of one device, all of it; differing: what is not the same."""
-    begin = time.monotonic()
-    found = hashes([case.model], [list(case.way)], list(case.devices), case.extent)
-    ((name, counts),) = found[case.model].items()
-    for count in case.processes:
-        over = hashes([case.model], [list(case.way)], [count], case.extent, processes=count)
-        counts[f"{count} processes"] = over[case.model][name][str(count)]
+def answers(case: Case, count: int, processes: int = 1) -> dict[str, str]:
+    """Digests of a case over so many devices, of so many processes."""
+    found = hashes([case.model], [list(case.way)], [count], case.extent, processes)
+    ((counts),) = found[case.model].values()
+    digests: dict[str, str] = counts[str(count)]
+    return digests
+
+
+def row(case: Case, journal: Journal) -> dict[str, Any]:
+    """Compared: what there is a hash of; alone: the hashes of one device; differing: what is not the same elsewhere."""
+    over = [(str(count), count, 1) for count in case.devices]
+    over += [(f"{count} processes", count, count) for count in case.processes]
+    counts = {
+        name: journal.row((*case[:3], name), partial(answers, case, count, processes))
+        for name, count, processes in over
+    }
     alone = counts["1"]
     return {
         "model": case.model,
@@ -113,8 +119,7 @@ def row(case: Case) -> dict[str, Any]:
         "over": list(counts),
         "compared": list(alone),
         "alone": {what: digest[:16] for what, digest in alone.items()},
-        "differing": [list(each[2:]) for each in differing(found)],
-        "seconds": round(time.monotonic() - begin, 1),
+        "differing": [list(each[2:]) for each in differing({case.model: {"": counts}})],
     }
 
 
@@ -126,7 +131,7 @@ def main() -> None:
     given = parser.parse_args()
     journal, everything = Journal(given.out.with_suffix(".rows"), say=sys.stderr), list(cases())
     chosen = [case for case in everything if given.model is None or case.model in given.model]
-    rows = [journal.row(tuple(case), partial(row, case), "differing") for case in chosen]
+    rows = [row(case, journal) for case in chosen]
     missing = len(everything) - len(rows)
     given.out.write_text(lines({"schema": SCHEMA, "missing": missing, "rows": rows}) + "\n", encoding="utf-8")
     if not missing:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from measure import sharding_bits
+from measure.journal import Journal
 from measure.sharding_bits import cases, differing, hashes
 
 from tritgold_xla.kv_cache.kv_scheme import SCHEMES
@@ -48,7 +49,7 @@ def test_a_row_names_what_differs(monkeypatch):
         return {"m": {"f32, None": {str(count): {"logits": digest} for count in devices}}}
 
     monkeypatch.setattr(sharding_bits, "hashes", answered)
-    row = sharding_bits.row(sharding_bits.Case("m", ("f32", None), "steps", (1, 2), (2, 4)))
+    row = sharding_bits.row(sharding_bits.Case("m", ("f32", None), "steps", (1, 2), (2, 4)), Journal())
     assert row["over"] == ["1", "2", "2 processes", "4 processes"]
     assert row["differing"] == [["4 processes", "logits"]]
 
