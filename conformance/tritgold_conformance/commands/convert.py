@@ -158,7 +158,7 @@ def _facts(done: Conversion, source: str) -> dict[str, Any]:
 
 def _print(facts: dict[str, Any]) -> None:
     architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
-    proof = "verified; not lossless, as requested; from" if facts["lost"] else "proved equal to"
+    proof = "verified; as requested, not lossless: from" if facts["lost"] else "proved equal to"
     what = f"{facts['to']}{architecture}, opened again and {proof} {facts['source']}"
     click.echo(f"{facts['destination']}: {what}")
     if facts["files"] > 1:

@@ -66,7 +66,7 @@ def test_a_table_for_people() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--decode", "adaptive", "--engine", "transformers"), "--decode: with --engine reference or xla"),
+        (("--decode", "adaptive", "--engine", "transformers"), "--decode needs --engine reference or xla"),
         (("--task", "chess"), "'chess' is not one of"),
         (("--level", "none"), "'none' is not one of"),
         (("--threshold", "1.5"), "1.5"),
