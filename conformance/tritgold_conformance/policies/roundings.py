@@ -35,6 +35,7 @@ def stored(scheme: str, side: Side) -> Rounding:
 
     def rounded(x: np.ndarray) -> np.ndarray:
         shape = Sizes(1, x.shape[1], x.shape[2])
+        codec.row_bytes(shape, side)  # raises for heads that are not whole blocks
         return codec.load(codec.store(np.ascontiguousarray(x), 0, side), shape, 0, side)
 
     return rounded
