@@ -6,6 +6,7 @@ RoPE with frequencies in their smooth band, biases and gains that are not alike.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def gemma(made: Checkpoint) -> Checkpoint:
 
 def granite(made: Checkpoint) -> Checkpoint:
     """Constant factors, and the scaling of Llama 3."""
-    factors = {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_divisor": 3.0}
+    factors: dict[str, Any] = {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_divisor": 3.0}
     config = replace(_plain(made), rope_scaling=rope_scaling("llama3", _LLAMA3, 16, made.config.rope_theta), **factors)
     return _with(made, config, lambda _: {})
 

@@ -86,9 +86,9 @@ def probe(path: Path) -> dict[str, Any]:
             with self.file.open("rb") as file:
                 os.posix_fadvise(file.fileno(), self.offset + begin, end - begin, os.POSIX_FADV_DONTNEED)
 
-    def sequential(*given: Any, **named: Any) -> np.ndarray:
+    def sequential(*given: Any, **named: Any) -> Any:
         """Read ahead and never behind: what lies before a page that is asked for has been given back."""
-        mapped = right(*given, **named)
+        mapped: Any = right(*given, **named)
         mapped._mmap.madvise(mmap.MADV_SEQUENTIAL)
         return mapped
 

@@ -82,7 +82,8 @@ def qkv_bias_after_rope(s: Mutant) -> Mutant | None:
         at = TraceName.of(name)
         if at.layer is None or at.inner not in ("q_rope", "k_rope"):
             return None
-        return value + layers[at.layer].bias(at.inner[0]).reshape(value.shape[1:])
+        bias = layers[at.layer].bias(at.inner[0])
+        return None if bias is None else value + bias.reshape(value.shape[1:])
 
     return altered(with_layers(s, lambda layer: _without(layer, "q", "k")), alter)
 
