@@ -1,6 +1,6 @@
 """What each of two processes holds of a model with the widths of 30B and a few layers: beside its share of the weights.
 
-``python -m measure.sharding_memory --layers 8 > docs/data/sharding-memory.json``: minutes, and 2 GB of disk.
+``python -m measure.sharding_memory --layers 10 > docs/data/sharding-memory.json``: minutes, and 2 GB of disk.
 
 The model is a GGUF file of random trits, opened by both. ``held`` is the memory of its own that a process has more
 than before it loaded, ``most`` the most it had while it did (one matrix is unpacked at a time, whole). Pages of the
@@ -29,7 +29,7 @@ from tritgold_conformance.commands.launch import two_free_ports
 
 SCHEMA = "tritgold.sharding_memory/2"
 PROCESSES = 2
-WIDTHS = ModelShape("30b", 8, 6656, 17_920, 52, 52, 128, 32_000, context=256)
+WIDTHS = ModelShape("30b", 10, 6656, 17_920, 52, 52, 128, 32_000, context=256)
 MIB = 1 << 20
 
 
