@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
-from jaxtyping import install_import_hook
+from shape_checks import install
 
 # A shell ignores SIGINT for what it starts in the background, and so would the commands that tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Before any test imports them: jaxtyping rewrites the modules as they load.
-install_import_hook(
+install(
     [
         "tritgold.kv_cache.token_rows",
         "tritgold.layers",
@@ -27,8 +26,7 @@ install_import_hook(
         "tritgold_xla.layers.attention",
         "tritgold_xla.ternary_matmul.bit_linear",
         "tritgold_xla.layers",
-    ],
-    "beartype.beartype",
+    ]
 )
 
 
