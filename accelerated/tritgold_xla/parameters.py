@@ -12,6 +12,7 @@ from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, VECTORS, ModelWeights
+from tritgold_xla.kv_cache.base import positions
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
 from tritgold_xla.runtime.flags import jit
@@ -44,7 +45,7 @@ class Parameters(NamedTuple):
     """All arrays of a model.
 
     embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
-    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: of the greedy
+    where it is tied. sin, cos: float32 [positions, head_dim / 2], RoPE's table, or two of them. screen: of the greedy
     head, for the program that reads it.
     """
 
@@ -144,10 +145,14 @@ def load_parameters(
 
 
 def rotations(config: ModelConfig, capacity: int, place: Place) -> tuple[jax.Array, jax.Array]:
-    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have a theta of their own."""
-    tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
+    """sin and cos [positions, half]; [2, positions, half] if layers with a window have a theta of their own.
+
+    As many positions as the cache allocates for the capacity: engines that differ in less share their programs.
+    """
+    rows = positions(capacity)
+    tables = rotation_table(rows, config.head_dim, config.rope_theta, config.rope_scaling)
     if config.local_rope_theta is not None:
-        local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
+        local = rotation_table(rows, config.head_dim, config.local_rope_theta)
         tables = np.stack([tables[0], local[0]]), np.stack([tables[1], local[1]])
     return place.copied("sin", tables[0]), place.copied("cos", tables[1])
 
