@@ -12,6 +12,7 @@ from tritgold.config import ModelConfig
 from tritgold.errors import NonFiniteError, WeightsError
 from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, VECTORS, ModelWeights
+from tritgold_xla.kv_cache.base import positions
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
 from tritgold_xla.place import Part, Place, aligned
@@ -45,7 +46,7 @@ class Parameters(NamedTuple):
     """All arrays of a model.
 
     embedding: [vocab, hidden], bfloat16 if all its numbers are, else float32; head: the same shape, the same array if
-    it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: the coarse copy of
+    it is tied. sin, cos: float32 [positions, head_dim / 2], RoPE's table, or two of them. screen: the coarse copy of
     the head, only for the program that reads it.
     """
 
@@ -99,10 +100,14 @@ def load_parameters(
 
 
 def rotations(config: ModelConfig, capacity: int, place: Place) -> tuple[jax.Array, jax.Array]:
-    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have another theta."""
-    tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
+    """sin and cos [positions, half]; [2, positions, half] if layers with a window have another theta.
+
+    As many positions as the cache allocates for the capacity: engines that differ in less share their programs.
+    """
+    rows = positions(capacity)
+    tables = rotation_table(rows, config.head_dim, config.rope_theta, config.rope_scaling)
     if config.local_rope_theta is not None:
-        local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
+        local = rotation_table(rows, config.head_dim, config.local_rope_theta)
         tables = np.stack([tables[0], local[0]]), np.stack([tables[1], local[1]])
     return place.copied("sin", tables[0]), place.copied("cos", tables[1])
 

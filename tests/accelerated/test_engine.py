@@ -115,6 +115,14 @@ def test_a_screen_compiles_no_other_program_anew():
     assert forward_programs._cache_size() <= before + 1
 
 
+def test_engines_of_nearly_the_same_capacity_share_their_programs():
+    weights, programs = make_weights(LLAMA), []
+    for capacity in (8, 100, 129):  # the cache of the last one allocates more
+        XlaEngine(LLAMA, weights, capacity).step(1)
+        programs.append(forward_programs._cache_size())
+    assert programs[0] == programs[1] < programs[2]
+
+
 def test_a_cache_that_an_interrupted_call_has_used_up_is_made_anew(monkeypatch):
     engine, other = (XlaEngine(LLAMA, make_weights(LLAMA), 8) for _ in range(2))
     whole = model.forward

@@ -16,6 +16,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldWarning
 from tritgold.golden import embedded_model
 from tritgold_xla import XlaEngine
+from tritgold_xla.kv_cache.base import positions
 from tritgold_xla.parameters import load_parameters
 from tritgold_xla.place import Place
 from tritgold_xla.weights_cache import entry as entries
@@ -102,7 +103,7 @@ def test_an_engine_on_kept_weights_gives_the_same_bits(checkpoint, kept):
 
 def test_an_untied_head_and_another_capacity(tmp_path, checkpoint, made, kept, monkeypatch):
     nothing_is_made(monkeypatch)
-    assert load(checkpoint, kept, capacity=9).sin.shape[0] == 9
+    assert load(checkpoint, kept, capacity=9).sin.shape[0] == positions(9)
     untied = made._replace(head=-made.embedding)
     entries.write_entry(tmp_path, prepared._flat(untied))
     tree = prepared._nested(entries.read_entry(tmp_path))
