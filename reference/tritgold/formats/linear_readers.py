@@ -80,7 +80,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
             rows = interleaved_rows(shape[0], config.head_dim)
         floats = tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape)
         if floats and scales_by_rows(tensor) > 1:
-            return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)
+            return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows).checked()
         if floats and _several(box, tensor, shape):
             return None
         if quantize and floats:
@@ -94,7 +94,8 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         except PackingError as error:
             box.blame(error.kind, f"{tensor.name}: {error}")
             return None
-        return PackedWeight(layout, tensor, shape, scale, rows, layouts.code3_as_zero)
+        weight = PackedWeight(layout, tensor, shape, scale, rows, layouts.code3_as_zero)
+        return weight.checked() if tensor.dtype in FLOAT_BYTES and not floats else weight
 
     return read
 
@@ -135,9 +136,9 @@ def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quanti
         box.blame("tensor-shape", f"{tensor.name}: found {found}, expected floats {list(shape)}")
         return None
     if _is_ternary(tensor, shape):
-        return PackedWeight(packing(tensor.dtype.lower()), tensor, shape)
+        return PackedWeight(packing(tensor.dtype.lower()), tensor, shape).checked()
     if scales_by_rows(tensor) > 1:
-        return PackedWeight(_by_rows(tensor), tensor, shape)
+        return PackedWeight(_by_rows(tensor), tensor, shape).checked()
     if _several(box, tensor, shape):
         return None
     if not quantize:

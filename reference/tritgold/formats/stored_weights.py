@@ -36,6 +36,13 @@ class PackedWeight:
     rows: np.ndarray | None = None
     code3_as_zero: bool = False
     master: DenseMatrix | None = field(default=None, init=False)
+    _checked: list[bool] = field(default_factory=list, init=False)
+
+    def checked(self) -> "PackedWeight":
+        """The same, checked now: its pages are mapped already, for it has just been recognised."""
+        self.check()
+        self._checked.append(True)
+        return self
 
     def check(self) -> None:
         """Refuse a payload that is not trits with finite scales, one per row or tensor; warn of an unusual scale.
@@ -43,6 +50,8 @@ class PackedWeight:
         Cheap: packed bytes are checked without a copy. Only a tensor whose scales are not all one positive number is
         unpacked.
         """
+        if self._checked:
+            return
         with _located(self.stored):
             if not self._lenient:
                 self.layout.check(self.stored.data, self.shape)
