@@ -177,6 +177,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-explained": peer_tables.explained,
     "diagnosis": diagnosis_tables.by_model,
     "diagnosis-noise": diagnosis_tables.noise,
+    "diagnosis-right-runs": diagnosis_tables.judged_right,
     "diagnosis-placed": diagnosis_tables.placed,
     "bench": speed_tables.bench,
     **block_cost.TABLES,

@@ -34,7 +34,7 @@ def all_questions(
         trace=tokens if bounded and has("trace") else [],
         sessions=sessions,
         text=tokens if has("complete") else [],
-        files=cases() if has("unpack") else [],
+        files=list(cases()) if has("unpack") else [],
         statistics=tokens if bounded and has("statistics") else [],
         behaviours=[Behaviour(q.method, q.arguments) for q in behaviours(golden, offered)],
     )

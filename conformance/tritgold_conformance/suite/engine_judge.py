@@ -43,7 +43,7 @@ class EngineJudge:
         context = self.checkpoint.config.context
         if count > context:
             return f"the model has {context} positions"
-        tokens = judging_tokens(count, self.checkpoint.config.vocab, seed=1)
+        tokens = self.engine.judged_text or judging_tokens(count, self.checkpoint.config.vocab, seed=1)
         request = self.request
         try:
             depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
