@@ -51,6 +51,17 @@ ROWS = {
     "several broken shards": "reference/formats/test_safetensors_folder.py::test_all_broken_shards_are_named",
     "several broken shards of GGUF": "reference/formats/test_gguf_split.py::test_all_broken_shards_are_named",
     "cache blocks across heads": "conformance/commands/test_run.py::test_blocks_of_a_cache_across_heads_are_said",
+    "YAML of the notebooks: a server": "conformance/commands/test_server_config.py::test_the_documented_file",
+    "YAML of the notebooks: sparsity, attention, generation": (
+        "conformance/commands/test_server_config.py::test_sections_of_the_notebooks_other_files_are_options"
+    ),
+    "scores that are not divided by the root of head_dim": (
+        "reference/test_architectures.py::test_a_factor_of_the_scores_is_kept_or_refused"
+    ),
+    "biases beside stored scales": (
+        "reference/test_architectures.py::test_stored_scales_that_multiply_multiply_the_bias_too"
+    ),
+    "RoPE dynamic": "reference/test_architectures.py::test_dynamic_rope_is_plain_within_the_original_context",
     "NaN by its place": "reference/test_metadata_leniency.py::test_a_number_that_is_not_finite_has_a_place",
 }
 

@@ -10,7 +10,7 @@ from tritgold.config import ModelConfig
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import attention
-from tritgold_xla.layers.feed_forward import add, gated_activation
+from tritgold_xla.layers.feed_forward import add, gated_activation, scaled
 from tritgold_xla.layers.of_layer import of_layer, window_begins
 from tritgold_xla.layers.rms_norm import norm_heads, rms_norm
 from tritgold_xla.layers.rotary import rotate
@@ -132,6 +132,7 @@ class DecoderLayer:
         q, k = self._heads("q_norm", q), self._heads("k_norm", k)
         sin, cos = of_layer(c, place.sin, self.index), of_layer(c, place.cos, self.index)
         q, k = self._record("q_rope", rotate(q, sin, cos)), self._record("k_rope", rotate(k, sin, cos))
+        q = scaled(q, c.query_scale)
         begins = window_begins(c, place.positions, self.index)
         v = v.reshape(tokens, c.kv_heads, c.head_dim)
         at = self.options.scheme, self.index

@@ -213,7 +213,8 @@ def _run_rope(call: _Call) -> Results:
 def _run_softmax(call: _Call) -> Results:
     ends = np.minimum(np.arange(bucket(call.tokens), dtype=np.int32) + 1, call.count)
     begins = window_begins(call.config, np.arange(ends.size, dtype=np.int32), call.layer)
-    return (_softmax_weights(call.padded("q"), call.cached("k"), ends, begins),)
+    q = _scaled(call.padded("q"), factor=call.config.query_scale)
+    return (_softmax_weights(q, call.cached("k"), ends, begins),)
 
 
 def _run_mix(call: _Call) -> Results:

@@ -14,6 +14,7 @@ from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
+from tritgold_xla.place import Part, Place, aligned
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.absmean import absmean
@@ -26,7 +27,7 @@ Progress = Callable[[int, int], None]  # matrices packed, of how many
 
 
 class LayerParameters(NamedTuple):
-    """linears: by the names of LINEARS; gains: float32 vectors, biases too, by those of VECTORS that the model has.
+    """linears: by the names of LINEARS. gains: float32 vectors, biases too, by the names of VECTORS.
 
     ``Parameters.layers`` holds all layers in one of these, each array with a leading axis ``layers``.
     """
@@ -43,9 +44,9 @@ class LayerParameters(NamedTuple):
 class Parameters(NamedTuple):
     """All arrays of a model.
 
-    embedding: [vocab, hidden], bfloat16 where its numbers are that, else float32; head: the same shape, the same array
-    where it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: of the greedy
-    head, for the program that reads it.
+    embedding: [vocab, hidden], bfloat16 if all its numbers are, else float32; head: the same shape, the same array if
+    it is tied. sin, cos: float32 [capacity, head_dim / 2], RoPE's table, or two of them. screen: the coarse copy of
+    the head, only for the program that reads it.
     """
 
     embedding: jax.Array
@@ -57,52 +58,6 @@ class Parameters(NamedTuple):
     screen: CoarseHead | None = None
 
 
-class Part(NamedTuple):
-    """What of a matrix [out, in] goes to a device; shape: of what it becomes there, zeros after what there is."""
-
-    rows: slice
-    columns: slice
-    shape: tuple[int, int]
-
-    def of(self, matrix: np.ndarray) -> np.ndarray:
-        """This part of the matrix."""
-        found = matrix[self.rows, self.columns]
-        missing = [(0, size - there) for size, there in zip(self.shape, found.shape, strict=True)]
-        return found if found.shape == self.shape else np.pad(found, missing)
-
-    def vectors(self, stacked: np.ndarray) -> np.ndarray:
-        """This part of vectors [layers, out]."""
-        found = stacked[:, self.rows]
-        return np.pad(found, ((0, 0), (0, self.shape[0] - found.shape[1])))
-
-
-class Place:
-    """Where the arrays of a model go: here to one device, each whole. ``sharding.shards`` has the one for several."""
-
-    def __init__(self, device: jax.Device) -> None:
-        self.device = device
-
-    def parts(self, role: str, shape: tuple[int, int], cut: bool = True) -> list[Part]:
-        """What of a matrix [out, in] each device of this process has. cut: False for what cannot be divided."""
-        del role, cut
-        return [Part(slice(0, shape[0]), slice(0, shape[1]), shape)]
-
-    def put(self, role: str, parts: list[np.ndarray], out: int | None, in_: int | None, cut: bool = True) -> jax.Array:
-        """The array of those parts. out, in_: its axis along which they stand side by side where the matrix of this
-        role is cut along its rows, or along its columns; None: they are all the same.
-        """
-        del role, out, in_, cut
-        return jax.device_put(parts[0], self.device)
-
-    def agreed(self, mine: bool) -> bool:
-        """Whether this holds in every process."""
-        return mine
-
-    def copied(self, role: str, array: np.ndarray) -> jax.Array:
-        """An array that every device has."""
-        return self.put(role, [array], None, None, cut=False)
-
-
 def load_parameters(
     config: ModelConfig,
     weights: ModelWeights,
@@ -110,9 +65,9 @@ def load_parameters(
     place: Place,
     progress: Progress | None = None,
 ) -> Parameters:
-    """Pack and stack the weights, one matrix unpacked at a time; ``progress`` is told of each.
+    """Pack and stack the weights, one matrix unpacked at a time. progress: called after each matrix.
 
-    Raises WeightsError where a tensor has not the shape that the configuration asks for.
+    Raises WeightsError if a tensor does not have the shape of the configuration, or is not part of the model.
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
@@ -144,7 +99,7 @@ def load_parameters(
 
 
 def rotations(config: ModelConfig, capacity: int, place: Place) -> tuple[jax.Array, jax.Array]:
-    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have a theta of their own."""
+    """sin and cos [capacity, half]; [2, capacity, half] if layers with a window have another theta."""
     tables = rotation_table(capacity, config.head_dim, config.rope_theta, config.rope_scaling)
     if config.local_rope_theta is not None:
         local = rotation_table(capacity, config.head_dim, config.local_rope_theta)
@@ -153,7 +108,7 @@ def rotations(config: ModelConfig, capacity: int, place: Place) -> tuple[jax.Arr
 
 
 def parameter_bytes(config: ModelConfig) -> int:
-    """About how many bytes ``load_parameters`` allocates, a head of bfloat16 assumed."""
+    """The approximate number of bytes that ``load_parameters`` allocates, if the head is bfloat16."""
     linears = sum(8 * planes.words(in_) * out for out, in_ in map(config.linear_shape, LINEARS)) * config.layers
     rows = config.vocab * config.hidden
     return linears + 2 * rows * (1 if config.tied_head else 2)
@@ -163,7 +118,7 @@ def screen_of(head: jax.Array, device: jax.Device) -> CoarseHead:
     """The coarse copy of the head, made a slice of rows at a time."""
     vocab, hidden = head.shape
     kinds = (((screen_columns(hidden), vocab), np.int8), *(((vocab,), np.float32),) * 3)
-    made = [_aligned(shape, np.dtype(kind)) for shape, kind in kinds]
+    made = [aligned(shape, np.dtype(kind)) for shape, kind in kinds]
     step = max(1, _SLICE // hidden)
     for first in range(0, vocab, step):
         part = _screen(np.asarray(head[first : first + step]).astype(np.float32))
@@ -172,18 +127,10 @@ def screen_of(head: jax.Array, device: jax.Device) -> CoarseHead:
     return CoarseHead(*(jax.device_put(array, device) for array in made))
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An empty array that JAX takes over as it is: it copies what does not begin at a multiple of 64 bytes."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    buffer = np.empty(size + 64, np.uint8)
-    first = -buffer.ctypes.data % 64
-    return buffer[first : first + size].view(dtype).reshape(shape)
-
-
 def _stack_linear(
     config: ModelConfig, weights: ModelWeights, name: str, place: Place, progress: Progress | None
 ) -> PackedLinear:
-    """The planes [layers, 2, words, out] and scales of one linear: [layers], or [layers, out] of scales of rows."""
+    """The planes [layers, 2, words, out] and scales of one linear: [layers], or [layers, out] if rows have scales."""
     out, in_ = config.linear_shape(name)
     parts = place.parts(name, (out, in_))
     stacks = [_Stack.of(config.layers, part) for part in parts]
@@ -216,8 +163,8 @@ class _Stack(NamedTuple):
     @classmethod
     def of(cls, layers: int, part: Part) -> "_Stack":
         out, in_ = part.shape
-        bits = _aligned((layers, 2, planes.words(in_), out), np.dtype(np.uint32))
-        return cls(part, bits, _aligned((layers, out), np.dtype(np.int32)), np.ones((layers, out), np.float32))
+        bits = aligned((layers, 2, planes.words(in_), out), np.dtype(np.uint32))
+        return cls(part, bits, aligned((layers, out), np.dtype(np.int32)), np.ones((layers, out), np.float32))
 
     def fill(self, layer: int, trits: np.ndarray, scale: np.ndarray) -> None:
         rows = np.broadcast_to(scale.reshape(-1), trits.shape[:1])[self.part.rows]
@@ -229,7 +176,7 @@ class _Stack(NamedTuple):
 
 
 def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.ndarray]:
-    """The trits and their scale, [] or [out, 1]; of an online checkpoint by this engine's own quantiser."""
+    """The trits and their scale, [] or [out, 1]. Master weights are quantised by this engine's own quantiser."""
     if weight.master is not None:
         try:
             trits, scale = absmean(weight.master)
@@ -247,10 +194,10 @@ def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:
 
 
 def _dense(name: str, role: str, matrix: DenseMatrix, config: ModelConfig, place: Place) -> jax.Array:
-    """The matrix, bfloat16 if every number of it is one, else float32; a slice of rows is float32 at a time.
+    """The matrix, bfloat16 if every number of it is one, else float32; only a slice of rows is float32 at a time.
 
-    name: in an error. role: ``head`` or ``embedding``. A head of float32 is not cut: XLA's product with it depends on
-    how many rows there are.
+    name: in an error. role: ``head`` or ``embedding``. A float32 head is not cut, because XLA's product with it depends
+    on the number of rows.
     """
     shape = config.vocab, config.hidden
     if tuple(matrix.shape) != shape:
@@ -263,7 +210,7 @@ def _dense(name: str, role: str, matrix: DenseMatrix, config: ModelConfig, place
 
 
 def _slices(part: Part) -> Iterator[tuple[slice, slice]]:
-    """(rows of the matrix, rows of the part), some at a time."""
+    """(rows of the matrix, the same rows in the part), about _SLICE numbers at a time."""
     first, step = part.rows.start, max(1, _SLICE // part.shape[1])
     for start in range(first, part.rows.stop, step):
         stop = min(start + step, part.rows.stop)
@@ -272,7 +219,7 @@ def _slices(part: Part) -> Iterator[tuple[slice, slice]]:
 
 def _wide(matrix: DenseMatrix, part: Part) -> np.ndarray:
     """The part in float32."""
-    rows = _aligned(part.shape, np.dtype(np.float32))
+    rows = aligned(part.shape, np.dtype(np.float32))
     rows[part.rows.stop - part.rows.start :] = 0
     for there, here in _slices(part):
         rows[here] = matrix.rows(there)
@@ -280,8 +227,8 @@ def _wide(matrix: DenseMatrix, part: Part) -> np.ndarray:
 
 
 def _narrow(matrix: DenseMatrix, part: Part) -> np.ndarray | None:
-    """The part in bfloat16, or None as soon as a number is none."""
-    rows = _aligned(part.shape, np.dtype(np.uint16))
+    """The part in bfloat16; None if a number is not a bfloat16."""
+    rows = aligned(part.shape, np.dtype(np.uint16))
     rows[part.rows.stop - part.rows.start :] = 0
     for there, here in _slices(part):
         bits = bfloat16_bits(matrix.rows(there))

@@ -13,15 +13,18 @@ conversion are driven by it. What a file asks for beyond it is refused by name, 
 READ = """\
 ## In every architecture
 
-- **RoPE** plain, `linear`, `llama3`, `yarn` with its attention factor, and `longrope` within the original context.
-  Whatever the formula, it becomes a divisor for each frequency and one factor of sines and cosines. Refused:
-  `dynamic`, whose frequencies change with the length of the text; partial rotation.
+- **RoPE** plain, `linear`, `llama3`, `yarn` with its attention factor, and `longrope` and `dynamic` within the original
+  context. Whatever the formula, it becomes a divisor for each frequency and one factor of sines and cosines. Refused:
+  longer contexts of the last two, whose frequencies change with the length of the text; partial rotation.
 - **`head_dim`** of its own; heads shared by any number of query heads; tied and untied heads.
 - **Windows** of Qwen2, Qwen3 and Gemma 3, layer by layer (`layer_types`, `max_window_layers`). GGUF has a place for
   Gemma's alone, so converting another is refused. Attention sparsity has no rule for them.
-- **Refused by name**: `use_rms_norm` (a norm inside each linear), biases of o and of the FFN, soft caps of scores
-  and logits, dense linears in layers, experts, `AutoBitLinear` with stored scales and a bias (transformers
-  multiplies the bias by the scale, nothing else does)."""
+- **Factors of the scores** other than 1 / sqrt(head_dim), of Granite and Gemma 3 27B. GGUF has a place for Granite's.
+- **Biases** of q, k and v. Beside packed weights whose scales multiply they are multiplied too, as transformers'
+  `AutoBitLinear` does; converted to GGUF they are what they add. Back to such a folder they are refused: no stored bias
+  gives every float32 again.
+- **Refused by name**: `use_rms_norm` (a norm inside each linear, so that q, k and v have codes of their own), biases of
+  o and of the FFN, soft caps of scores and logits, dense linears in layers, experts."""
 
 ADDING = """\
 ## A new one

@@ -14,6 +14,12 @@ MODELS = {
     "llama": "random, 2 layers, SiLU, no sub-norms, scales divide",
     "untied": "random, 3 layers, 8 query heads for 2 key heads, a head of its own",
 }
+# Models with the parts of further architectures, and their faults alone.
+PARTS = {
+    "qwen": "biases of q, k and v, yarn, windows",
+    "gemma": "norms of heads and before the residuals, windows, two thetas, a scaled embedding",
+    "granite": "constant factors, the RoPE of Llama 3",
+}
 LEVELS = {"operations": "operations", "trace": "traces", "statistics": "statistics alone", "logits": "logits alone"}
 
 
@@ -27,6 +33,16 @@ def by_model() -> str:
     every = list(reports.values())
     total = ("all", "", *(_named([r["summary"][level] for r in every]) for level in LEVELS), _both(every))
     return table(("model", "", *LEVELS.values(), "pairs, traces"), [*rows, total])
+
+
+def parts() -> str:
+    """The faults of the area ``architecture`` on models that have the parts, and what was missed from logits."""
+    rows = []
+    for name, kind in PARTS.items():
+        found = data(f"diagnosis-{name}")["summary"]
+        missed = ", ".join(f"[{fault}](faults/{fault}.md)" for fault in found["logits"]["missed"])
+        rows.append((f"`{name}`", kind, *(_named([found[level]]) for level in LEVELS), missed))
+    return table(("model", "its parts", *LEVELS.values(), "missed from logits"), rows)
 
 
 def placed() -> str:

@@ -25,6 +25,7 @@ ABOUT = {
     "kv-cache": "Keys and values of earlier passes: another slot, another scale, another layer.",
     "decode": "From logits to tokens: block diffusion, a batch server's loop, sampling, where a text ends.",
     "tokenizer": "From text to ids and back.",
+    "architecture": "Parts that some architectures have: biases, norms of heads, windows, scalings of RoPE, factors.",
 }
 LEVELS = {
     "files": "packed bytes, given to `unpack()`",
@@ -48,6 +49,9 @@ MODELS = {
     "llama": "a seeded model with SiLU, no sub-norms and dividing scales",
     "untied": "a seeded model with a head of its own",
     "float-scales": "a seeded model whose scales need 24 bits",
+    "qwen": "a seeded model with biases of q, k and v, yarn and windows",
+    "gemma": "a seeded model with norms of heads and before the residuals, windows and two thetas",
+    "granite": "a seeded model with constant factors and the RoPE of Llama 3",
 }
 
 OPENING = """\

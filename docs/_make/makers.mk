@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary sharding stability peers judged-peers clients soak fixtures models formats lookup measurements cases skills skills-models diagnosis right-engines studies plots broken-engine golden
+.PHONY: fuzz adversary sharding sharding-scale stability peers judged-peers clients soak serve-mixes serve-load fixtures models formats lookup measurements cases skills skills-models diagnosis right-engines studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -12,8 +12,16 @@ adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgo
 fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
 	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)
 
-sharding: $(VENV)/.dev ## the same hashes of logits, traces and tokens on 1, 2, 3, 4 and 8 devices, and over processes (an hour)
+sharding: $(VENV)/.dev ## the same hashes of logits, traces and tokens on 1 to 8 devices, and over processes (an hour; goes on where it stopped)
+	$(MEASURE).sharding_bits --out docs/data/sharding-bits.json
 	$(BIN)/pytest -m sharding tests/accelerated/sharding tests/accelerated/processes
+	$(BIN)/python docs/_make/measured_tables.py
+
+sharding-scale: $(VENV)/.dev ## a step and a prompt on 1 and 2 devices, and what two processes hold (minutes; on a quiet machine)
+	mkdir -p build
+	$(MEASURE).sharding > build/sharding.json && mv build/sharding.json docs/data/sharding.json
+	$(MEASURE).sharding_memory > build/sharding-memory.json && mv build/sharding-memory.json docs/data/sharding-memory.json
+	$(BIN)/python docs/_make/measured_tables.py
 
 stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digests over NumPy versions, BLAS kernels, threads
 	$(BIN)/pytest tests/stability
@@ -36,6 +44,14 @@ clients: $(VENV)/.dev ## ask `tritgold serve` with clients that others wrote, of
 
 soak: $(VENV)/.dev ## an hour of all kinds of clients for each backend of `tritgold serve`: docs/data/serve-soak.json
 	for backend in reference xla; do $(MEASURE).serving_soak --backend $$backend --out docs/data/serve-soak.json || exit; done
+
+serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's scheduler beside each one alone: docs/data/serve-mixes.json (minutes)
+	$(MEASURE).serving_mixes --mixes 1000 --out docs/data/serve-mixes.json
+	$(BIN)/python docs/_make/measured_tables.py
+
+serve-load: $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside make serve-load LLAMA_SERVER=/path/to/llama-server (ten minutes)
+	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER))
+	$(BIN)/python docs/_make/measured_tables.py
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
@@ -73,6 +89,9 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 	$(MEASURE).diagnosis --model seeded --pairs 100 --noise-runs 500 --out docs/data/diagnosis-seeded.json
 	$(MEASURE).diagnosis --model llama --pairs 20 --noise-runs 300 --out docs/data/diagnosis-llama.json
 	$(MEASURE).diagnosis --model untied --pairs 20 --noise-runs 70 --out docs/data/diagnosis-untied.json
+	for model in qwen gemma granite; do \
+		$(MEASURE).diagnosis --model $$model --area architecture --pairs 0 --noise-runs 10 --out docs/data/diagnosis-$$model.json || exit; \
+	done
 	$(MEASURE).diagnosis_places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json
 	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10

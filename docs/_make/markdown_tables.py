@@ -1,7 +1,7 @@
 """What the tables of the pages are made with: the reports of docs/data, rows as Markdown, figures of two digits."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,13 @@ def data(name: str) -> dict[str, Any]:
     """A report of docs/data."""
     report: dict[str, Any] = json.loads((FOLDER / "data" / f"{name}.json").read_text(encoding="utf-8"))
     return report
+
+
+def measured(name: str, command: str, made: Callable[[dict[str, Any]], str]) -> str:
+    """What ``made`` makes of a report of docs/data; where there is none, which command measures it."""
+    if not (FOLDER / "data" / f"{name}.json").exists():
+        return f"*Not measured yet: `{command}`.*"
+    return made(data(name))
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

@@ -12,6 +12,7 @@ import diagnosis_tables
 import graph_tables
 import peer_tables
 import serving_tables
+import sharding_tables
 import skills_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
@@ -32,6 +33,7 @@ PAGES = (
     "judging.md",
     "traces.md",
     "serve.md",
+    "sharding.md",
     "skills.md",
     "../README.md",
 )
@@ -178,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis": diagnosis_tables.by_model,
     "diagnosis-noise": diagnosis_tables.noise,
     "diagnosis-right-runs": diagnosis_tables.judged_right,
+    "diagnosis-parts": diagnosis_tables.parts,
     "diagnosis-placed": diagnosis_tables.placed,
     "bench": speed_tables.bench,
     **block_cost.TABLES,
@@ -193,7 +196,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "skills-faults": skills_tables.faults,
     "operations": graph_tables.operation_table,
     "trace-names": graph_tables.name_table,
-    "serve-soak": serving_tables.soak,
+    **serving_tables.TABLES,
+    **sharding_tables.TABLES,
 }
 
 

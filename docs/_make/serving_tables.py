@@ -1,6 +1,12 @@
-"""The table of docs/serve.md: an hour of all kinds of clients."""
+"""The tables of docs/serve.md: mixes, an hour of all kinds of clients, other servers, and crowds."""
 
-from markdown_tables import data, table
+from typing import Any
+
+from markdown_tables import data, measured, table
+
+Row = dict[str, Any]
+LOAD = "make serve-load LLAMA_SERVER=/path/to/llama-server"
+FIGURES = ("tokens/s", "first token, ms: p50", "p95", "p99", "whole answer, ms: p50", "p95", "p99")
 
 
 def soak() -> str:
@@ -16,3 +22,94 @@ def soak() -> str:
         lines.append((r["backend"], f"{r['seconds'] / 60:g}", f"{right:,}", wrong, others, flat))
     head = ("backend", "minutes", "right answers", "wrong or failed", "others", "resident MiB")
     return table(head, lines)
+
+
+def mixes() -> str:
+    """Random mixes beside the answers alone."""
+
+    def made(report: Row) -> str:
+        counts = report["counts"]
+        lines = [
+            (f"{report['mixes']:,}", f"{counts['requests']:,}", f"{counts['greedy']:,}, {counts['seeded']:,}",
+             f"{counts['cancelled']:,}", f"{counts['logits compared']:,}",
+             f"{counts['tokens of prompts reused']:,}", len(report["wrong"]))
+        ]  # fmt: skip
+        head = ("mixes", "requests", "greedy, seeded", "cancelled", "rows of logits compared",
+                "tokens of prompts reused", "different, or held after the mix")  # fmt: skip
+        return table(head, lines)
+
+    return measured("serve-mixes", "make serve-mixes", made)
+
+
+def load() -> str:
+    """Clients at once, server by server."""
+
+    def made(report: Row) -> str:
+        rows = sorted(report["rows"], key=lambda row: (row["clients"], row["server"] != "tritgold serve"))
+        lines = [(f"{row['clients']:g}", row["server"], *_figures(row)) for row in rows]
+        machine = report["machine"]
+        return (
+            f"{table(('clients', 'server', *FIGURES), lines)}\n\n{machine['cores']} cores, Python "
+            f"{machine['python']}; {report['model']}, prompts of {report['prompt_tokens']} ids, {report['tokens']} "
+            f"tokens each, {report['slots']} texts a pass, one thread an engine; medians of {report['rounds']} rounds, "
+            f"each server in turn. [Report](data/serve-load.json)."
+        )
+
+    return measured("serve-load", LOAD, made)
+
+
+def direct() -> str:
+    """The same core over HTTP, and called."""
+
+    def made(report: Row) -> str:
+        rows = sorted(report["direct"], key=lambda row: (row["clients"], row["way"]))
+        return table(("clients", "way", *FIGURES), [(f"{r['clients']:g}", r["way"], *_figures(r)) for r in rows])
+
+    return measured("serve-load", LOAD, made)
+
+
+def refusing() -> str:
+    """Crowds, and what became of them."""
+
+    def made(report: Row) -> str:
+        lines = []
+        for r in report["refusing"]:
+            refused = ", ".join(f"{count} by {status}" for status, count in r["refused"].items()) or "none"
+            retry = "-" if not r["retry_after"] else f"{r['retry_after'][0]} to {r['retry_after'][-1]} s"
+            failed = ", ".join(f"{count} {name}" for name, count in r["failed"].items()) or "none"
+            speed = f"{r['requests_per_second']:.3g}", f"{r['tokens_per_second']:.3g}"
+            lines.append(
+                (r["server"], r["clients"], r["answered"], refused, retry, _ms(r["refused_after"]), failed, *speed,
+                 _ms(r["p99"]))
+            )  # fmt: skip
+        head = ("server", "at once", "answered", "refused", "Retry-After", "told within, ms", "without an answer",
+                "requests/s", "tokens/s", "p99, ms")  # fmt: skip
+        return table(head, lines)
+
+    return measured("serve-load", LOAD, made)
+
+
+def _figures(r: Row) -> tuple[str, ...]:
+    names = ("first_token_p50", "first_token_p95", "first_token_p99", "p50", "p95", "p99")
+    return f"{r['tokens_per_second']:.3g}", *(_ms(r[name]) for name in names)
+
+
+def _ms(seconds: float | None) -> str:
+    """Three digits.
+
+    >>> _ms(1.2345), _ms(0.0012345), _ms(None)
+    ('1,230', '1.23', '-')
+    """
+    if seconds is None:
+        return "-"
+    rounded = float(f"{1e3 * seconds:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+
+
+TABLES = {
+    "serve-soak": soak,
+    "serve-mixes": mixes,
+    "serve-load": load,
+    "serve-direct": direct,
+    "serve-refusing": refusing,
+}

@@ -18,7 +18,8 @@ class Architecture:
 
     gguf: ``general.architecture`` -> the activation that the name implies. permuted: q and k rows of such a file lie
     in interleaved-RoPE order. sub_norms, qkv_bias, qk_norms, post_norms: as in ModelConfig. windows: some layers may
-    have a sliding window. scales: embedding, residual stream and logits have constant factors. gain_offset: what is
+    have a sliding window. scales: embedding, residual stream and logits have constant factors. query_scale: scores may
+    have one other than 1 / sqrt(head_dim). gain_offset: what is
     added to the norms' gains that a safetensors file holds. hf_names: tensors that lie under other names there.
     note: for the page.
     """
@@ -34,6 +35,7 @@ class Architecture:
     post_norms: bool = False
     windows: bool = False
     scales: bool = False
+    query_scale: bool = False
     gain_offset: float = 0.0
     hf_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     note: str = ""
@@ -46,7 +48,8 @@ class Architecture:
         """Whether a model of this configuration is one of this architecture."""
         scaled = (config.embedding_scale, config.residual_scale, config.logit_divisor) != (1, 1, 1)
         parts = all(getattr(config, name) is value for name, value in self.fields().items())
-        return parts and scaled is self.scales and (config.window is None or self.windows)
+        queries = config.query_scale == 1 or self.query_scale
+        return parts and queries and scaled is self.scales and (config.window is None or self.windows)
 
 
 _DECIDED = ("sub_norms", "qkv_bias", "qk_norms", "post_norms")
@@ -99,7 +102,8 @@ ARCHITECTURES = (
         {"granite": "silu"},
         permuted=True,
         scales=True,
-        note="`attention_multiplier` other than 1 / sqrt(head_dim) is refused",
+        query_scale=True,
+        note="Granite 3; `attention_multiplier` as it is",
     ),
     Architecture(
         "minicpm",
@@ -119,9 +123,10 @@ ARCHITECTURES = (
         post_norms=True,
         windows=True,
         scales=True,
+        query_scale=True,
         gain_offset=1.0,
         hf_names=_GEMMA,
-        note="the text model; `query_pre_attn_scalar` other than head_dim (27B) is refused",
+        note="the text model; `query_pre_attn_scalar` as it is, other than head_dim in 27B",
     ),
 )
 GGUF_ARCHITECTURES = {name: entry for entry in ARCHITECTURES for name in entry.gguf}

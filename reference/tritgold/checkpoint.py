@@ -29,6 +29,7 @@ from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
+from tritgold.formats.stored_weights import PackedWeight
 from tritgold.formats.tensor_box import ROPE_FACTORS, TensorBox
 from tritgold.formats.texts.side_texts import (
     TEMPLATE,
@@ -169,7 +170,20 @@ def _assemble_hf(path: Path, container: Container, config: ModelConfig, reader: 
     """From tensors under the names, and with the gains, of transformers' class."""
     entry = architecture_of(config)
     box = TensorBox(path, container.tensors, hf_names(entry))
-    return _assemble(box, config, reader, entry.gain_offset)
+    weights = _assemble(box, config, reader, entry.gain_offset)
+    if not config.qkv_bias or config.scale_rule != "multiply":
+        return weights
+    return replace(weights, layers=tuple(map(_with_scaled_biases, weights.layers)))
+
+
+def _with_scaled_biases(layer: LayerWeights) -> LayerWeights:
+    """Biases times the scales beside packed weights: transformers' AutoBitLinear adds them before it multiplies."""
+    scaled: dict[str, np.ndarray] = {}
+    for name in LINEARS:
+        weight, bias = layer.linear(name), layer.bias(name)
+        if bias is not None and isinstance(weight, PackedWeight) and weight.scale is not None:
+            scaled[f"{name}_bias"] = bias * weight.scale
+    return replace(layer, **scaled)  # type: ignore[arg-type]
 
 
 def _open_gguf(path: Path, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool) -> Checkpoint:

@@ -18,7 +18,7 @@ MAX_CONTEXT = 1 << 20  # positions whose RoPE angles the golden sin and cos redu
 Activation = Literal["relu2", "silu", "gelu_tanh"]
 ScaleRule = Literal["multiply", "divide"]
 ACTIVATIONS: tuple[Activation, ...] = ("relu2", "silu", "gelu_tanh")
-SCALES = ("embedding_scale", "residual_scale", "logit_divisor")
+SCALES = ("embedding_scale", "residual_scale", "logit_divisor", "query_scale")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class ModelConfig:
         all the same. local_rope_theta: theta of the layers that have the window, None for that of all.
     embedding_scale, residual_scale: float32 factors of the embedding, and of what is added to the residual stream.
     logit_divisor: float32, divides what the head reads (MiniCPM; Granite divides the logits, which comes to the same).
+    query_scale: float32 factor of q after RoPE, for scores that are not divided by sqrt(head_dim): sqrt(head_dim) times
+        what multiplies them instead (Granite, Gemma 3 27B).
     """
 
     vocab: int
@@ -75,6 +77,7 @@ class ModelConfig:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_divisor: float = 1.0
+    query_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "hidden", "inter", "layers", "heads", "kv_heads", "head_dim", "context"):

@@ -111,6 +111,7 @@ class _Pass:
         keys, values = self.cache.append(index, k, v.reshape(tokens, c.kv_heads, c.head_dim))
         window = {} if (size := c.window_of(index)) is None else {"window": size}
         softmax = self.op.at(f"{at}.probs").softmax_weights
+        q = scaled(q, c.query_scale)
         probs = self.record(f"{at}.probs", softmax(q, keys, self.cache.length, **self.blocks, **window))
         a = self.record(f"{at}.attn_mix", self.op.at(f"{at}.attn_mix").mix_values(probs, values))
         if w.attn_sub_norm is not None:

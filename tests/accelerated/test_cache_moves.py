@@ -1,10 +1,13 @@
 """Rows of the KV cache at other positions: in the first layer what reading the tokens there gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from engine_cases import LLAMA, make_weights
 
 from tritgold.errors import ContextError
+from tritgold.rope_scaling import RopeScaling
 from tritgold_xla import XlaEngine
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 
@@ -34,3 +37,14 @@ def test_moved_keys_are_those_of_the_same_tokens_there(scheme):
     for wrong in ((20, 30, 5, 0), (20, 5, 77, 0), (20, 5, 0, 0), (-1, -1, 2, 0), (20, 5, 5, 2)):
         with pytest.raises(ContextError, match="batch"):
             engine.move(*wrong)
+
+
+def test_where_keys_can_be_moved():
+    assert XlaEngine(LLAMA, make_weights(LLAMA), capacity=20).movable
+    twice = replace(LLAMA, window=8, local_rope_theta=1e3)
+    assert not XlaEngine(twice, make_weights(twice), capacity=20).movable
+    scaled = replace(LLAMA, rope_scaling=RopeScaling((2.0,) * 5))
+    assert not XlaEngine(scaled, make_weights(scaled), capacity=20).movable
+    cut = XlaEngine(LLAMA, make_weights(LLAMA), capacity=20)
+    cut._shards = object()
+    assert not cut.movable

@@ -6,7 +6,8 @@ import pytest
 from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
 from tritgold.errors import NonFiniteError, WeightsError
-from tritgold_xla.parameters import Place, load_parameters
+from tritgold_xla.parameters import load_parameters
+from tritgold_xla.place import Place
 
 
 def load(config, weights):

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measure import conversion_speed, format_speed
+from measure import conversion_speed, format_speed, opening_speed
 from measure.format_speed import COLUMNS, IN_GGUF, LAYOUTS, ROWS, Row
+from measure.opening_kinds import CONVERTED
 
+from tritgold.convert import TARGETS
 from tritgold.formats.packings import PACKINGS, packing
 
 
@@ -81,3 +83,23 @@ def test_a_model_there_and_back(tmp_path: Path) -> None:
 def test_a_step_that_fails_is_no_measurement(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ended with 2"):
         conversion_speed.measure(tmp_path / "new", "no-such-shape")
+
+
+def test_each_kind_of_file_is_made_opened_and_read_once(tmp_path: Path) -> None:
+    """Small files: a page that two tensors share counts for both, so that a second reading is what is looked for."""
+    if not Path("/proc/self/io").exists():
+        pytest.skip("what came from the disk is read from Linux's /proc")
+    kinds = ("hf", "tq2_0 in shards", "hf, unpacked, two scales")
+    rows = list(opening_speed.measure(tmp_path, "seeded", kinds))
+    assert [row.kind for row in rows] == list(kinds)
+    assert all(row.seconds > 0 and row.peak > 20e6 and row.read <= 3 * row.size for row in rows)
+    assert not list(tmp_path.iterdir())
+    assert len(opening_speed.table(rows).splitlines()) == 2 + len(kinds)
+    assert json.dumps(opening_speed.facts(rows, "seeded"))
+    with pytest.raises(RuntimeError, match="opening_kinds"):
+        list(opening_speed.measure(tmp_path, "no-such-shape", ("hf",)))
+
+
+def test_every_target_of_a_conversion_is_among_the_kinds() -> None:
+    of_kinds = {options[1] for options in CONVERTED.values()}
+    assert of_kinds == TARGETS.keys() - {"gguf-f32"}

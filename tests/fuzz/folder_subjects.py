@@ -45,6 +45,7 @@ def folder_subjects(folder: Path) -> list[Subject]:
     overlay[INDEX] = overlay[INDEX].replace(stale.encode(), late.encode(), 1)
     gemma = _read(PEERS / "gemma3-auto-offline" / "checkpoint")
     qwen = _read(PEERS / "qwen2-bitlinear-yarn-window" / "checkpoint")
+    granite = _read(PEERS / "granite-auto-offline-scores" / "checkpoint")
     texts = [name for name in files if name.startswith("tokenizer")]
     return [
         Subject("safetensors", 22, files, "", _safetensors(files, "model.safetensors")),
@@ -54,6 +55,7 @@ def folder_subjects(folder: Path) -> list[Subject]:
         Subject("overlay", 2, overlay, "", _shards(overlay)),
         Subject("config-gemma3", 2, gemma, "", _json(gemma, ["config.json"])),
         Subject("config-qwen2", 2, qwen, "", _json(qwen, ["config.json"])),
+        Subject("config-granite", 1, granite, "", _json(granite, ["config.json"])),
         Subject("masters", 4, masters, "", _safetensors(masters, "model.safetensors")),
     ]
 

@@ -12,6 +12,9 @@ from subject import Subject, short
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
+from tritgold.formats.container import PlannedTensor, StoredTensor
+from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
@@ -47,6 +50,7 @@ def gguf_subjects(folder: Path) -> list[Subject]:
         _split(folder / "split"),
         _gguf("gguf-ik", 3, _every_type(folder / "ik", IK_TYPES), "bitnet-b1.58"),
         _gguf("gguf-llama3", 2, _scaled(folder / "scaled"), "llama"),
+        _gguf("gguf-dense", 2, _dense(folder / "dense"), "llama"),
     ]
 
 
@@ -89,6 +93,28 @@ def _scaled(folder: Path) -> bytes:
     model.config["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, **numbers}
     convert(open_checkpoint(model.write(folder / "hf")), folder / "m.gguf", "gguf-f16", Options())
     return (folder / "m.gguf").read_bytes()
+
+
+def _dense(folder: Path) -> bytes:
+    """Embedding in Q4_K and head in Q6_K, as llama-quantize leaves them: random blocks whose scales are small."""
+    model = short(llama_like(folder, WIDE))
+    model.tokenizer = write_tokenizer_file(_byte_level())
+    convert(open_checkpoint(model.write(folder / "hf")), folder / "m.gguf", "i2_s", Options())
+    random_bytes, whole = np.random.default_rng(5), GgufFile(folder / "m.gguf")
+    blocks = {"token_embd.weight": ("Q4_K", 144, (0, 2)), "output.weight": ("Q6_K", 210, (208,))}
+
+    def plan(tensor: StoredTensor) -> PlannedTensor:
+        dtype, data = tensor.dtype, tensor.data.tobytes()
+        if tensor.name in blocks:
+            dtype, size, halves = blocks[tensor.name]
+            raw = random_bytes.integers(0, 256, (tensor.shape[0] * tensor.shape[1] // 256, size), np.uint8)
+            for at in halves:
+                raw[:, at : at + 2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+            data = raw.tobytes()
+        return PlannedTensor(tensor.name, dtype, tensor.shape, len(data), lambda: [data])
+
+    write_gguf(folder / "dense.gguf", whole.metadata, [plan(tensor) for tensor in whole.tensors.values()])
+    return (folder / "dense.gguf").read_bytes()
 
 
 def _every_type(folder: Path, layouts: dict[str, tuple[int, Packing]]) -> bytes:

@@ -56,7 +56,7 @@ def test_two_hundred_thousand_damaged_checkpoints(all_subjects: dict[str, Subjec
     for name, counts in outcomes.items():
         cases = sum(counts.values())
         # Not vacuous: damage is met in many places, and some of it is none to the reader.
-        least = {"texts": 1, "config": 8, "config-gemma3": 8, "config-qwen2": 8}.get(name, 12)
+        least = {"texts": 1, "config": 8, "config-gemma3": 8, "config-qwen2": 8, "config-granite": 8}.get(name, 12)
         assert cases < 1000 or len(counts) >= least, (name, counts)
         assert 0.05 * cases < counts["opens"] < 0.4 * cases or name == "texts" or cases < 1000, (name, counts)
 
@@ -84,13 +84,24 @@ def test_sound_subjects_convert_to_whatever_holds_their_shapes(
             checkpoint = open_checkpoint(here / subject.opened)
         done = {to for to in TARGETS if convert_and_look(checkpoint, here, to) == ""}
         # Small rows, a window without a place in GGUF, divisors of RoPE without one in a config.json.
-        fewer = {"config-gemma3": {"hf", "gguf-f32"}, "config-qwen2": {"hf"}, "gguf-llama3": {"gguf-f32"}}
+        fewer = {
+            "config-granite": {"hf", "gguf-f32"},
+            "config-gemma3": {"hf", "gguf-f32"},
+            "config-qwen2": {"hf"},
+            "gguf-llama3": {"gguf-f32"},
+        }
         assert done >= fewer.get(name, {"hf", "i2_s", "gguf-f16", "gguf-f32"}), name
         assert done == set(TARGETS) or name != "gguf-types"
 
 
 def test_the_map_of_a_gguf_is_what_its_reader_finds(all_subjects: dict[str, Subject], tmp_path: Path) -> None:
-    for name, alignment in {"gguf": 64, "gguf-tokens": 32, "gguf-llama": 32, "gguf-types": 32}.items():
+    for name, alignment in {
+        "gguf": 64,
+        "gguf-tokens": 32,
+        "gguf-llama": 32,
+        "gguf-types": 32,
+        "gguf-dense": 32,
+    }.items():
         data = all_subjects[name].files["m.gguf"]
         (tmp_path / "m.gguf").write_bytes(data)
         file, found = GgufFile(tmp_path / "m.gguf"), map_gguf(data, alignment)

@@ -97,7 +97,7 @@ def further_model(case: Case, folder: Path) -> Checkpoint:
             **{"activation": "gelu_tanh", "window": 6, "full_layers": (), "local_rope_theta": 1e4},
             **{"embedding_scale": 16.0, "tied_head": True},
         },
-        "granite": {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_divisor": 4.0},
+        "granite": {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_divisor": 4.0, "query_scale": 1.5},
         "minicpm": {"embedding_scale": 12.0, "residual_scale": 0.99, "logit_divisor": 2.5},
         "qwen2": {"rope_scaling": rope_scaling("yarn", {"factor": 4.0, **_ORIGINAL}, 64, plain.config.rope_theta)},
         "llama": {"rope_scaling": rope_scaling("llama3", _LLAMA_3_1, 64, plain.config.rope_theta)},

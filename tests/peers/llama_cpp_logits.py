@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
-from peer_program import complete, logprobs_behind, open_server
+from llama_cpp_peer import complete, logprobs_after, open_server
 
 
 def main(out: str, tokens: str, new_tokens: str, model: str) -> int:
@@ -23,7 +23,7 @@ def main(out: str, tokens: str, new_tokens: str, model: str) -> int:
         print(error, file=sys.stderr)
         return 3
     # Each prefix finds the one before it in the cache: the ids are read once, one at a time.
-    rows = [logprobs_behind(server, ids[: n + 1]) for n in range(len(ids))]
+    rows = [logprobs_after(server, ids[: n + 1]) for n in range(len(ids))]
     generated = complete(server, ids, max_tokens=int(new_tokens), logprobs=1)
     np.savez(out, logprobs=np.stack(rows), generated=[token["id"] for token in generated])
     return 0

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
-from peer_program import open_server
+from llama_cpp_peer import open_server
 
 if __name__ == "__main__":
     server = open_server(sys.argv[1], defaults="--defaults" in sys.argv)

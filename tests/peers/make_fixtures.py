@@ -54,7 +54,7 @@ from transformers.integrations.bitnet import AutoBitLinear, BitLinear, WeightQua
 from transformers.utils.quantization_config import BitNetQuantConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
-from peer_program import Recorder
+from transformers_peer import Recorder
 
 TOKENS = 40
 ROWS = (0, 1, 2, 9, 24, 39)  # rows whose float activations are kept: a checked-in case stays below 200 KB
@@ -136,6 +136,36 @@ CASES: dict[str, dict[str, Any]] = {
             "logits_scaling": 3.0,
             "attention_multiplier": 0.25,
         },
+    },
+    # Stored scales, which multiply the biases too; and masters, whose biases are added as they are.
+    "qwen2-auto-offline": {**_BITNET, **_SMALL, "family": "qwen2", "seed": 19, "kv_heads": 2, "tied": True},
+    "qwen2-auto-online": {**_ONLINE, **_SMALL, "family": "qwen2", "seed": 20, "kv_heads": 2, "tied": True},
+    "llama-bitlinear-dynamic": {
+        **_LLAMA,
+        **_SMALL,
+        "seed": 21,
+        "kv_heads": 2,
+        "tied": True,
+        "rope": {"rope_type": "dynamic", "factor": 2.0},
+    },
+    "granite-auto-offline-scores": {
+        **_BITNET,
+        **_SMALL,
+        "family": "granite",
+        "seed": 22,
+        "kv_heads": 2,
+        "tied": True,
+        "more": {"logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.15625},
+    },
+    "gemma3-auto-offline-scores": {
+        **_BITNET,
+        **_SMALL,
+        "family": "gemma3",
+        "seed": 1023,
+        "kv_heads": 2,
+        "tied": True,
+        "head_dim": 16,
+        "more": {"sliding_window": 6, "query_pre_attn_scalar": 21, "layer_types": [_SLIDING, "full_attention"]},
     },
     "gemma3-auto-offline": {
         **_BITNET,

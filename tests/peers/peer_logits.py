@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance/tritgold_conformance/engines/programs"))
-from peer_program import open_transformers
+from transformers_peer import open_transformers
 
 
 def main(checkpoint: str, prompt: str, new_tokens: str, out: str) -> None:

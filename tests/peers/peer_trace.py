@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from tritgold_conformance.engines.transformers_names import is_recorded, our_names
+from tritgold_conformance.engines.peers import is_recorded, our_names
 
 _WHOLE = (".codes", ".scale")
 

@@ -21,7 +21,7 @@ from tritgold.errors import EngineError, MissingDependencyError
 from tritgold.golden import trained_model
 from tritgold.golden.seeded import Shape
 from tritgold_conformance.cli import main
-from tritgold_conformance.contract.engine_specs import MODES
+from tritgold_conformance.contract.engine import MODES
 from tritgold_conformance.engines import peers
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import with_plain_vocabulary

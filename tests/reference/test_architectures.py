@@ -4,14 +4,13 @@ The checkpoints are the fixtures of tests/peers, where their logits are judged.
 """
 
 import json
-import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from architecture_files import FIXTURES, converted, edited
 from refusals import refusal
 
 from tritgold.architectures import ARCHITECTURES, GGUF_ARCHITECTURES, architecture_of
@@ -31,7 +30,6 @@ from tritgold.trace import Trace
 from tritgold_conformance.inspecting.files import ReadOptions
 from tritgold_conformance.inspecting.inspection import inspect_model
 
-FIXTURES = Path(__file__).parents[1] / "peers" / "fixtures"
 # The fixture, the architecture, and what of its configuration tells it from a plain one.
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bitnet-auto-offline-linear": ("bitnet", ("sub_norms", "rope_scaling")),
@@ -40,6 +38,19 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-bitlinear": ("qwen3", ("qk_norms",)),
     "qwen3-auto-offline-window": ("qwen3", ("qk_norms", "window", "full_layers")),
     "granite-auto-offline": ("granite", ("embedding_scale", "residual_scale", "logit_divisor")),
+    "qwen2-auto-offline": ("qwen2", ("qkv_bias",)),
+    "qwen2-auto-online": ("qwen2", ("qkv_bias",)),
+    "granite-auto-offline-scores": (
+        "granite",
+        ("residual_scale", "logit_divisor", "query_scale"),
+    ),
+    "gemma3-auto-offline-scores": (
+        "gemma3",
+        (
+            *("qk_norms", "post_norms", "window", "full_layers", "local_rope_theta", "embedding_scale"),
+            "query_scale",
+        ),
+    ),
     "gemma3-auto-offline": (
         "gemma3",
         ("qk_norms", "post_norms", "rope_scaling", "window", "full_layers", "local_rope_theta", "embedding_scale"),
@@ -82,6 +93,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "embedding_scale": {"embedding_scale": 1.0},
     "residual_scale": {"residual_scale": 1.0},
     "logit_divisor": {"logit_divisor": 1.0},
+    "query_scale": {"query_scale": 1.0},
 }
 
 
@@ -114,15 +126,9 @@ GGUF = {
     "qwen2-bitlinear-yarn-window": "qwen2",
     "qwen3-bitlinear": "qwen3",
     "granite-auto-offline": "granite",
+    "granite-auto-offline-scores": "granite",
     "gemma3-auto-offline": "gemma3",
 }
-
-
-def converted(model: Checkpoint, path: Path, to: str, **options: Any) -> Checkpoint:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TritgoldWarning)
-        convert(model, path, to, Options(**options))
-        return open_checkpoint(path)
 
 
 @pytest.mark.parametrize("case", GGUF)
@@ -163,14 +169,6 @@ def test_what_other_containers_cannot_hold(models: dict[str, Checkpoint], tmp_pa
     assert refusal(lambda: convert(odd, tmp_path / "hf", "hf", Options(ignore_keys=("x",)))).kind == "rope-scaling"
 
 
-def edited(case: str, folder: Path, keys: dict[str, Any]) -> Path:
-    """The fixture with other keys in its config.json; None takes one out."""
-    shutil.copytree(FIXTURES / case / "checkpoint", folder)
-    config = json.loads((folder / "config.json").read_text()) | keys
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("case", "keys", "kind", "says"),
     [
@@ -182,9 +180,11 @@ def edited(case: str, folder: Path, keys: dict[str, Any]) -> Path:
         ),
         ("qwen3-bitlinear", {"layer_types": ["sliding_attention"] * 2}, "config-unsupported", "layer_types"),
         ("qwen3-bitlinear", {"attention_bias": True}, "config-unsupported", "attention_bias"),
-        ("granite-auto-offline", {"attention_multiplier": 0.5}, "config-unsupported", "attention_multiplier"),
+        ("granite-auto-offline", {"attention_multiplier": 0.0}, "config-value", "query_scale"),
+        ("granite-auto-offline", {"attention_multiplier": -0.25}, "config-value", "query_scale"),
         ("granite-auto-offline", {"embedding_multiplier": -1.0}, "config-value", "embedding_scale"),
-        ("gemma3-auto-offline", {"query_pre_attn_scalar": 16}, "config-unsupported", "query_pre_attn_scalar"),
+        ("gemma3-auto-offline", {"query_pre_attn_scalar": 0}, "config-value", "query_pre_attn_scalar"),
+        ("gemma3-auto-offline", {"query_pre_attn_scalar": -24}, "config-value", "query_pre_attn_scalar"),
         ("gemma3-auto-offline", {"final_logit_softcapping": 30.0}, "config-unsupported", "final_logit_softcapping"),
         ("gemma3-auto-offline", {"use_bidirectional_attention": True}, "config-unsupported", "bidirectional"),
         ("gemma3-auto-offline", {"sliding_window": 0}, "config-value", "window"),
@@ -209,12 +209,53 @@ def test_what_is_not_covered_is_refused_by_name(
     assert says in str(error)
 
 
-def test_stored_scales_with_a_bias_are_two_models(tmp_path: Path) -> None:
+def test_stored_scales_that_multiply_multiply_the_bias_too(tmp_path: Path) -> None:
+    """As transformers' AutoBitLinear does; with scales that divide, or of masters, biases are as the file has them."""
     section = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    plain = open_checkpoint(FIXTURES / "qwen2-bitlinear-yarn-window" / "checkpoint")
     folder = edited("qwen2-bitlinear-yarn-window", tmp_path / "m", {"quantization_config": section})
-    error = refusal(lambda: open_checkpoint(folder))
+    for right, scaled in zip(plain.weights.layers, open_checkpoint(folder).weights.layers, strict=True):
+        for name in "qkv":
+            stored, bias = right.bias(name), scaled.bias(name)
+            assert stored is not None
+            assert np.array_equal(bias, stored * scaled.linear(name).ternary().scale)  # type: ignore[arg-type]
+
+
+def test_a_factor_of_the_scores_is_kept_or_refused(models: dict[str, Checkpoint], tmp_path: Path) -> None:
+    gemma = models["gemma3-auto-offline-scores"]
+    again = converted(gemma, tmp_path / "hf", "hf")
+    assert again.model_hash() == gemma.model_hash()
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["query_pre_attn_scalar"] == 21
+    regular = replace(gemma, config=replace(gemma.config, full_layers=()))
+    error = refusal(lambda: convert(regular, tmp_path / "m.gguf", "gguf-f32", Options()))
+    assert (error.kind, error.hint) == ("query-scale", "--to hf keeps it")
+
+
+def test_gemma_27b_is_known_by_its_layers(models: dict[str, Checkpoint], tmp_path: Path) -> None:
+    """Its scores are divided by the root of hidden / heads, here 16 where head_dim is 24: llama.cpp's rule."""
+    tiny = models["gemma3-auto-offline"]
+    c = replace(tiny.config, layers=62, full_layers=tuple(range(5, 62, 6)), query_scale=float(np.sqrt(24 / 16)))
+    layers = tuple(tiny.weights.layers[0] for _ in range(62))
+    whole = replace(tiny, config=c, weights=replace(tiny.weights, layers=layers))
+    there = converted(whole, tmp_path / "m.gguf", "gguf-f32")
+    assert there.config == c
+    error = refusal(
+        lambda: convert(replace(whole, config=replace(c, query_scale=1.0)), tmp_path / "n.gguf", "gguf-f32", Options())
+    )
+    assert error.kind == "query-scale"
+
+
+def test_dynamic_rope_is_plain_within_the_original_context(tmp_path: Path) -> None:
+    folder = FIXTURES / "llama-bitlinear-dynamic" / "checkpoint"
+    assert open_checkpoint(folder).config.rope_scaling is None
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    error = refusal(
+        lambda: open_checkpoint(edited("llama-bitlinear-dynamic", tmp_path / "m", {"rope_parameters": rope}))
+    )
     assert error.kind == "config-unsupported"
-    assert "multiplies the bias by the weight scale" in str(error)
+    assert "32 below max_position_embeddings 64" in str(error)
+    shorter = {"rope_parameters": rope, "max_position_embeddings": 32}  # what the hint says
+    assert open_checkpoint(edited("llama-bitlinear-dynamic", tmp_path / "n", shorter)).config.context == 32
 
 
 def test_a_bitnet_without_sub_norms_is_read_as_one(tmp_path: Path) -> None:

@@ -36,6 +36,6 @@ def add(
     return a + scaled(b, factor)
 
 
-def scaled(x: Float32[jax.Array, "tokens width"], factor: float) -> Float32[jax.Array, "tokens width"]:
+def scaled(x: Float32[jax.Array, "tokens ..."], factor: float) -> Float32[jax.Array, "tokens ..."]:
     """x * factor; x itself where the factor is 1."""
     return x if factor == 1 else multiply(x, jnp.float32(factor))

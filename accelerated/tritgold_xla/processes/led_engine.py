@@ -1,8 +1,8 @@
 """An engine whose every call the other processes make too: JAX runs a program over several only where all start it."""
 
-import inspect
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -15,13 +15,14 @@ from tritgold.errors import ContextError, NonFiniteError, TritgoldError
 from tritgold_xla.decode.block_program import Block, fill
 from tritgold_xla.decode.diffusion_options import BlockProgram
 from tritgold_xla.engine import XlaEngine
-from tritgold_xla.processes.team import Seat, Team
+from tritgold_xla.processes.team import Team
 
 # Methods of the engine that run programs or change what the next one reads.
 CALLS = ("prefill", "read", "step", "step_all", "greedy", "trace", "operation", "reset", "truncate")
 # Methods that run nothing.
 _ALONE = ("versions",)
 _COULD_NOT = 3  # exit code, as of the commands
+GRACE = 5.0  # seconds in which a program may end by itself where a process is lost
 
 
 class LedEngine:
@@ -91,26 +92,28 @@ def _fill(engine: XlaEngine, inputs: list[Any], block: int | None, thing: str, p
     return engine.run_on_cache(fill, Block(*inputs), block, thing, program=static)
 
 
-def start_jax(seat: Seat) -> None:
-    """Have JAX start in this process as one of several. Before anything else uses it."""
-    set_option: Callable[[str, str], None] = jax.config.update  # untyped in some versions of JAX
-    set_option("jax_cpu_collectives_implementation", "gloo")
-    given: dict[str, Any] = {"initialization_timeout": 30, "shutdown_timeout_seconds": 10}
-    if seat.on_this_machine:
-        given["coordinator_bind_address"] = seat.of_jax
-    known = inspect.signature(jax.distributed.initialize).parameters
-    jax.distributed.initialize(
-        seat.of_jax, seat.processes, seat.process, **{name: value for name, value in given.items() if name in known}
-    )
-
-
 def leave(team: Team) -> None:
     """Runs before what JAX does at exit: where a process is lost, that would wait for it."""
     team.end()
     if team.broken is not None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(_COULD_NOT)
+        _end_now()
+
+
+def end_when_broken(team: Team, seconds: float = GRACE) -> None:
+    """Wait until a process is lost; give this one so long to end with that error by itself; end it with exit code 3.
+
+    For a thread beside a program that makes no call and so hears of nothing: a server that nobody asks.
+    """
+    error = team.until_broken()
+    time.sleep(seconds)
+    print(f"tritgold: {error}", file=sys.stderr)
+    _end_now()
+
+
+def _end_now() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_COULD_NOT)
 
 
 def packed(value: Any) -> Any:

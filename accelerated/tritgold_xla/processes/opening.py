@@ -2,6 +2,7 @@
 
 import atexit
 import hashlib
+import threading
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,8 +12,10 @@ import jax
 from tritgold.errors import EngineError
 from tritgold_xla.engine import XlaEngine
 from tritgold_xla.processes import led_engine
+from tritgold_xla.processes.joining import join
 from tritgold_xla.processes.led_engine import LedEngine
-from tritgold_xla.processes.team import Seat, join
+from tritgold_xla.processes.seat import Seat
+from tritgold_xla.processes.starting import start_jax
 from tritgold_xla.runtime.flags import ask_for_devices
 
 _READ = 1 << 20
@@ -25,7 +28,7 @@ def opened(seat: Seat, path: Path, devices: int, about: dict[str, str], make: Ca
 
     path: of the checkpoint, whose bytes are compared. devices: of all processes together; at least one each. about:
     what else must be equal, by name. make: opens the engine on so many devices. Raises EngineError ``devices`` for a
-    number that the processes cannot share equally, ``processes`` for a second model, and as ``team.join`` does. The
+    number that the processes cannot share equally, ``processes`` for a second model, and as ``join`` does. The
     same model may be opened again.
     """
     total = max(devices, seat.processes)
@@ -45,11 +48,12 @@ def opened(seat: Seat, path: Path, devices: int, about: dict[str, str], make: Ca
     ask_for_devices(total // seat.processes)
 
     def made() -> XlaEngine:
-        led_engine.start_jax(seat)
+        start_jax(seat)
         return make(total)
 
     engine: XlaEngine = team.wait(made)
     if seat.process == 0:
+        threading.Thread(target=led_engine.end_when_broken, args=(team,), daemon=True).start()
         _opened.append((facts, LedEngine(team, engine)))
         return _opened[0][1]
     led_engine.follow(team, engine, lambda: make(total))

@@ -1,130 +1,26 @@
-"""Several processes, one model: who is there, whether they agree, and whether they still live.
+"""Signs of life: several processes, one model, and each of them knows when one is lost, and which.
 
-JAX connects the processes and moves the arrays between them (``jax.distributed``, gloo). What it does not do is here:
-it expects every process to make the same calls, says nothing of what differs between them, and where one dies the
-others wait. Process 0 is asked; it tells the others each call of its engine over a connection of its own, on which
+JAX connects the processes and moves the arrays between them (``jax.distributed``, gloo). What it does not do is in this
+folder: it expects every process to make the same calls, says nothing of what differs between them, and where one dies
+the others wait. Process 0 is asked; it tells the others each call of its engine over a connection of its own, on which
 every process says now and then that it lives. A connection that ends, or is silent for ``Seat.patience`` seconds, ends
-the call that is being waited for with an EngineError on every process.
+the call that is being waited for with an EngineError on every process. Process 0 hears it first, for the others have a
+connection to it alone, and it does not end before they have heard which one is lost.
 
 The network between the processes is trusted, as JAX itself trusts it: nothing is encrypted or authenticated.
 """
 
-import os
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from tritgold.errors import EngineError, TritgoldError
+from tritgold_xla.processes.peer import Message, Peer
+from tritgold_xla.processes.seat import Seat
 
-PATIENCE = 10.0  # seconds of silence that are taken for a process that is lost
-_BEATS = 10  # signs of life in so many seconds
-_LENGTH = struct.Struct("<I")
-# What starters of processes say of themselves: the number of processes, and which of them this one is.
-_COUNTED = (
-    ("TRITGOLD_PROCESSES", "TRITGOLD_PROCESS"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("PMI_SIZE", "PMI_RANK"),
-    ("SLURM_NTASKS", "SLURM_PROCID"),
-)
-
-Message = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Which process this is. address: HOST:PORT of process 0; the next port is JAX's. patience: seconds."""
-
-    address: str
-    processes: int
-    process: int
-    patience: float = PATIENCE
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Host and port."""
-        host, _, port = self.address.rpartition(":")
-        return host, int(port)
-
-    @property
-    def of_jax(self) -> str:
-        """Address of JAX's own coordinator."""
-        host, port = self.place
-        return f"{host}:{port + 1}"
-
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether all processes are on this machine: then the port is opened for this machine alone."""
-        return self.place[0] in ("127.0.0.1", "::1", "localhost")
-
-
-def seat_of(environment: "os._Environ[str] | dict[str, str]") -> Seat | None:
-    """The seat that the environment names, None where it names no TRITGOLD_COORDINATOR or one process.
-
-    Raises EngineError ``processes`` if a value is not a number or not HOST:PORT.
-    """
-    address = environment.get("TRITGOLD_COORDINATOR", "")
-    if not address:
-        return None
-    for size, rank in _COUNTED:
-        if size in environment and rank in environment:
-            said = environment[size], environment[rank]
-            break
-    else:
-        said = "", ""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and all(map(str.isdecimal, said)) and int(said[1]) < int(said[0])):
-        raise EngineError(
-            "does not say which process this is",
-            kind="processes",
-            thing="environment",
-            got=f"TRITGOLD_COORDINATOR={address}, {said[0] or 'no number'} processes, {said[1] or 'no'} of them",
-            expected="HOST:PORT, and TRITGOLD_PROCESSES and TRITGOLD_PROCESS, or those of mpirun or srun",
-        )
-    patience = float(environment.get("TRITGOLD_PATIENCE") or PATIENCE)
-    return Seat(address, int(said[0]), int(said[1]), patience) if int(said[0]) > 1 else None
-
-
-class Peer:
-    """A connection to another process. patience: seconds of silence."""
-
-    def __init__(self, process: int, connection: socket.socket, patience: float) -> None:
-        self.process, self._connection, self._patience = process, connection, patience
-        self._sending = threading.Lock()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, message: Message) -> None:
-        """Raises OSError where the other end is gone, or takes nothing for as long as the patience lasts."""
-        body = msgspec.msgpack.encode(message)
-        with self._sending:
-            self._connection.settimeout(self._patience)
-            self._connection.sendall(_LENGTH.pack(len(body)) + body)
-
-    def receive(self) -> Message:
-        """The next message. Raises OSError where the connection ends, or is silent for so long."""
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
-        message: Message = msgspec.msgpack.decode(self._exactly(length))
-        return message
-
-    def _exactly(self, count: int) -> bytes:
-        found = bytearray()
-        while len(found) < count:
-            self._connection.settimeout(self._patience)
-            part = self._connection.recv(count - len(found))
-            if not part:
-                raise ConnectionError("the connection has ended")
-            found += part
-        return bytes(found)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
+_BEATS = 10  # signs of life in the time that the patience lasts
+_FAREWELL = 1.0  # seconds, at most, that the others are given to take the reason before this process may end
 
 
 class Team:
@@ -133,12 +29,17 @@ class Team:
     def __init__(self, seat: Seat, peers: list[Peer]) -> None:
         self.seat, self.peers = seat, peers
         self.broken: EngineError | None = None
-        self._ended = False
+        self._ended = self._breaking = False
         self._calls: list[Message] = []
         self._news = threading.Condition()
-        for peer in peers:
-            threading.Thread(target=self._listen, args=(peer,), daemon=True).start()
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._listeners = {peer.process: self._thread(self._listen, peer) for peer in peers}
+        self._beaters = [self._thread(self._beat, peer) for peer in peers]  # one each: one that takes nothing is alone
+        for thread in (*self._listeners.values(), *self._beaters):
+            thread.start()
+
+    @staticmethod
+    def _thread(work: Callable[[Peer], None], peer: Peer) -> threading.Thread:
+        return threading.Thread(target=work, args=(peer,), daemon=True)
 
     def tell(self, call: Message) -> None:
         """Process 0: every other is to make this call. Raises the EngineError of a team that is broken."""
@@ -161,20 +62,23 @@ class Team:
         """Process 0 needs the others no more."""
         if self.broken is None and not self._ended:
             self._ended = True
-            for peer in self.peers:
-                self._send(peer, {"call": {"end": True}})
+            self._part({peer.process: {"call": {"end": True}} for peer in self.peers})
 
     def fail(self, why: str) -> None:
         """This process cannot do what it was told: nor can the others go on."""
-        if self._set(lost(self.seat.process, why)):
-            for peer in self.peers:
-                with suppress(OSError):
-                    peer.send({"broken": self.seat.process, "why": why})
+        self._break(self.seat.process, why)
 
     def check(self) -> None:
         """Raises the EngineError of a team that is broken."""
         if self.broken is not None:
             raise self.broken
+
+    def until_broken(self) -> EngineError:
+        """Wait until a process is lost. Returns the error of it."""
+        with self._news:
+            self._news.wait_for(lambda: self.broken)
+        assert self.broken is not None
+        return self.broken
 
     def wait(self, work: Callable[[], Any]) -> Any:
         """``work()`` in a thread that is left behind where the team breaks: what waits for a peer cannot be called off.
@@ -208,48 +112,63 @@ class Team:
     def _send(self, peer: Peer, message: Message) -> None:
         try:
             peer.send(message)
-        except OSError as error:
-            self._break(peer.process, error)
+        except TimeoutError:
+            self._break(peer.process, self._silent)
+        except OSError:
+            pass  # what the other end said last may still be unread: whoever listens there says what it is
+
+    @property
+    def _silent(self) -> str:
+        return f"silent for {self.seat.patience:g} s"
 
     def _listen(self, peer: Peer) -> None:
-        while self.broken is None:
+        while True:
             try:
                 message = peer.receive()
-            except OSError as error:
-                self._break(peer.process, error)
-                return
+            except TimeoutError:
+                return self._break(peer.process, self._silent)
+            except OSError:
+                return self._break(peer.process, "its connection has ended")
             if "broken" in message:
-                self._set(lost(message["broken"], message["why"]))
+                self._break(message["broken"], message["why"], heard_from=peer.process)
             elif "call" in message:
+                if message["call"].get("end"):
+                    self._ended = True
                 with self._news:
                     self._calls.append(message["call"])
                     self._news.notify_all()
-                if message["call"].get("end"):
-                    self._ended = True
-                    return
+                if self._ended:
+                    return peer.last()
 
-    def _beat(self) -> None:
-        while self.broken is None and not self._ended:
-            for peer in self.peers:
-                self._send(peer, {})
+    def _beat(self, peer: Peer) -> None:
+        while not (self._breaking or self._ended):
+            self._send(peer, {})
             time.sleep(self.seat.patience / _BEATS)
 
-    def _break(self, process: int, error: OSError) -> None:
-        if self._ended:
-            return
-        why = f"silent for {self.seat.patience:g} s" if isinstance(error, TimeoutError) else "its connection has ended"
-        if self._set(lost(process, why)):
-            for peer in self.peers:
-                if peer.process != process:
-                    with suppress(OSError):  # it will see for itself
-                        peer.send({"broken": process, "why": why})
-
-    def _set(self, error: EngineError) -> bool:
+    def _break(self, process: int, why: str, heard_from: int | None = None) -> None:
+        """The first of all reasons counts. This process sees it when the others have been told."""
         with self._news:
-            first = self.broken is None
-            self.broken = self.broken or error
+            if self._ended or self._breaking:
+                return
+            self._breaking = True
+        knowing = (process, heard_from)
+        self._part({p.process: {"broken": process, "why": why} for p in self.peers if p.process not in knowing})
+        with self._news:
+            self.broken = lost(process, why)
             self._news.notify_all()
-        return first
+
+    def _part(self, words: dict[int, Message]) -> None:
+        """Say the last words to these and nothing more to any, and wait until these have heard them.
+
+        Where a socket is closed with something unread, or its process ends, what was sent may never arrive. So this
+        process listens until the others have closed their ends, which they do when they have read the last word.
+        """
+        for peer in self.peers:
+            peer.last(words.get(peer.process))
+        until = time.monotonic() + min(_FAREWELL, self.seat.patience / 2)
+        for process in words:
+            if (thread := self._listeners[process]) is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
 
 
 def lost(process: int, why: str) -> EngineError:
@@ -260,96 +179,4 @@ def lost(process: int, why: str) -> EngineError:
         thing=f"process {process}",
         got=why,
         hint="see what it said last, and start all of them again",
-    )
-
-
-def join(seat: Seat, facts: dict[str, str]) -> Team:
-    """Meet the other processes, and see that they run the same on the same.
-
-    facts: what must be equal everywhere, by name. Raises EngineError on every process, before anything is computed:
-    ``process-missing`` where not all come within twice the patience, ``processes-differ`` naming what differs.
-    """
-    deadline = time.monotonic() + 2 * seat.patience
-    return _lead(seat, facts, deadline) if seat.process == 0 else _follow(seat, facts, deadline)
-
-
-def _lead(seat: Seat, facts: dict[str, str], deadline: float) -> Team:
-    found: dict[int, tuple[Peer, dict[str, str]]] = {}
-    with socket.create_server((seat.place[0] if seat.on_this_machine else "", seat.place[1])) as server:
-        while len(found) < seat.processes - 1:
-            server.settimeout(max(0.01, deadline - time.monotonic()))
-            try:
-                connection, _ = server.accept()
-                hello = (peer := Peer(-1, connection, seat.patience)).receive()
-            except TimeoutError:
-                missing = [n for n in range(1, seat.processes) if n not in found]
-                error = _missing(f"process {', '.join(map(str, missing))}", seat)
-                _refuse(found, error)
-                raise error from None
-            except OSError:
-                continue
-            peer.process = hello["process"]
-            found[peer.process] = peer, hello["facts"]
-    for process, (_, theirs) in sorted(found.items()):
-        if wrong := [name for name in facts if theirs.get(name) != facts[name]]:
-            error = EngineError(
-                "this process and process 0 do not run the same",
-                kind="processes-differ",
-                thing=f"process {process}, {wrong[0]}",
-                got=theirs.get(wrong[0], "nothing"),
-                expected=facts[wrong[0]],
-                hint="give all processes the same file and the same versions",
-            )
-            _refuse(found, error)
-            raise error
-    for peer, _ in found.values():
-        peer.send({"welcome": True})
-    return Team(seat, [peer for peer, _ in found.values()])
-
-
-def _refuse(found: dict[int, tuple[Peer, dict[str, str]]], error: EngineError) -> None:
-    shown = {"message": error.message, "kind": error.kind, "thing": error.thing, "got": error.got,
-             "expected": error.expected, "hint": error.hint}  # fmt: skip
-    for peer, _ in found.values():
-        with suppress(OSError):
-            peer.send({"error": {name: None if value is None else str(value) for name, value in shown.items()}})
-
-
-def _follow(seat: Seat, facts: dict[str, str], deadline: float) -> Team:
-    while True:
-        try:
-            peer = Peer(0, socket.create_connection(seat.place, max(0.01, deadline - time.monotonic())), seat.patience)
-            peer.send({"process": seat.process, "facts": facts})
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise _missing("process 0", seat) from None
-            time.sleep(0.1)
-    answer = _answer(peer, deadline + seat.patience)
-    if answer is None:
-        raise _missing("process 0, which does not answer", seat)
-    if "error" in answer:
-        raise EngineError(answer["error"].pop("message"), **answer["error"])
-    return Team(seat, [peer])
-
-
-def _answer(peer: Peer, deadline: float) -> Message | None:
-    while time.monotonic() < deadline:
-        try:
-            return peer.receive()
-        except TimeoutError:
-            continue
-        except OSError:
-            return None
-    return None
-
-
-def _missing(who: str, seat: Seat) -> EngineError:
-    return EngineError(
-        "not all processes of this model have come",
-        kind="process-missing",
-        thing=who,
-        got=f"none within {2 * seat.patience:g} s",
-        expected=f"{seat.processes} processes at {seat.address}",
-        hint="start all of them at the same time; the port and the one after it must be free and reachable",
     )

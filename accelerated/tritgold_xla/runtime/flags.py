@@ -2,11 +2,10 @@
 
 Nothing happens at import. ``jit`` sets the compiler's options for our programs only; they override XLA_FLAGS and do not
 affect other programs. ``cpu_device`` chooses the platform, or refuses another one that is already chosen.
-``keep_programs`` and ``start_with`` change settings of the whole process; programs call them, not the engine.
+``start_with`` changes settings of the whole process; programs call it, not the engine.
 """
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -16,9 +15,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 from jax import lax
-from jax.experimental.compilation_cache import compilation_cache
 
-from tritgold.errors import EngineError, OutputError
+from tritgold.errors import EngineError
 from tritgold.modes import ArithmeticMode
 from tritgold_xla.runtime.ieee import divide, multiply
 
@@ -48,7 +46,7 @@ _COMPILER_OPTIONS: dict[str, Any] = {
     "xla_allow_excess_precision": False,
 }
 
-# Devices that the CPU is taken for.
+# XLA flag: into how many devices the CPU is divided.
 FORCED = "--xla_force_host_platform_device_count="
 
 _Result = TypeVar("_Result")
@@ -83,7 +81,7 @@ def cpu_device() -> jax.Device:
             kind="x64",
             got="jax_enable_x64=True",
             expected="False",
-            hint="unset JAX_ENABLE_X64, or run the engine in a process of its own",
+            hint="unset JAX_ENABLE_X64, or run the engine in a separate process",
         )
     _assert_arithmetic()
     return jax.local_devices(backend="cpu")[0]
@@ -92,7 +90,7 @@ def cpu_device() -> jax.Device:
 def cpu_devices(count: int) -> list[jax.Device]:
     """The first ``count`` devices of the CPU, those of other processes included, after all of ``cpu_device``.
 
-    Raises EngineError ``devices`` where there are fewer.
+    Raises EngineError ``devices`` if there are fewer.
     """
     if type(count) is not int or count < 1:
         raise EngineError("cannot be", kind="devices", thing="devices", got=count, expected="1 or more")
@@ -144,53 +142,6 @@ def _assert_arithmetic() -> None:
         )
 
 
-def keep_programs(folder: Path) -> bool:
-    """Cache compiled programs in a folder (created if missing), so that the next process need not compile them.
-
-    This is a setting of the whole process: JAX has one such folder for all programs. If the user has already set one
-    (JAX_COMPILATION_CACHE_DIR or jax.config), nothing is changed and the result is False. There is a subfolder for each
-    number of threads, which JAX does not distinguish: a program compiled for one thread would use only one. Nothing is
-    ever deleted. Raises OutputError if the folder cannot be written; then nothing is changed.
-    """
-    if jax.config.jax_compilation_cache_dir is not None:
-        return False
-    own = folder / f"threads-{threads()}"
-    require_folder(own)
-    set_option: Callable[[str, Any], None] = jax.config.update
-    set_option("jax_compilation_cache_dir", str(own))
-    for name, value in _KEPT.items():
-        if name.upper() not in os.environ:
-            set_option(name, value)
-    compilation_cache.reset_cache()  # JAX reads the setting only once, at the first program
-    return True
-
-
-# Cache programs that take 0.1 s or more to compile, of any size: JAX's limit of 1 s would exclude most of ours.
-_KEPT: dict[str, float] = {
-    "jax_persistent_cache_min_compile_time_secs": 0.1,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
-
-
-def cache_folder() -> Path:
-    """XDG_CACHE_HOME/tritgold, else ~/.cache/tritgold. Raises OutputError ``no-folder`` if the user has no home."""
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
-    except RuntimeError as error:
-        hint = "set XDG_CACHE_HOME to a folder that can be written"
-        raise OutputError("the user has no home folder", kind="no-folder", thing="cache", hint=hint) from error
-
-
-def require_folder(folder: Path) -> None:
-    """Create a folder if missing, and test it with a temporary file. Raises OutputError ``unwritable``."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(f"cannot be written: {error.strerror}", kind="unwritable", file=folder) from error
-
-
 def threads() -> int:
     """The number of threads that XLA-CPU uses if it starts now: NPROC, else the processors this process may use."""
     said = os.environ.get("NPROC", "")
@@ -220,21 +171,21 @@ def start_with(count: int | None = None, xla_flags: str | None = None) -> None:
 
 
 def start_with_devices(count: int) -> None:
-    """Start JAX with so many devices of the CPU, or more where XLA_FLAGS says so already.
+    """Start JAX with so many devices of the CPU, or more if XLA_FLAGS already says so.
 
-    Raises EngineError ``devices`` where it has started with fewer.
+    Raises EngineError ``devices`` if it has started with fewer.
     """
     ask_for_devices(count)
     cpu_devices(count)
 
 
 def ask_for_devices(count: int) -> None:
-    """The same without starting it; nothing where it has started."""
+    """The same without starting JAX; does nothing if it has started."""
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag]
     said = [int(flag.removeprefix(FORCED)) for flag in flags if flag.startswith(FORCED)]
     if max(said, default=1) < count:
         wanted = " ".join([*(flag for flag in flags if not flag.startswith(FORCED)), f"{FORCED}{count}"])
-        with suppress(EngineError):  # it may have them from elsewhere
+        with suppress(EngineError):  # JAX has started; ``cpu_devices`` checks whether it has enough devices
             start_with(xla_flags=wanted)
 
 
@@ -266,5 +217,5 @@ def _require_started_with(name: str, got: str | None, wanted: str | None) -> Non
             thing=name,
             got=repr(got),
             expected=repr(wanted),
-            hint="set it before anything uses JAX in this process, or use a process of its own",
+            hint="set it before anything uses JAX in this process, or use a separate process",
         )

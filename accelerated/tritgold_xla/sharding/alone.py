@@ -1,4 +1,4 @@
-"""The operations of the graph that read weights, each alone, over the devices: what ``operations`` runs on one."""
+"""Single operations that read weights, over several devices; ``operations.OnOneDevice`` has the same methods."""
 
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -20,7 +20,7 @@ Array = jax.Array | np.ndarray
 
 
 class ShardedOperations:
-    """Results are whole. Called as ``operations.OneDevice`` is."""
+    """Every result is the whole array. Same methods as ``operations.OnOneDevice``."""
 
     def __init__(self, shards: Shards, parameters: Parameters) -> None:
         self._shards, self._parameters = shards, parameters
@@ -42,7 +42,7 @@ class ShardedOperations:
         return self._run("logits", Split.logits, x, self._parameters.head)
 
     def _run(self, key: Hashable, function: Callable[..., Any], *arrays: Any) -> Any:
-        """One program for each key, or it would be compiled again at each call."""
+        """Run ``function`` on all devices. key: of its compiled program, which is kept."""
         if key not in self._programs:
             specs = jax.tree.map(lambda a: getattr(getattr(a, "sharding", None), "spec", spec_of()), arrays)
             self._programs[key] = self._shards.each(function, specs)

@@ -1,8 +1,8 @@
-"""Which tensor is cut along which axis, in one table, and how large a device's part is. Data and integers only.
+"""Which tensor is cut along which axis, in one table, and the size of a device's part. Only data and integers.
 
-A group of query heads stays with its key head, and a device has whole groups: XLA's float32 products of attention
-depend on how many query heads are multiplied together, and on nothing else that is cut. Parts are equal in size,
-because every device runs one program; the last are filled up with zeros, which change no integer and no maximum.
+A group of query heads stays with its key head, and a device has whole groups: the float32 products of attention in XLA
+depend on how many query heads are multiplied together, and on nothing else that is cut. All parts have the same size,
+because all devices run the same program; the last parts are padded with zeros, which change no integer and no maximum.
 """
 
 from dataclasses import dataclass, replace
@@ -11,23 +11,24 @@ from typing import Literal
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
 
-# What is counted out to the devices: the groups' query heads, key heads, channels of the FFN, rows of the vocabulary.
+# What is divided among the devices: query heads (in groups), key heads, channels of the FFN, rows of the vocabulary.
 Unit = Literal["heads", "kv_heads", "inter", "vocab"]
-# Rows of a head that stay together: those that ``lm_head`` converts at a time where XLA has no bfloat16 product.
+# Rows of a head that stay together: the number that ``lm_head`` converts at a time if XLA has no bfloat16 product.
 ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a tensor is divided. unit: by what; None: every device has all of it. along: ``in`` for what reads the unit
-    and has a sum to be added over the devices, else ``out``.
+    """How a tensor is divided. unit: what is counted; None: every device has the whole tensor.
+
+    along: ``in`` for a matrix that reads the unit, whose sums are added over the devices; otherwise ``out``.
     """
 
     unit: Unit | None = None
     along: Literal["out", "in"] = "out"
 
 
-# Every tensor that ``Parameters`` has, by its role. A vector of a linear's outputs is cut as its rows are.
+# Every tensor of ``Parameters``, by its role. A vector of a linear's outputs is cut like the rows of the linear.
 CUTS = {
     "q": Cut("heads"),
     "k": Cut("kv_heads"),
@@ -53,7 +54,7 @@ CUTS = {
     "sin": Cut(),
     "cos": Cut(),
 }
-# Axes of traced arrays (``tritgold.graph``) that are cut, as are the weights that make them.
+# Axes of traced arrays (``tritgold.graph``) that are cut, because the weights that compute them are.
 AXES: dict[str, Unit] = {
     "heads": "heads",
     "q_width": "heads",
@@ -64,10 +65,10 @@ AXES: dict[str, Unit] = {
 
 
 def cut_of(role: str) -> Cut:
-    """How the tensor of this role is cut. Raises EngineError ``partition`` for one without a row in CUTS."""
+    """How the tensor of this role is cut. Raises EngineError ``partition`` for a role that is not in CUTS."""
     if role not in CUTS:
         raise EngineError(
-            "nothing says how this tensor is cut over devices",
+            "has no rule for cutting it over devices",
             kind="partition",
             thing=role,
             expected=f"one of {', '.join(CUTS)}",
@@ -78,10 +79,10 @@ def cut_of(role: str) -> Cut:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model cut for so many devices.
+    """How a model is cut over so many devices.
 
-    local: the configuration of a device's own program; its heads, kv_heads and inter are those of a part, padding
-    included. rows: of the vocabulary on each device. whole_head, whole_embedding: every device has all rows of it.
+    local: the configuration of one device's program, with the heads, kv_heads and inter of its part, padding included.
+    rows: of the vocabulary on each device. whole_head, whole_embedding: every device has all rows of this matrix.
     """
 
     config: ModelConfig
@@ -93,7 +94,7 @@ class Plan:
 
     @classmethod
     def of(cls, config: ModelConfig, devices: int, whole_head: bool = False, rows_together: int = 1) -> "Plan":
-        """rows_together: rows of the vocabulary that one device must have together, 1 or ROWS."""
+        """The plan. rows_together: a device has a multiple of so many rows of the vocabulary, 1 or ROWS."""
         kv_heads, inter = (-(-size // devices) for size in (config.kv_heads, config.inter))
         heads = kv_heads * (config.heads // config.kv_heads)
         each = -(-config.vocab // devices)
@@ -102,17 +103,17 @@ class Plan:
         return cls(config, devices, local, rows, whole_head, whole_head and config.tied_head)
 
     def width(self, unit: Unit) -> int:
-        """Numbers of one device's part: channels of its heads or its FFN, or rows of the vocabulary."""
+        """The size of one device's part: channels of its heads or its FFN, or rows of the vocabulary."""
         return {"heads": self.local.q_width, "kv_heads": self.local.kv_width, "inter": self.local.inter,
                 "vocab": self.rows}[unit]  # fmt: skip
 
     def full(self, unit: Unit) -> int:
-        """The same of the whole model."""
+        """The same size for the whole model."""
         return {"heads": self.config.q_width, "kv_heads": self.config.kv_width, "inter": self.config.inter,
                 "vocab": self.config.vocab}[unit]  # fmt: skip
 
     def part(self, unit: Unit, device: int) -> slice:
-        """What of the whole is on one device; what it lacks up to ``width`` is padding, all of it where it has none."""
+        """The part of the whole that one device has; if shorter than ``width``, possibly empty, the rest is padding."""
         width, full = self.width(unit), self.full(unit)
         return slice(min(device * width, full), min((device + 1) * width, full))
 

@@ -14,23 +14,23 @@ from tritgold.graph import traced_arrays
 from tritgold.trace_names import TraceName
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.kv_cache.base import KvCache
-from tritgold_xla.parameters import Parameters, Part, Place
+from tritgold_xla.parameters import Parameters
+from tritgold_xla.place import Part, Place
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.sharding.partition import ROWS, Plan, cut_of
 from tritgold_xla.sharding.split import AXIS, Split
 from tritgold_xla.ternary_matmul.choose import library_dots
 
-# Keys and values stand by their heads along the second axis (``KvCache``).
+# The second axis of keys and values (``KvCache``) is the heads.
 spec_of: Callable[..., PartitionSpec] = PartitionSpec  # typed here, because JAX leaves it untyped
 _CACHE = spec_of(None, AXIS)
 _WHOLE = spec_of()
 
 
 class Shards(Place):
-    """A model cut over devices. It is the place where ``load_parameters`` puts the arrays; after that, ``program``
-    makes of a program over a whole model one that runs on all devices.
+    """A model cut over devices: the place for ``load_parameters``, and ``program``, which runs programs on all of them.
 
-    devices: of one machine or of several processes, of which this one puts its own arrays alone.
+    devices: of this process or of several; each process puts only the arrays of its own devices.
     """
 
     def __init__(self, config: ModelConfig, devices: list[jax.Device]) -> None:
@@ -42,7 +42,7 @@ class Shards(Place):
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def parts(self, role: str, shape: tuple[int, int], cut: bool = True) -> list[Part]:
-        """Of each device of this process. Raises EngineError ``partition`` for a role that nothing is said about."""
+        """The part of each device of this process. Raises EngineError ``partition`` for a role without a rule."""
         how = cut_of(role)
         if not cut and role == "head":
             self.plan = replace(self.plan, whole_head=True, whole_embedding=self.plan.config.tied_head)
@@ -70,15 +70,15 @@ class Shards(Place):
         return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(self.mesh, spec), on_devices)
 
     def new_cache(self, capacity: int, scheme: str, sequences: int) -> KvCache:
-        """As ``kv_cache.new_cache``; each device has the sequences' own heads of it side by side."""
+        """As ``kv_cache.new_cache``; each device has its own heads of all sequences."""
         local, devices = self.plan.local, self.plan.devices
         config = replace(local, heads=local.heads * devices, kv_heads=local.kv_heads * devices)
         return kv_cache.new_cache(config, capacity, NamedSharding(self.mesh, _CACHE), scheme, sequences)
 
     def program(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """``compiled``, a function by ``flags.jit`` of parameters, cache and inputs, on every device: called alike.
+        """``compiled``, a ``flags.jit`` function of parameters, cache and inputs, called the same way on every device.
 
-        Inputs and results but the cache are the same on all of them.
+        Inputs are the same on all devices, and so are the results except for the cache.
         """
         return partial(self._call, compiled)
 
@@ -105,13 +105,13 @@ class Shards(Place):
         return jit(program, donate=("cache",))
 
     def each(self, function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
-        """A function of a Split and arrays on every device, with whole results; specs: of the arrays."""
+        """Run a function of a Split and arrays on every device; its results are whole. specs: of the arrays."""
         body = partial(function, Split(self.plan))
         return jit(on_every_device(body, mesh=self.mesh, in_specs=specs, out_specs=_WHOLE))
 
 
 class _Body(NamedTuple):
-    """One device's program: the function, and a trace's arrays made whole."""
+    """One device's program: calls the function, and gathers the arrays of a trace from all devices."""
 
     function: Callable[..., Any]
     split: Split
@@ -127,7 +127,7 @@ class _Body(NamedTuple):
 
 
 def on_every_device(function: Callable[..., Any], *, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-    """JAX's own, by whichever name this version has; what is the same on all devices is our promise, not checked."""
+    """``jax.shard_map``, by the name of this version. That replicated results are equal is not checked by JAX."""
     newer: Callable[..., Callable[..., Any]] | None = getattr(jax, "shard_map", None)
     if newer is not None:
         return newer(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)

@@ -1,7 +1,7 @@
-"""What a program does with the other devices, at the few places of the graph where it has to: on one device, nothing.
+"""Communication with the other devices, at the few places of the graph that need it; on one device there is none.
 
-Each is exact: sums over devices are of integers, maxima are of integers, and floats are only put side by side. A float
-sum that needs all channels (the sub-norms' mean square) is computed on every device, of all of them, in one order.
+Every step is exact: sums and maxima over devices are of integers, and floats are only concatenated. A float sum that
+needs all channels (the mean square of the sub-norms) is computed on every device, over all channels, in the same order.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ AXIS = "devices"  # of the mesh
 
 @dataclass(frozen=True)
 class OneDevice:
-    """The whole model on one device. Static in a program, so equal ones must compare equal."""
+    """The whole model on one device. A static argument of programs, so equal objects must compare equal."""
 
     def whole(self, x: jax.Array, linear: str) -> jax.Array:
-        """Activations [tokens, channels] of every device, before what needs all channels. linear: that reads them."""
+        """Activations [tokens, channels] of all devices together. linear: the name of the linear that reads them."""
         del linear
         return x
 
     def quantize(self, x: jax.Array, whole: bool) -> Quantized:
-        """``quantize`` over all channels. whole: x has them; else it has this device's own, and so have the codes."""
+        """``quantize`` over all channels. whole: x has all channels; otherwise x and the codes are of this device."""
         del whole
         return quantize(x)
 
@@ -54,7 +54,7 @@ class OneDevice:
     def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
         """int32 []: the token of the largest logit of x, float32 [hidden]; the lowest of equal ones.
 
-        -1 where a logit is infinite or NaN.
+        -1 if a logit is infinite or NaN.
         """
         scores = self.logits(x[None], head)[0]
         return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
@@ -72,19 +72,19 @@ class Split(OneDevice):
     plan: Plan
 
     def whole(self, x: jax.Array, linear: str) -> jax.Array:
-        """Gathered: bits are moved, nothing is added."""
+        """Gathered from all devices: bits are moved, nothing is added."""
         unit = cut_of(linear).unit
         return x if unit is None else lax.all_gather(x, AXIS, axis=1, tiled=True)[:, : self.plan.full(unit)]
 
     def quantize(self, x: jax.Array, whole: bool) -> Quantized:
-        """By the largest of all devices. As bits, which order as the numbers do, and a NaN is above infinity."""
+        """With the absmax of all devices, compared as bits: same order as the numbers, and NaN is above infinity."""
         if whole:
             return quantize(x)
         bits = lax.bitcast_convert_type(absmax(x), jnp.int32) & jnp.int32(0x7FFFFFFF)
         return quantize_to(x, lax.bitcast_convert_type(_pmax(bits, AXIS), jnp.float32))
 
     def own(self, codes: jax.Array, linear: str, whole: bool) -> jax.Array:
-        """A slice; zeros where this device's part is padding."""
+        """A slice of the codes; zeros for padding."""
         cut = cut_of(linear)
         if cut.along == "out" or not whole or cut.unit is None:
             return codes
@@ -93,11 +93,11 @@ class Split(OneDevice):
         return lax.dynamic_slice_in_dim(filled, lax.axis_index(AXIS) * width, width, axis=1)
 
     def total(self, linear: str, acc: jax.Array) -> jax.Array:
-        """An exact sum of integers, in whatever order."""
+        """The sum over devices; of integers, so the order does not matter."""
         return psum(acc, AXIS) if cut_of(linear).along == "in" else acc
 
     def embed(self, tokens: jax.Array, table: jax.Array) -> jax.Array:
-        """The one device that has a token's row sends it, the others zero, all as bits: no float is added."""
+        """The sum, over devices, of the bits of a token's row: all devices but the one that has the row give zeros."""
         if self.plan.whole_embedding:
             return embed(tokens, table)
         local = tokens - lax.axis_index(AXIS) * self.plan.rows
@@ -113,7 +113,7 @@ class Split(OneDevice):
         return lax.all_gather(scores, AXIS, axis=1, tiled=True)[:, : self.plan.config.vocab]
 
     def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
-        """Of each device the largest logit and its token, gathered: as many pairs as devices instead of all logits."""
+        """Gathers one pair per device, the largest logit and its token, instead of all logits."""
         if self.plan.whole_head:
             return super().likeliest(x, head)
         scores = lm_head.logits(x[None], head)[0]
@@ -126,7 +126,7 @@ class Split(OneDevice):
         return jnp.where(usable.all(), tokens[jnp.argmax(largest)], -1)
 
     def whole_trace(self, name: str, array: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-        """A traced array of all layers with all its channels. axes: those after ``layers``, of ``tritgold.graph``."""
+        """A traced array of all layers with all its channels. axes: its axes after ``layers`` (``tritgold.graph``)."""
         for place, axis in enumerate(axes, 1):
             if axis in AXES and not self._is_whole(name):
                 gathered = lax.all_gather(array, AXIS, axis=place, tiled=True)
@@ -134,5 +134,5 @@ class Split(OneDevice):
         return array
 
     def _is_whole(self, name: str) -> bool:
-        """Whether a sub-norm made it, or what follows one: on every device of all channels."""
+        """Whether every device has all channels of it: the output of a sub-norm, or the codes of that output."""
         return self.plan.config.sub_norms and name in ("attn_sub_norm", "ffn_sub_norm", "o_in.codes", "down_in.codes")

@@ -20,8 +20,9 @@ import numpy as np
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, OutputError, TritgoldWarning
 from tritgold.weights import LINEARS
+from tritgold_xla.runtime.cache_folder import require_folder
 from tritgold_xla.runtime.chunks import CHUNKS
-from tritgold_xla.runtime.flags import cpu_device, require_folder
+from tritgold_xla.runtime.flags import cpu_device
 from tritgold_xla.ternary_matmul import tune
 from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose, library_dots
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes

@@ -21,8 +21,9 @@ from jax import lax
 from tritgold.errors import EngineError
 from tritgold.formats.whole_file import written_whole
 from tritgold.machine import instructions, processor
+from tritgold_xla.runtime.cache_folder import cache_folder, require_folder
 from tritgold_xla.runtime.chunks import CHUNKS
-from tritgold_xla.runtime.flags import cache_folder, cpu_device, jit, require_folder, threads
+from tritgold_xla.runtime.flags import cpu_device, jit, threads
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.choose import Measured
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes

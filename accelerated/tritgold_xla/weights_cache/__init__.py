@@ -1,1 +1,1 @@
-"""Prepared weights that are kept: what they are kept under, how they lie in a folder, and the engine's way to them."""
+"""Prepared weights, kept for the next process: their key, their files, and how the engine gets them."""

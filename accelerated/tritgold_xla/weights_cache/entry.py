@@ -1,10 +1,10 @@
-"""Prepared weights in a folder: a .npy file an array, and entry.json, which says what they must be.
+"""Prepared weights in a folder: one .npy file for each array, and entry.json with their dtypes, shapes and sums.
 
-NumPy's own files, for anyone can open them, and their arrays begin at multiples of 64 bytes: mapped, they become arrays
-of JAX as they lie. bfloat16, which NumPy has not, is kept as the uint16 of its bits.
+NumPy's format, because any tool can open it, and because its arrays begin at multiples of 64 bytes: a mapped file
+becomes an array of JAX without a copy. bfloat16, which NumPy does not have, is stored as the uint16 of its bits.
 
-Each start reads the arrays once and compares their sums, at the speed of memory: words of 64 bits added up, a sum a
-MiB. Any one changed word is seen, and so is a piece that was never written. Deliberate changes are not prevented.
+Each start reads the arrays once and compares their sums, at the speed of memory: 64-bit words added up, one sum for
+each MiB. It finds any single changed word, and a piece that was never written. It does not prevent deliberate changes.
 """
 
 import os
@@ -21,8 +21,8 @@ SCHEMA: Final = "tritgold.xla-weights/1"
 INDEX = "entry.json"
 Arrays = dict[str, np.ndarray]
 
-_WORDS = 1 << 17  # of 64 bits, to a sum
-_COMPARED = 1 << 24  # bytes
+_WORDS = 1 << 17  # 64-bit words in one sum
+_COMPARED = 1 << 24  # bytes compared at a time
 
 
 class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +37,9 @@ class _Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_entry(folder: Path, arrays: Arrays) -> None:
-    """Write the arrays, of at least one dimension or none, into an empty folder; entry.json last.
+    """Write the arrays into an empty folder; entry.json last.
 
-    Raises OSError, and EngineError ``weights-cache`` where what was written is not, bit for bit, what was given.
+    Raises OSError, and EngineError ``weights-cache`` if the bits in a file are not those of the array.
     """
     index = {}
     for name, array in arrays.items():
@@ -55,8 +55,8 @@ def write_entry(folder: Path, arrays: Arrays) -> None:
 def read_entry(folder: Path) -> Arrays:
     """The arrays, mapped and read-only.
 
-    Raises FileNotFoundError where there is no entry.json, OSError where it cannot be read, EngineError
-    ``weights-cache`` where an array is not what it says.
+    Raises FileNotFoundError if there is no entry.json, OSError if it cannot be read, EngineError ``weights-cache`` if
+    an array is missing or does not agree with it.
     """
     try:
         index = msgspec.json.decode((folder / INDEX).read_bytes(), type=_Index)
@@ -66,7 +66,7 @@ def read_entry(folder: Path) -> Arrays:
 
 
 def _holds(file: Path, array: np.ndarray) -> bool:
-    """Whether the file ends with the bytes of the array; a piece of them is in memory at a time."""
+    """Whether the file ends with the bytes of the array; read in pieces."""
     given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     with file.open("rb") as opened:
         opened.seek(-given.size, os.SEEK_END)
@@ -78,7 +78,7 @@ def _read(folder: Path, name: str, said: _Array) -> np.ndarray:
     if "/" in name or name.startswith("."):
         raise _damaged(folder, INDEX, name, "names of arrays")
     try:
-        # Not as a memmap: a slice of one costs ten times as much.
+        # As a plain array: slicing a memmap costs ten times as much.
         stored = np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
     except FileNotFoundError:
         raise _damaged(folder, f"{name}.npy", "no such file", "an array") from None
@@ -94,7 +94,7 @@ def _read(folder: Path, name: str, said: _Array) -> np.ndarray:
 
 
 def _sums(array: np.ndarray) -> list[int]:
-    """Sums of 64-bit words, a MiB each, modulo 2**64; the last bytes filled up with zeros."""
+    """Sums of the 64-bit words of each MiB, modulo 2**64; the last bytes are padded with zeros."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = flat.size // 8 * 8
     words, rest = flat[:whole].view(np.uint64), np.zeros(8, np.uint8)

@@ -1,7 +1,7 @@
-"""What prepared weights are kept under: the contents of the files, how they are read, and the code that does it.
+"""The key of prepared weights: the contents of the files, how they are read, and the code that reads and packs them.
 
-A name of a file or its age decides nothing. The contents are hashed once (SHA-256, 0.7 GB/s); after that a file whose
-inode, size and times are those of then is taken for unchanged, as git and make do it.
+The name and age of a file are not part of it. The contents are hashed once (SHA-256, 0.7 GB/s); later a file with the
+same inode, size and times counts as unchanged, as in git and make.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from tritgold.formats.stored_weights import MasterWeight, PackedWeight
 from tritgold.formats.whole_file import written_whole
 from tritgold.weights import ModelWeights
 
-# A file that was changed a moment ago could be changed once more without its times telling (the clock's grain).
+# Seconds: a file that was changed a moment ago could change again without new times (the resolution of the clock).
 _SETTLED = 2.0
-_PIECE = 1 << 24
+_PIECE = 1 << 24  # bytes hashed at a time
 
 
 class _Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,10 +41,9 @@ class _Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | None:
-    """A SHA-256 in hexadecimal; None where the weights do not all lie in files that are mapped, or one has changed.
+    """A SHA-256 in hexadecimal; None if some weights are not in mapped files, or if a file has changed meanwhile.
 
-    memory: a folder, made where it is not there, for what was hashed before. Raises OSError where the files cannot
-    be read.
+    memory: a folder, created if missing, for earlier hashes. Raises OSError if a file cannot be read.
     """
     parts = [getattr(weights, field.name) for field in fields(weights) if field.name != "layers"]
     parts += [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
@@ -61,7 +60,7 @@ def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | No
 
 
 class _ElsewhereError(Exception):
-    """A part of the model that is not known to depend on files alone, and on how they are read."""
+    """A part of the model may depend on something other than the contents of files."""
 
 
 def _stored(part: Any) -> StoredTensor | None:
@@ -69,7 +68,7 @@ def _stored(part: Any) -> StoredTensor | None:
 
 
 def _described(part: Any, files: list[Path]) -> object:
-    """How a part of the model is read, all fields of it, for JSON. Raises _ElsewhereError."""
+    """How a part of the model is read: all its fields, as JSON values. Raises _ElsewhereError."""
     if part is None or type(part) in (bool, int, str):
         return part
     if isinstance(part, tuple):
@@ -95,7 +94,7 @@ def _mapped(array: np.ndarray) -> bool:
 
 
 def content_of(file: Path, memory: Path) -> str | None:
-    """The SHA-256 of a file, from ``memory`` where it has not changed since; None where it changes meanwhile."""
+    """The SHA-256 of a file, from ``memory`` if it has not changed; None if it changes while it is hashed."""
     before = _stat(file)
     note = memory / f"{hashlib.sha256(os.fsencode(file.resolve())).hexdigest()}.json"
     try:

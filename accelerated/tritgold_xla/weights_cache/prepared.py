@@ -1,4 +1,4 @@
-"""The engine's parameters, mapped from a cache folder where they were prepared before, else made and kept there."""
+"""The engine's parameters: mapped from a cache folder if an earlier process prepared them, otherwise made and kept."""
 
 import gc
 import os
@@ -16,20 +16,22 @@ from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, OutputError, TritgoldError, TritgoldWarning
 from tritgold.formats.whole_file import written_folder
 from tritgold.weights import ModelWeights
-from tritgold_xla.parameters import Parameters, Place, Progress, load_parameters, parameter_bytes, rotations
-from tritgold_xla.runtime.flags import require_folder
+from tritgold_xla.parameters import Parameters, Progress, load_parameters, parameter_bytes, rotations
+from tritgold_xla.place import Place
+from tritgold_xla.runtime.cache_folder import require_folder
 from tritgold_xla.weights_cache.entry import INDEX, Arrays, read_entry, write_entry
 from tritgold_xla.weights_cache.key import key_of
 
-# By position, and a copy that only the greedy head of one thread wants: made at each start.
+# Made at each start: tables that depend on the capacity, and a copy for the greedy head of one thread.
 _NOT_KEPT = ("sin", "cos", "screen")
 _DAY = 86400
-_SPARE = 1 << 30  # bytes of the disk that are left to others
+_SPARE = 1 << 30  # bytes of the disk that are left free
 
 
 class KeptWeights(NamedTuple):
-    """Where prepared weights are kept. most: bytes of all together, the least recently used give way; least: bytes of
-    a model that is worth keeping: a smaller one is made in less than a second.
+    """The folder of prepared weights. most: bytes of all models; the least recently used ones are removed.
+
+    least: bytes of the smallest model that is kept: a smaller one is prepared in less than a second.
     """
 
     folder: Path
@@ -45,10 +47,10 @@ def prepared_parameters(
     device: jax.Device,
     progress: Progress | None = None,
 ) -> Parameters:
-    """As ``load_parameters``, bit for bit. kept: None keeps and finds nothing.
+    """The same parameters as from ``load_parameters``, bit for bit. kept: None reads and keeps nothing.
 
-    What is damaged is removed and made again; that, and a folder that cannot be written, is said in a TritgoldWarning.
-    Two processes that begin at once both make the weights, and the first to finish keeps them.
+    A damaged entry is removed and made again, with a TritgoldWarning; a folder that cannot be written also gives one.
+    If two processes start at the same time, both make the weights, and the first to finish keeps them.
     """
     key = None
     if kept is not None and parameter_bytes(config) >= kept.least:
@@ -66,9 +68,9 @@ def prepared_parameters(
         if not _keep(entry, _flat(made), kept.most):
             return made
         del made  # its memory first: from now on the arrays are those of the files
-        gc.collect()  # only then does JAX let go of memory that is not its own
+        gc.collect()  # only then does JAX release memory that it did not allocate
         arrays = _found(entry)
-        if arrays is None:  # gone or damaged already: then without
+        if arrays is None:  # removed or damaged meanwhile
             return load_parameters(config, weights, capacity, Place(device), progress)
     tree = jax.tree.map(lambda array: jax.device_put(array, device), _nested(arrays))
     tree["head"] = tree.get("head", tree["embedding"])
@@ -81,7 +83,7 @@ def _found(entry: Path) -> Arrays | None:
     try:
         arrays = read_entry(entry)
     except (FileNotFoundError, NotADirectoryError):
-        if entry.exists() and not (entry / INDEX).exists():  # what is left of one whose removal was interrupted
+        if entry.exists() and not (entry / INDEX).exists():  # its removal was interrupted
             shutil.rmtree(entry, ignore_errors=True)
         return None
     except (OSError, EngineError) as error:
@@ -89,12 +91,12 @@ def _found(entry: Path) -> Arrays | None:
         shutil.rmtree(entry, ignore_errors=True)
         return None
     with suppress(OSError):
-        os.utime(entry / INDEX)  # when it was last used
+        os.utime(entry / INDEX)  # the time of its last use
     return arrays
 
 
 def _keep(entry: Path, arrays: Arrays, most: int) -> bool:
-    """Write the entry. Whether it is there now, by this process or by another that was first."""
+    """Write the entry. Returns whether it exists now, written by this process or by a faster one."""
     try:
         require_folder(entry.parent)
         size = sum(array.nbytes for array in arrays.values())
@@ -109,9 +111,9 @@ def _keep(entry: Path, arrays: Arrays, most: int) -> bool:
 
 
 def _make_room(folder: Path, size: int, most: int) -> None:
-    """Remove what was used least recently, and what killed processes left, until ``size`` bytes are within ``most``.
+    """Remove the least recently used entries, and files of killed processes, until ``size`` more bytes fit ``most``.
 
-    A process that has mapped what is removed keeps it. Raises OutputError ``cache-limit`` or ``disk-full``.
+    A process that has mapped a removed file keeps its data. Raises OutputError ``cache-limit`` or ``disk-full``.
     """
     if size > most:
         raise OutputError("is too small for it", kind="cache-limit", file=folder, got=most, expected=f"{size} bytes")
@@ -142,7 +144,7 @@ def _note(error: Exception, what: str = "prepared weights are not kept") -> None
 
 
 def _flat(parameters: Parameters) -> Arrays:
-    """Arrays by their path, ``layers.linears.q.scale``; a tied head is not there twice."""
+    """Arrays by their path, ``layers.linears.q.scale``; a tied head is stored once."""
     tree = {name: part for name, part in parameters._asdict().items() if name not in _NOT_KEPT}
     if parameters.head is parameters.embedding:
         del tree["head"]
@@ -163,9 +165,9 @@ def _nested(arrays: Arrays) -> dict[str, Any]:
 
 
 def _typed(kind: Any, node: Any) -> Any:
-    """Nested dictionaries as the named tuples that ``kind`` and its fields are, of ``kind`` or None as well.
+    """Convert nested dictionaries to the named tuple ``kind`` (or ``kind | None``) and to those of its fields.
 
-    What is missing has its default; a dictionary without arrays left no trace, and is empty.
+    A missing field gets its default; a dictionary without arrays was not stored, and becomes empty.
     """
     if get_origin(kind) is dict:
         return {name: _typed(get_args(kind)[1], below) for name, below in node.items()}

@@ -1,4 +1,4 @@
-"""A report against an earlier one: each row that both have, by how much it has become faster, and how sure that is."""
+"""Compares a report with an earlier one: how much faster each common row has become, and how sure that is."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from tritgold_conformance.bench.timing import Timing
 
 
 class Compared(NamedTuple):
-    """ratio: old seconds by new ones, medians; above 1 the new report is faster. low, high: of the two medians'
-    intervals, the ratio that is worst for the new report and the one that is best.
+    """ratio: old median by new median; above 1 the new report is faster. low, high: the least and the largest ratio of
+    values in the intervals of the two medians.
     """
 
     row: str
@@ -28,7 +28,7 @@ class Compared(NamedTuple):
 
     @property
     def said(self) -> str:
-        """Whether the intervals tell the two apart."""
+        """Faster, slower, or not shown: 1 lies between ``low`` and ``high``."""
         return "faster" if self.low > 1 else "slower" if self.high < 1 else "no difference shown"
 
 
@@ -67,7 +67,7 @@ def compared(old: Report, new: Report) -> list[Compared]:
 
 
 def differences(old: Report, new: Report) -> list[str]:
-    """What else than the code is different, in words."""
+    """What differs besides the code, in words."""
     facts = {
         "shape": (old.shape, new.shape),
         "processor": (old.machine.get("processor"), new.machine.get("processor")),
@@ -82,7 +82,7 @@ def _key(result: Result) -> tuple[str, str, int, str]:
 
 
 def _interval(timing: Timing) -> tuple[float, float]:
-    """Of the median; reports of before it was kept have the least and the p95 in its place."""
+    """Of the median; in older reports, which do not have it, from the least sample to the p95."""
     if timing.low is None or timing.high is None:
         return timing.least, timing.p95
     return timing.low, timing.high

@@ -1,6 +1,6 @@
-"""Two processes and a line each way: a question as JSON, an answer as JSON. One at a time, so the other side is idle.
+"""Calls to another process: a request as one line of JSON, then an answer as one line. While one works, one waits.
 
-The child keeps its standard output for answers; whatever a library prints there goes to standard error.
+The child's standard output carries answers alone; what libraries print there goes to standard error.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ from typing import IO, Any
 from tritgold.errors import EngineError, MissingDependencyError, TritgoldError
 
 Handler = Callable[..., Any]
-KEPT = 30  # last lines of a child's standard error, shown where it ends unasked
+KEPT = 30  # last lines of a child's standard error, for the message if it ends by itself
 
 
 def serve(handlers: dict[str, Handler]) -> None:
-    """Answer questions until standard input ends. ``{"do": name, ...}`` calls handlers[name](**rest)."""
+    """Answer requests until standard input ends. ``{"do": name, ...}`` calls handlers[name](**rest)."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # from here on, everything printed goes to standard error
     for line in sys.stdin:
@@ -40,16 +40,25 @@ def serve(handlers: dict[str, Handler]) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """(file:line) of the innermost frame in tritgold; empty where no frame is."""
+    """(file:line) of the innermost frame in tritgold; empty if there is none."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "tritgold" in f.filename]
     return f"({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-class Worker:
-    """The other side: a child process that serves.
+def wait_or_kill(child: "subprocess.Popen[Any]", seconds: float) -> None:
+    """Wait until a process has ended; after so many seconds kill it."""
+    try:
+        child.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
-    Raises EngineError ``worker`` where the child ends or answers with what is not JSON; what its handler raised comes
-    back as EngineError, MissingDependencyError as itself.
+
+class Worker:
+    """The parent's side: a child process that runs ``serve``.
+
+    ``ask`` raises EngineError ``worker`` if the child ends or its answer is not JSON. What its handler raised is raised
+    here as EngineError; a MissingDependencyError keeps its type.
     """
 
     def __init__(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
@@ -60,12 +69,12 @@ class Worker:
         )  # fmt: skip
         assert self._child.stderr is not None
         self._last: deque[str] = deque(maxlen=KEPT)
-        # Read by a thread of its own: a full pipe would stop the child.
+        # Read by a thread: a full pipe would stop the child.
         self._reader = Thread(target=self._drain, args=(self._child.stderr,), daemon=True)
         self._reader.start()
 
     def ask(self, do: str, **what: Any) -> Any:
-        """Send a question, wait for the answer."""
+        """Send a request and wait for the answer."""
         stdin, stdout = self._child.stdin, self._child.stdout
         assert stdin is not None
         assert stdout is not None
@@ -81,15 +90,11 @@ class Worker:
         return answer["ok"]
 
     def close(self) -> None:
-        """End the child; it ends by itself when its input does, and is ended where it does not."""
+        """End the child: its input is closed; if it has not ended 10 seconds later, it is killed."""
         with contextlib.suppress(OSError):
             if self._child.stdin is not None:
                 self._child.stdin.close()
-        try:
-            self._child.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        wait_or_kill(self._child, 10)
         self._reader.join(timeout=5)
         for pipe in (self._child.stdout, self._child.stderr):
             if pipe is not None:

@@ -1,4 +1,4 @@
-"""Rows without a model file: what --tune finds, every kernel by its products, small things, bindings of threads."""
+"""Rows without a model file: what --tune finds, every kernel of a matrix, micro rows, bindings of threads."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,8 +8,7 @@ from typing import Any
 from tritgold.config import ModelConfig
 from tritgold.weights import LINEARS
 from tritgold_conformance.bench.json_rpc import Worker
-from tritgold_conformance.bench.micro.cases import BINDINGS, OF_MATRICES
-from tritgold_conformance.bench.plan import Case, Plan
+from tritgold_conformance.bench.plan import BINDINGS, OF_MATRICES, Case, Plan
 from tritgold_conformance.bench.processes import engine_process
 from tritgold_conformance.bench.results import Result, Tuned
 from tritgold_conformance.bench.roofline import Roof
@@ -25,7 +24,7 @@ def sizes(config: ModelConfig) -> Sizes:
 
 
 def tuned(tuning: Worker, threads: int, matrices: Sizes, say: Say) -> list[Tuned]:
-    """The engine's fastest way for each matrix; the processes that follow use what is found."""
+    """The engine's fastest way for each matrix; processes that start later use it."""
     found = []
     for out, in_ in matrices:
         say(f"tuning {out}x{in_}")
@@ -48,7 +47,7 @@ def products(multiplying: Worker, plan: Plan, roof: Roof, matrices: Sizes, say: 
 def small(
     working: Worker, plan: Plan, roof: Roof, config: ModelConfig | None, matrices: Sizes, say: Say
 ) -> Iterator[Result]:
-    """Every way of every row that needs no model file. Rows of a model's sizes are left out where there are none."""
+    """Every way of every micro row. Those of a model's sizes are left out if ``config`` is None."""
     for row in plan.micro_rows:
         if row == "binding":
             for out, in_ in matrices[:1]:
@@ -66,7 +65,7 @@ def small(
 
 
 def _bound(plan: Plan, roof: Roof, case: Case, out: int, in_: int) -> list[Result]:
-    """One product in processes whose threads may run on these processors or those, in turn."""
+    """One product, in turn in processes whose threads may run on different processors: BINDINGS."""
     fastest = ["select"] if plan.engine == "xla" else ["cached f32"]
     with ExitStack() as stack:
         bound = {

@@ -1,6 +1,6 @@
-"""A built ``llama-server`` of llama.cpp or of a fork: started, asked for completions, ended.
+"""A built ``llama-server`` of llama.cpp or of a fork, as a child process.
 
-Prompts are token ids. Requests go to ``/completion``, which old and new servers have, with their own clock in it.
+Prompts are token ids. Requests go to ``/completion``, which old and new servers have, and which reports their times.
 """
 
 import contextlib
@@ -15,17 +15,19 @@ from threading import Thread
 from typing import Any
 
 from tritgold.errors import EngineError
+from tritgold_conformance.bench.json_rpc import wait_or_kill
+from tritgold_conformance.bench.memory import peak_memory
 from tritgold_conformance.bench.peer_judge import Shown, shown
 
 WAIT = 600.0  # seconds for a model to be loaded, and for one answer
-SHOWN = 20  # likeliest tokens asked for
+SHOWN = 20  # most likely tokens, requested for each step
 
 
 class LlamaServer:
-    """One server on one file. positions: room for so many."""
+    """One server with one file. positions: room for so many. load: seconds until it was ready."""
 
     def __init__(self, name: str, program: Path, path: str, positions: int, threads: int) -> None:
-        """Raises EngineError ``engine-load`` where it ends before it answers, with the last that it wrote."""
+        """Raises EngineError ``engine-load`` if it ends before it is ready; the hint is the last that it printed."""
         self._name = name
         self._port = _free_port()
         command = [str(program), "-m", path, "-c", str(positions), "-np", "1", "-t", str(threads), "-tb", str(threads)]
@@ -43,7 +45,7 @@ class LlamaServer:
         self.load = time.perf_counter() - begin
 
     def complete(self, ids: list[int], steps: int, **asked: Any) -> dict[str, Any]:
-        """The answer to a prompt, greedy, with so many tokens. Raises EngineError ``peer`` for what is not one."""
+        """The answer to a prompt, greedy, with ``steps`` tokens. Raises EngineError ``peer`` if it is not an answer."""
         body = {"prompt": ids, "n_predict": steps, "temperature": 0, "ignore_eos": True, **asked}
         status, answer = self._ask("POST", "/completion", body)
         if status != 200 or not isinstance(answer, dict):
@@ -52,23 +54,17 @@ class LlamaServer:
         return answer
 
     def next_tokens(self, ids: list[int], steps: int) -> list[Shown]:
-        """What it writes after a prompt, and the likeliest tokens at each place."""
+        """The generated tokens, and the most likely tokens at each position."""
         return shown(self.complete(ids, steps, n_probs=SHOWN, cache_prompt=False))
 
     def peak_memory(self) -> int | None:
         """VmHWM of the server, bytes."""
-        from tritgold_conformance.bench.memory import peak_memory
-
         return peak_memory(self._child.pid)
 
     def close(self) -> None:
         """End it."""
         self._child.terminate()
-        try:
-            self._child.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        wait_or_kill(self._child, 5)
         self._reader.join(timeout=5)
         if self._child.stderr is not None:
             self._child.stderr.close()
@@ -105,5 +101,4 @@ class LlamaServer:
 def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+        return one.getsockname()[1]

@@ -1,8 +1,8 @@
-"""One ternary matrix, int8 codes, and every kernel that multiplies them: what is exact, and how long it takes.
+"""One ternary matrix, int8 codes, and every kernel that multiplies them: whether it is exact, and how fast.
 
 NumPy's kernels are what a first implementation does, and what the packing formats are made for: a loop over rows in
-int32; look-up tables over the packed bytes; float32 weights unpacked once and kept; those of ``lut_kernels``. The
-engine's own come on top.
+int32; look-up tables over the packed bytes; float32 weights unpacked once and kept; those of ``lut_kernels``. An
+engine's own kernels are added to them.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from tritgold_conformance.engines import lut_kernels as lut
 
 
 class Kernel(NamedTuple):
-    """name, why: of a way to multiply. bytes_moved: of its weights. rows: of the matrix that it is run on; where these
-    are fewer than all, its seconds are multiplied. run: codes int8 [tokens, in] -> the products [tokens, rows].
+    """name, why: of a way to multiply. bytes_moved: of its weights. rows: of the matrix that it runs on; if these are
+    not all, its seconds are scaled up. run: codes int8 [tokens, in] -> the products [tokens, rows].
     """
 
     name: str
@@ -95,7 +95,7 @@ def _table(codes: np.ndarray, packed: np.ndarray) -> np.ndarray:
 
 
 def wrong(kernel: Kernel, codes: np.ndarray, weights: np.ndarray) -> str:
-    """What is wrong with a kernel's products; empty where every one is the golden integer."""
+    """What is wrong with a kernel's products; empty if every one is the golden integer."""
     found = np.asarray(kernel.run(codes))
     expected = accumulate(codes, weights[: kernel.rows])
     if found.shape != expected.shape:
@@ -105,5 +105,5 @@ def wrong(kernel: Kernel, codes: np.ndarray, weights: np.ndarray) -> str:
 
 
 def seconds_of(kernel: Kernel, codes: np.ndarray, out: int) -> float:
-    """Of one product, as if it had all ``out`` rows."""
+    """Seconds of one product, scaled up to all ``out`` rows."""
     return timed(lambda: kernel.run(codes))[0] * (out / kernel.rows)

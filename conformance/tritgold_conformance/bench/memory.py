@@ -1,4 +1,4 @@
-"""Disk and memory, asked for before anything is allocated."""
+"""Disk and memory that a benchmark needs, checked before anything is allocated."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ SPARE = 256 << 20  # bytes left to other programs
 
 
 def ternary_weights(config: ModelConfig) -> int:
-    """Number of ternary weights of a model, one multiply-accumulate each a token."""
+    """Number of ternary weights of a model; each is one multiply-accumulate per token."""
     sizes = [config.linear_shape(name) for name in LINEARS]
     return config.layers * sum(out * in_ for out, in_ in sizes)
 
@@ -25,12 +25,12 @@ def head_weights(config: ModelConfig) -> int:
 
 
 def kv_values(config: ModelConfig) -> int:
-    """Numbers that one position adds to the KV cache."""
+    """Number of values that one position adds to the KV cache."""
     return 2 * config.layers * config.kv_width
 
 
 def engine_bytes(config: ModelConfig, positions: int, matrices: int = 1) -> int:
-    """Memory that an engine of ours may need at most: packed weights and float32 for everything else.
+    """Most memory that the engines reference and xla need: packed weights, and float32 for everything else.
 
     matrices: copies of embedding and head, float32; an engine that keeps bfloat16 needs half.
     """
@@ -44,12 +44,12 @@ def peer_bytes(name: str, config: ModelConfig, positions: int, file_size: int) -
     if name != "transformers":
         return file_size + 2 * kv_values(config) * positions + (300 << 20)
     floats = head_weights(config) * (1 if config.tied_head else 2)
-    # Weights that are still packed, and those of one matrix in float32, are there next to the finished ones.
+    # While loading, the packed weights and one matrix in float32 are in memory beside the finished weights.
     return int(2.3 * (ternary_weights(config) + floats)) + (700 << 20)
 
 
 def require_memory(need: dict[str, int], hint: str = "--layers cuts the model, or name another --shape") -> None:
-    """Raise EngineError ``memory`` where the parts, bytes by name, are together more than the machine has free."""
+    """Raise EngineError ``memory`` if the parts, bytes by name, need more together than the machine has free."""
     free = available_memory()
     wanted = sum(need.values()) + SPARE
     if free is not None and wanted > free:
@@ -65,7 +65,7 @@ def require_memory(need: dict[str, int], hint: str = "--layers cuts the model, o
 
 
 def require_disk(folder: Path, size: int) -> None:
-    """Raise OutputError ``disk-full`` where the folder's disk has no room for so many bytes. The folder must exist."""
+    """Raise OutputError ``disk-full`` if the folder's disk has no room for ``size`` bytes. The folder must exist."""
     free = shutil.disk_usage(folder).free
     if size + SPARE > free:
         raise OutputError(
@@ -94,5 +94,5 @@ def forget_peak() -> None:
 
 
 def cores() -> list[int]:
-    """Numbers of the processors that this process may use; empty where the system does not say."""
+    """Numbers of the processors that this process may use; empty if the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

@@ -1,33 +1,23 @@
-"""From what was named to files that engines open: the timed model, the judged one, and the same for the peers."""
+"""The models of a benchmark: the one that is timed, and the smaller one that is judged before."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tritgold.checkpoint import Checkpoint
 from tritgold.config import ModelConfig
-from tritgold.formats.hf_config_writer import hf_config
-from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
-from tritgold.formats.names import HF, written_name
-from tritgold.formats.whole_file import written_folder
 from tritgold.golden import DEFAULT, trained_model
-from tritgold.ternary import DenseMatrix, LinearWeight
 from tritgold_conformance.bench.memory import head_weights, ternary_weights
 from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.shapes import GOLDEN, SEED, ModelShape, shape_of
 from tritgold_conformance.bench.synthetic import Say, cache_folder, synthetic_model
 
-SMALL = 60_000_000  # weights of a model that is judged itself
+SMALL = 60_000_000  # most weights of a file that is itself judged
 
 
 @dataclass(frozen=True)
 class Model:
-    """name: for the report. path: what is timed; judged: what the judge runs before; for_peers: the shape of what
-    peers are judged on, None for ``judged`` itself.
+    """name: in the report. path: of the timed model. judged: path of the model that is judged before. for_peers: shape
+    of the model on which peers are judged; None: they are judged on ``judged``.
     """
 
     name: str
@@ -38,7 +28,7 @@ class Model:
 
 
 def model_of(shape: str | None, file: Path | None, layers: int | None, say: Say) -> Model:
-    """The model of a named shape, written where it is not there yet, or the file.
+    """The model of a named shape, written if it does not exist yet, or the model in the file.
 
     Raises what opening a checkpoint raises, and what writing a synthetic one does.
     """
@@ -58,53 +48,13 @@ def model_of(shape: str | None, file: Path | None, layers: int | None, say: Say)
 
 
 def _small_of(file: Path, config: ModelConfig) -> ModelShape | None:
-    """A small model of its sizes; None for a file that is judged itself, for which the golden model needs seconds."""
+    """A small model with the same matrix sizes; None if the file itself is judged, which takes seconds."""
     widths = {config.hidden, config.inter, config.q_width}
     if ternary_weights(config) + head_weights(config) <= SMALL or any(width % 256 for width in widths):
         return None
     if config.activation == "relu2" and not config.sub_norms:
-        return None  # a graph that no GGUF file has
+        return None  # no GGUF architecture has this graph
     own: dict[str, Any] = {"name": f"file-{config.hidden}-{config.inter}", "seed": SEED, "embedding": 0.7}
     own["architecture"] = "bitnet" if config.sub_norms else "llama"
     sizes = {f.name: getattr(config, f.name) for f in fields(ModelShape) if f.name not in own}
     return ModelShape(**own, **sizes).small()
-
-
-def _kept(model: Model, what: str) -> Path:
-    """Where a conversion is kept between runs; two files of one name are two models."""
-    return cache_folder() / f"{model.name}-{quietly_opened(model.path).model_hash()[:8]}-{what}"
-
-
-def for_transformers(model: Model, say: Say) -> Path:
-    """A Hugging Face folder: the model itself, or the same weights with bfloat16 embedding and scales."""
-    if model.path.is_dir():
-        return model.path
-    folder = _kept(model, "hf")
-    if not folder.is_dir():
-        say("writing the model for transformers")
-        with written_folder(folder) as scratch:
-            _write_folder(scratch, quietly_opened(model.path))
-    return folder
-
-
-def _write_folder(folder: Path, checkpoint: Checkpoint) -> None:
-    """Weights and config.json; no tokenizer, for no text is read. One matrix is in memory at a time."""
-    c, w = checkpoint.config, checkpoint.weights
-    vectors = {"final_norm": w.final_norm}
-    for index, layer in enumerate(w.layers):
-        vectors |= {f"layers.{index}.{norm}": getattr(layer, norm) for norm in c.vector_widths()}
-    matrices = {"embedding": w.embedding} if w.head is None else {"embedding": w.embedding, "head": w.head}
-    tensors = [bf16_tensor(written_name(HF, name), tuple(m.shape), partial(_rows, m)) for name, m in matrices.items()]
-    tensors += [bf16_tensor(written_name(HF, name), v.shape, partial(list, [v])) for name, v in vectors.items()]
-    for name, weight in w.linears():
-        stored, size = written_name(HF, name).removesuffix(".weight"), c.linear_shape(name.rpartition(".")[2])
-        tensors += packed_tensors(stored, size, partial(_trits, weight), weight.ternary().with_one_scale().scale)
-    write_hf_folder(folder, hf_config(c), tensors, {})
-
-
-def _rows(matrix: DenseMatrix) -> Iterator[np.ndarray]:
-    return (matrix.rows(slice(row, min(row + 4096, matrix.shape[0]))) for row in range(0, matrix.shape[0], 4096))
-
-
-def _trits(weight: LinearWeight) -> np.ndarray:
-    return weight.ternary().trits

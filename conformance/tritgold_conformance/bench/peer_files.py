@@ -1,4 +1,4 @@
-"""What llama.cpp and its forks open: the same trits in the engine's best format, plain words for tokens, any head.
+"""What peers open: the same trits in the format that is fastest there, plain words for tokens, any head.
 
 Kept between runs beside the synthetic models.
 """
@@ -31,45 +31,62 @@ PIECE = 1 << 22  # numbers of a head that are quantised in memory at once
 
 
 class PeerFiles(NamedTuple):
-    """What a peer opens: the model that is timed, and the one on which it is judged before, None for neither."""
+    """Files of a peer: the timed model, and the model on which it is judged before; None: it is not judged."""
 
     timed: Path
     judged: Path | None
 
 
 def for_llama_cpp(path: Path, name: str, peer: Peer, say: Say) -> Path:
-    """The GGUF file of a peer: the checkpoint itself where it is one that fits, or a conversion, written once.
+    """The GGUF file of a peer: the checkpoint itself if it fits, or a conversion, written once.
 
-    path: of the checkpoint; name: of the model. Two files of one name are two models.
+    path: of the checkpoint; name: of the model.
     """
-    fits = path.suffix == ".gguf" and peer.name == "llama.cpp" and peer.head == "f16"
-    if fits:
+    if path.suffix == ".gguf" and peer.name == "llama.cpp" and peer.head == "f16":
         return path
     checkpoint = quietly_opened(path)
     target, _ = FORMATS[peer.name]
-    kept = cache_folder() / f"{name}-{checkpoint.model_hash()[:8]}-{peer.name}-{target}-{peer.head}.gguf"
-    if kept.is_file():
-        return kept
-    _forget_words(checkpoint)
-    say(f"converting {name} for {peer.label}")
-    sub_norms = checkpoint.config.sub_norms
-    architecture = ("bitnet" if sub_norms else "llama") if peer.name == "llama.cpp" else None
-    options = Options(
-        architecture=architecture or default_architecture(checkpoint.config), embedding="F16", round_scales=True
-    )
-    made = kept.with_name(f"{kept.stem}-plain.gguf")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU changes no time
-            convert(checkpoint, made, target, options)
-        _with_head(made, kept, peer.head, plain_vocabulary(checkpoint))
-    finally:
-        made.unlink(missing_ok=True)
+    kept = _kept(checkpoint, name, f"{peer.name}-{target}-{peer.head}.gguf")
+    if not kept.is_file():
+        say(f"converting {name} for {peer.label}")
+        architecture = default_architecture(checkpoint.config)
+        if peer.name == "llama.cpp":
+            architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
+        made = kept.with_name(f"{kept.stem}-plain.gguf")
+        try:
+            _converted(checkpoint, made, target, Options(architecture=architecture, embedding="F16", round_scales=True))
+            _with_head(made, kept, peer.head, plain_vocabulary(checkpoint))
+        finally:
+            made.unlink(missing_ok=True)
     return kept
 
 
+def for_transformers(path: Path, name: str, say: Say) -> Path:
+    """A Hugging Face folder: the checkpoint itself if it is one, or a conversion, written once, without a tokenizer."""
+    if path.is_dir():
+        return path
+    checkpoint = quietly_opened(path)
+    folder = _kept(checkpoint, name, "hf")
+    if not folder.is_dir():
+        say(f"converting {name} for transformers")
+        _converted(checkpoint, folder, "hf", Options(embedding="BF16"))
+    return folder
+
+
+def _kept(checkpoint: Checkpoint, name: str, what: str) -> Path:
+    """Where a conversion is kept between runs; two files of one name are two models."""
+    return cache_folder() / f"{name}-{checkpoint.model_hash()[:8]}-{what}"
+
+
+def _converted(checkpoint: Checkpoint, path: Path, target: str, options: Options) -> None:
+    _forget_words(checkpoint)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU changes no time
+        convert(checkpoint, path, target, options)
+
+
 def _forget_words(checkpoint: Checkpoint) -> None:
-    """A GGUF source's tokenizer, which is replaced anyway: a vocabulary of plain words has no merges to convert."""
+    """Remove the tokenizer of a GGUF source: it is not needed, and without merges it could not be converted."""
     if isinstance(checkpoint.container, GgufFile):
         keys = checkpoint.container.metadata
         for key in [key for key in keys if key.startswith("tokenizer.") and not key.endswith("_id")]:
@@ -77,7 +94,7 @@ def _forget_words(checkpoint: Checkpoint) -> None:
 
 
 def _with_head(made: Path, kept: Path, head: str, vocabulary: dict[str, Any]) -> None:
-    """The file again with these words for tokens, embedding and head as ``head`` says."""
+    """Write the file ``made`` again with this vocabulary, and with embedding and head in the type ``head``."""
     file = open_gguf(made)
     metadata = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     heads = {written_name(GGUF, name) for name in ("embedding", "head")} if head != "f16" else set()

@@ -1,9 +1,9 @@
-"""Does a peer compute the model at all? Judged by the likeliest tokens it shows, before it is timed.
+"""Judges whether a peer computes the model at all, by the most likely tokens that it shows, before it is timed.
 
-Peers quantise activations in ways of their own, by blocks of 256, of 64, by rows; none is held to the bits of another.
-What is asked: that its log-probabilities are as near to one of the arithmetics known here (``golden``,
-``llama-cpp-q8_k``; with SiLU where the name of the architecture says so) as these are to one another, and much nearer
-than those of a model whose linear layers give nothing. ik_llama.cpp on an I2_S file is such an engine, and fast.
+Each peer quantises activations in its own way: by blocks of 256, of 64, or by rows. So its bits are not compared. It
+passes if its log-probabilities are as near to one of the arithmetics known here (``golden``, ``llama-cpp-q8_k``; also
+with SiLU, if the name of the architecture says so) as these are to one another, and much nearer than to a model whose
+linear layers give nothing. ik_llama.cpp on an I2_S file gives nothing in this sense, and is fast.
 """
 
 import re
@@ -22,15 +22,15 @@ from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.comparing.next_tokens import FLOOR, floored
 from tritgold_conformance.golden.run import judging_tokens
 
-LENGTHS, STEPS = (1, 2, 9, 70), 4  # prompts, and tokens written after the longest: batches of one and of many, steps
-# Of the log-probabilities' size, root mean squares: float16 caches and scales, the head's activations in 8 bits.
+LENGTHS, STEPS = (1, 2, 9, 70), 4  # of prompts, and steps after the longest: batches of one token and of many
+# Least allowed error, relative, root mean squares: float16 caches and scales, the head's activations in 8 bits.
 # llama.cpp is 0.007 off where all known arithmetics agree.
 LEAST = 0.03
-FACTOR, APART = 3.0, 4.0  # times the spread of the known arithmetics; how much nearer than nothing at all
+FACTOR, APART = 3.0, 4.0  # times the spread of the known arithmetics; how many times nearer than to no sums
 
 
 class Shown(NamedTuple):
-    """token: what was written. likeliest: log-probabilities by token."""
+    """token: the generated one. likeliest: log-probabilities of the most likely tokens, by id."""
 
     token: int | None
     likeliest: dict[int, float]
@@ -40,7 +40,7 @@ NextTokens = Callable[[list[int], int], list[Shown]]
 
 
 def verdict(next_tokens: NextTokens, path: Path) -> tuple[bool, str]:
-    """(passed, in words) of a peer on a GGUF file. next_tokens: prompt, steps -> what it shows at each step."""
+    """(passed, description) of a peer on a GGUF file. next_tokens: (prompt, steps) -> what it shows at each step."""
     checkpoint = quietly_opened(path)
     c = checkpoint.config
     longest = min(LENGTHS[-1], c.context - STEPS - 1)
@@ -101,7 +101,7 @@ def _rms(differences: Sequence[np.ndarray]) -> float:
 
 
 def _no_sums(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:
-    """Products that contribute nothing."""
+    """Products that are all 0."""
     return np.zeros((codes.shape[0], trits.shape[0]), np.int32)
 
 
@@ -109,7 +109,7 @@ _NOTHING = replace(GOLDEN_ARITHMETIC, accumulate=_no_sums)
 
 
 def shown(answer: dict[str, Any]) -> list[Shown]:
-    """What an answer shows, a step each, in the three forms of servers: with ids, OpenAI's, and by the tokens' texts.
+    """The steps of an answer, in any of the three forms of servers: with ids, OpenAI's, and by the tokens' texts.
 
     >>> shown({"completion_probabilities": [{"content": "t7", "probs": [{"tok_str": "t7", "prob": 1.0}]}]})
     [Shown(token=7, likeliest={7: 0.0})]
@@ -127,7 +127,7 @@ def _step(step: dict[str, Any]) -> Shown:
         share = entry.get("prob")
         value = entry["logprob"] if "logprob" in entry else np.log(share) if share and share > 0 else None
         if token is not None and value is not None:
-            likeliest[token] = max(float(value), FLOOR)  # llama.cpp says -3.4e38 of a probability of 0
+            likeliest[token] = max(float(value), FLOOR)  # llama.cpp gives -3.4e38 for a probability of 0
     return Shown(_token(step, "content"), likeliest)
 
 

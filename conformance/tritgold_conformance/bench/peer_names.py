@@ -1,8 +1,8 @@
-"""What ``--peer`` takes: ``NAME[+HEAD][=PROGRAM]``, and what follows from it.
+"""The values of ``--peer``: ``NAME[+HEAD][=PROGRAM]``.
 
-``llama.cpp`` alone is the wheel xllamacpp, ``transformers`` another Python. With a path it is a built ``llama-server``
-or ``llama-bench`` of one of three engines, each on the same trits in its own best format. HEAD is how embedding and
-head are stored, float16 unless named.
+``llama.cpp`` without a path is the package xllamacpp; ``transformers`` runs in another Python. A path names a built
+``llama-server`` or ``llama-bench`` of one of three engines, each with the same trits in the format that is fastest
+there. HEAD is the type of embedding and head, float16 by default.
 """
 
 import os
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 TRANSFORMERS = "transformers"
-# Engines that are llama.cpp or forks of it -> the format of their fastest ternary products, bits of a weight.
+# llama.cpp and its forks -> the format with their fastest ternary products, and its bits per weight.
 FORMATS = {"llama.cpp": ("tq2_0", 66 * 8 / 256), "ik_llama.cpp": ("iq2_bn", 2.0), "bitnet.cpp": ("i2_s", 2.0)}
-# How a head may be stored -> its bits a number. The blocks of 32 are llama.cpp's.
+# Type of a head -> bits per number. Blocks of 32 as in llama.cpp.
 HEADS = {"f16": 16.0, "q8_0": 8.5, "q5_0": 5.5, "q4_0": 4.5}
 NAMES = ("llama.cpp", TRANSFORMERS)  # without a path
 FORM = "llama.cpp, transformers, or NAME[+HEAD]=PROGRAM with a built llama-server or llama-bench"
 
 
 class Peer(NamedTuple):
-    """name: of the engine. head: of HEADS. program: a path, None for what is installed for Python."""
+    """name: of the engine. head: one of HEADS. program: a path; None for an installed Python package."""
 
     name: str
     head: str = "f16"
@@ -27,7 +27,7 @@ class Peer(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As reports call it.
+        """The name in reports.
 
         >>> Peer("ik_llama.cpp", "q8_0").label, Peer("llama.cpp").label
         ('ik_llama.cpp+q8_0', 'llama.cpp')
@@ -48,7 +48,7 @@ class Peer(NamedTuple):
 
 
 def peer(text: str) -> Peer:
-    """The peer that is named. Raises ValueError, in words, for one that there is not.
+    """The peer that a text names. Raises ValueError, with a message, for an unknown one.
 
     >>> peer("ik_llama.cpp+q8_0=/bin/sh")
     Peer(name='ik_llama.cpp', head='q8_0', program=PosixPath('/bin/sh'))
@@ -69,6 +69,6 @@ def peer(text: str) -> Peer:
 
 
 def of_label(label: str) -> Peer:
-    """A peer by the name that reports give it, without its program."""
+    """The peer of a name in reports, without its program."""
     name, _, head = label.partition("+")
     return Peer(name, head or "f16")

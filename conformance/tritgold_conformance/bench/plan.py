@@ -1,39 +1,96 @@
-"""What is asked for: rows, cases, thread counts. Errors in it are found before anything is written."""
+"""What a benchmark measures: rows, cases, thread counts. Errors in it are found before anything is written."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tritgold.config import ModelConfig
 from tritgold.errors import ContextError, EngineError
 from tritgold_conformance.bench.memory import cores
-from tritgold_conformance.bench.micro.cases import MICRO_ROWS, OF_MATRICES, SIZED
 
-MATRIX_ROWS = ("gemv", "gemm")
-# Rows of a whole model, and what of it they need.
-MODEL_ROWS = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "kv", "batch", "gc", "threads", "start")
-ROWS = (*MATRIX_ROWS, *MODEL_ROWS, *MICRO_ROWS)
 KV_CACHES = ("bf16", "f16", "f32", "fp8_e4m3", "fp8_e5m2", "int8")
-# What a peer measures for a row of ours. It has no screened head, so ``greedy`` is its plain decoding.
+# What a peer measures for a row of the engine. It has no screened head, so ``greedy`` is its plain decoding.
 OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "first-token": "first-token"}
-
-# Of block diffusion: tokens of a text, and the presets that have a threshold.
-BLOCK_TOKENS = 64
-PRESETS = ("fast-dllm-v2", "iterative", "adaptive")
-
-# Python's garbage collector while a model decodes: as it is, off, and run whole after each token.
-GC = ("on", "off", "each token")
+# Where the threads of a process may run: the first processors, the last ones, or all.
+BINDINGS = ("first", "last", "free")
+GC = ("on", "off", "each token")  # Python's garbage collector while a model decodes
+BLOCK_TOKENS = 64  # tokens of a text of block diffusion
+BLOCK_PRESETS = ("fast-dllm-v2", "iterative", "adaptive")  # those with a threshold
 
 Case = dict[str, Any]
 Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
+Cases = Callable[["Plan"], list[Case]]  # by row: what it measures, in order
+
+
+def _decoding(plan: "Plan", context: int = 64) -> list[Case]:
+    return [{"context": c, "steps": plan.steps} for c in plan.contexts or (context,)]
+
+
+def _prompts(plan: "Plan") -> list[Case]:
+    return [{"tokens": n} for n in plan.tokens or (128,)]
+
+
+def _blocks(plan: "Plan") -> list[Case]:
+    if not plan.blocks:
+        return [{"block": 32, "passes": n, "tokens": BLOCK_TOKENS} for n in (4, 8, 16)]
+    # iterative at 1 is one token per pass: what the others are compared with
+    drawn = [(preset, t) for preset in BLOCK_PRESETS for t in ("0.9", "0.5", "0.3")]
+    presets = [("iterative", "1"), *drawn, ("greedy", "0")]
+    return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in presets]
+
+
+def _by_cache(plan: "Plan", name: str, values: tuple[int, ...], **more: int) -> list[Case]:
+    return [{"kv": kv, name: value, **more} for kv in plan.kv_caches for value in values]
+
+
+# Of one matrix.
+_OF_ONE_MATRIX: dict[str, Cases] = {
+    "gemv": lambda plan: [{"tokens": 1}],
+    "gemm": lambda plan: [{"tokens": n} for n in plan.tokens or (8, 32, 128)],
+}
+# Of a whole model in a file.
+_OF_A_MODEL: dict[str, Cases] = {
+    "decode": _decoding,
+    "greedy": _decoding,
+    "prefill": _prompts,
+    "first-token": _prompts,
+    "block-diffusion": _blocks,
+    "kv": lambda plan: _by_cache(plan, "context", plan.contexts or (512, 2048), steps=plan.steps),
+    "batch": lambda plan: [{"sequences": n, **_decoding(plan, 16)[0]} for n in plan.sequences],
+    "gc": lambda plan: [{"gc": way, **_decoding(plan)[0]} for way in GC],
+    "threads": lambda plan: [{}],  # see Plan
+    "start": lambda plan: [{}],
+}
+# Of one matrix, and of every matrix of a model.
+OF_MATRICES: dict[str, Cases] = {"unpack": lambda plan: [{}], "binding": lambda plan: [{}]}
+# Of a model's sizes, with or without its file.
+SIZED: dict[str, Cases] = {
+    "fused": lambda plan: [{"group": g, "tokens": n} for g in ("qkv", "gate-up") for n in plan.tokens or (1, 32)],
+    "kv-update": lambda plan: _by_cache(plan, "tokens", plan.tokens or (1,)),
+    "kv-gather": lambda plan: _by_cache(plan, "tokens", plan.tokens or (50, 100)),
+    "attention": lambda plan: _by_cache(plan, "context", plan.contexts or (512, 2048)),
+    "sparse-attention": lambda plan: [
+        {"context": (plan.contexts or (512,))[0], "queries": n} for n in plan.tokens or (1, 32, 128)
+    ],
+    "sparse-linear": lambda plan: [{"keep": "0.5", "tokens": n} for n in plan.tokens or (1, 32, 128)],
+    "sample": lambda plan: [{}],
+    "schedule": lambda plan: [
+        {"sequences": n} for n in [n for n in plan.sequences if n in (1, 4, 16)] or plan.sequences
+    ],
+    "tokenise": lambda plan: [{"words": n} for n in (64, 1024)],
+}
+MATRIX_ROWS, MODEL_ROWS, MICRO_ROWS = tuple(_OF_ONE_MATRIX), tuple(_OF_A_MODEL), (*OF_MATRICES, *SIZED)
+ROWS = (*MATRIX_ROWS, *MODEL_ROWS, *MICRO_ROWS)
+_CASES = {**_OF_ONE_MATRIX, **_OF_A_MODEL, **OF_MATRICES, **SIZED}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """threads: counts, each measured in processes of its own. contexts: positions already in the KV cache. tokens:
-    lengths of prompts, and of what a matrix is multiplied with. steps: tokens decoded in one round. runs: rounds.
-    peers: as ``peer_names`` reads them. tune: measure the engine's ways to multiply first.
+    """threads: thread counts; each is measured in its own processes. contexts: positions already in the KV cache.
+    tokens: lengths of prompts, and numbers of tokens that a matrix is multiplied with. steps: tokens decoded in one
+    round. runs: rounds. peers: as ``peer_names`` reads them. tune: measure the engine's ways to multiply first.
     kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
-    is one of block diffusion. bandwidth_size: bytes of the buffer that is read. devices: of the engine xla.
+    was trained for block diffusion. bandwidth_size: bytes of the buffer that is read. devices: of the engine xla.
     """
 
     rows: tuple[str, ...]
@@ -54,8 +111,7 @@ class Plan:
     devices: int = 1
 
     def __post_init__(self) -> None:
-        there = cores()
-        most = len(there) or max(self.threads)
+        most = len(cores()) or max(self.threads)
         if max(self.threads) > most:
             raise EngineError(
                 "more threads than processors that this process may use",
@@ -64,58 +120,33 @@ class Plan:
                 expected=f"at most {most}",
                 hint="two threads on one processor measure the scheduler",
             )
-        if "threads" in self.rows:  # not a measurement of its own: these two, and what comes of more threads
+        if "threads" in self.rows:  # not a measurement itself: these two, whose scaling is then shown
             added = tuple(row for row in ("decode", "prefill") if row not in self.rows)
             object.__setattr__(self, "rows", tuple(r for r in self.rows if r != "threads") + added)
 
     @property
     def matrix_rows(self) -> tuple[str, ...]:
-        """Asked-for rows that multiply one matrix."""
+        """Requested rows that multiply one matrix."""
         return tuple(row for row in MATRIX_ROWS if row in self.rows)
 
     @property
     def micro_rows(self) -> tuple[str, ...]:
-        """Asked-for rows that need no model file."""
+        """Requested rows that need no model file."""
         return tuple(row for row in MICRO_ROWS if row in self.rows)
 
     @property
     def needs_model(self) -> bool:
-        """Whether a model's file is opened at all."""
+        """Whether a model's file is opened."""
         return bool(self.model_rows or self.profile)
 
     @property
     def model_rows(self) -> tuple[str, ...]:
-        """Asked-for rows that run a whole model."""
+        """Requested rows that run a whole model."""
         return tuple(row for row in MODEL_ROWS if row in self.rows)
 
     def cases(self, row: str) -> list[Case]:
         """What a row measures, in order."""
-        match row:
-            case "gemv":
-                return [{"tokens": 1}]
-            case "gemm":
-                return [{"tokens": n} for n in self.tokens or (8, 32, 128)]
-            case "prefill" | "first-token":
-                return [{"tokens": n} for n in self.tokens or (128,)]
-            case "decode" | "greedy":
-                return [{"context": c, "steps": self.steps} for c in self.contexts or (64,)]
-            case "kv":
-                contexts = self.contexts or (512, 2048)
-                return [{"kv": kv, "context": c, "steps": self.steps} for kv in self.kv_caches for c in contexts]
-            case "batch":
-                context = (self.contexts or (16,))[0]
-                return [{"sequences": n, "context": context, "steps": self.steps} for n in self.sequences]
-            case "gc":
-                context = (self.contexts or (64,))[0]
-                return [{"gc": way, "context": context, "steps": self.steps} for way in GC]
-            case "block-diffusion" if self.blocks:
-                # iterative at 1 is a token a pass: what the others are to be compared with
-                drawn = [(preset, t) for preset in PRESETS for t in ("0.9", "0.5", "0.3")]
-                presets = [("iterative", "1"), *drawn, ("greedy", "0")]
-                return [{"preset": preset, "threshold": t, "tokens": BLOCK_TOKENS} for preset, t in presets]
-            case "block-diffusion":
-                return [{"block": 32, "passes": n, "tokens": BLOCK_TOKENS} for n in (4, 8, 16)]
-        return {**SIZED, **OF_MATRICES}[row](self) if row in MICRO_ROWS else [{}]
+        return _CASES[row](self)
 
     def by_kv_cache(self) -> Groups:
         """Rows and cases by KV cache: the plan's first, or None, the engine's own; then those of the row ``kv``."""
@@ -138,7 +169,7 @@ class Plan:
         return -(-max(64, *ends) // 64) * 64
 
     def require_context(self, config: ModelConfig) -> None:
-        """Raises ContextError where a case needs more positions than the model has."""
+        """Raises ContextError if a case needs more positions than the model has."""
         if self.capacity() > config.context:
             raise ContextError(
                 "more positions than the model has",

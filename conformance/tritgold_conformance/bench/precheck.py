@@ -1,8 +1,9 @@
-"""The judge before the clock: an engine, with the very options that will be timed, on a model of the same family.
+"""Judges an engine before it is timed, with the options that will be timed, on a model of the same family.
 
-What the judge of ``tritgold check`` does not see is judged here: a KV cache of fewer bits, against the golden model
-with the same scheme; ``read``, against the last row of ``prefill``; ``greedy``, against the largest logit; and what
-only some rows run (``judged_rows``), where they are to be timed.
+Besides the levels of ``tritgold check``: a KV cache of fewer bits, against the golden model with the same scheme;
+``read``, against the last row of ``prefill``; ``greedy``, against the largest logit; and code that only some rows run
+(``precheck_rows``), if these rows will be timed. The judge's levels under a policy such as ``kv-bf16`` are not used for
+the caches: each cache would take eight more passes of the golden model, with matrices of the timed size.
 """
 
 import warnings
@@ -28,16 +29,17 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.check import check
 
 TOKENS, STEPS = 8, 8
-LEAST = 1e-3  # relative rms: a stored value that rounds the other way, where no code is near a tie; of one logit 8 x
+# Least allowed error, relative rms: a stored value that rounds the other way, if no code is near a tie. A logit: 8 x.
+LEAST = 1e-3
 _AFTER_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv"}  # rows of more than TOKENS tokens
 _NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
 Opener = Callable[[Checkpoint, int, str | None], object]
 
 
 class Judge:
-    """The verdicts on one file. opener: makes the engine on a checkpoint, with a capacity and a KV cache.
+    """The verdicts on one file. opener: makes the engine from a checkpoint, a capacity and a KV cache.
 
-    exact_cache: the one in float32, whose every activation can be judged, or None where the engine has no choice.
+    exact_cache: the KV cache in float32, with which every activation is judged; None if the engine has no choice.
     diffuse: the engine's block diffusion, as ``engines.xla.diffuse``, or None.
     """
 
@@ -50,10 +52,10 @@ class Judge:
         self._whole: tuple[bool, str] | None = None  # what every cache shares, judged once
 
     def verdict(self, kv_cache: str | None, rows: Sequence[tuple[str, dict[str, Any]]] = ()) -> tuple[bool, str]:
-        """(passed, in words) for a KV cache. Whatever the engine raises is a failure, told in words.
+        """(passed, description) for a KV cache. An engine that raises does not pass; the description is its error.
 
-        rows: what is to be timed, and each case of it. Raises EngineError and MissingDependencyError where there is no
-        engine.
+        rows: the rows that will be timed, once for each case. Raises EngineError and MissingDependencyError if the
+        engine cannot be loaded.
         """
         try:
             self._whole = self._whole or self._all_levels()
@@ -65,12 +67,12 @@ class Judge:
             if isinstance(error, MissingDependencyError) or error.kind in _NO_ENGINE:
                 raise
             return False, str(error)
-        except Exception as error:  # of an engine that is not an ``EngineUnderTest`` here, as the timed one is not
+        except Exception as error:  # the engine is called directly, as when it is timed, without ``EngineUnderTest``
             return False, f"{type(error).__name__}: {error}"
         return passed, text
 
     def _one_cache(self, kv_cache: str | None, rows: Sequence[tuple[str, dict[str, Any]]]) -> tuple[str, str]:
-        """What is wrong with it, and what was looked at, in words."""
+        """What is wrong (empty: nothing), and what was checked, in words."""
         checkpoint, named, seen = self._golden.checkpoint, {row for row, _ in rows}, ""
         if kv_cache == self._exact and not named:
             return "", seen
@@ -113,7 +115,7 @@ class Judge:
         return not wrong, wrong or f"conforms on {self._name}, {levels} levels, {TOKENS} tokens"
 
     def _wrong_cache(self, engine: Any, kv_cache: str | None) -> str:
-        """What is wrong with a KV cache: logits against the golden model's with the same scheme, within broken ties."""
+        """What is wrong with the logits, by the golden model with the same KV cache; broken ties are allowed for."""
         golden, c = self._golden, self._golden.checkpoint
         cache = kv_scheme(str(kv_cache)).cache(c.config, len(golden.tokens))
         expected = forward(golden.tokens, c.weights, c.config, cache)
@@ -130,20 +132,20 @@ class Judge:
 
 
 def quietly_opened(path: Path) -> Checkpoint:
-    """The checkpoint without warnings: those are for a user who opens it."""
+    """The checkpoint, opened without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TritgoldWarning)
         return open_checkpoint(path)
 
 
 def _shortcuts(engine: Any, tokens: list[int]) -> str:
-    """What is wrong with ``read`` and ``greedy``; empty where they agree with ``prefill`` and ``step``."""
+    """What is wrong with ``read`` and ``greedy``; empty if they agree with ``prefill`` and ``step``."""
     if callable(getattr(engine, "read", None)):
         engine.reset()
         whole = np.asarray(engine.prefill(tokens))[-1].astype(np.float64)
         engine.reset()
         last = np.asarray(engine.read(tokens)).reshape(-1)
-        # The head's sums are in another order; a broken tie would be the same one in both.
+        # The head's sums may be in another order; a tie that is broken in one is broken in the other too.
         if last.shape != whole.shape or not np.abs(last - whole).max() <= LOGIT_NOISE * np.abs(whole).max():
             return "read(tokens) is not the last row of prefill(tokens)"
     if callable(getattr(engine, "greedy", None)):
@@ -155,7 +157,7 @@ def _shortcuts(engine: Any, tokens: list[int]) -> str:
 
 
 def _chain(engine: Any, following: Callable[[int], int], token: int) -> list[int]:
-    """STEPS tokens after one, each from the one before."""
+    """STEPS tokens after ``token``, each chosen from the one before."""
     engine.reset()
     found = [token]
     for _ in range(STEPS):

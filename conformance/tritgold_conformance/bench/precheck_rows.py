@@ -1,5 +1,5 @@
-"""What the timed rows run and eight tokens do not: a prompt of several chunks, attention over several parts of a
-cache, sequences side by side, whole blocks. Each is held to the golden model, or to a path that has been.
+"""Checks of code that timed rows run and a text of eight tokens does not: prompts of several chunks, attention over
+several parts of a cache, batches, whole blocks. Each is compared with the golden model, or with a path that was.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,22 +21,22 @@ LONG = 300  # tokens: three chunks of the XLA engine, and three parts of its att
 STEPS = 2  # after each prompt
 BLOCK_MODEL = "kjv-dlm"
 BLOCK_TOKENS, BLOCK_ROOM = 40, 128  # after a prompt: two blocks of 32, wherever they begin
-# After it no rounding tie decides a token in any preset that is timed; after most texts some do.
+# After this text no rounding tie decides a token in any timed preset; after most texts some do.
 BLOCK_TEXT = "The word of the LORD came unto me, saying, Son of man, prophesy against"
-LONGEST, PROMPTS = 70, (5, 3, 7)  # tokens of the sequences of a batch: the first, and by turns the others
-COMPARED = 4  # sequences of a batch that are run alone too
+LONGEST, PROMPTS = 70, (5, 3, 7)  # lengths of the sequences of a batch: the first, and the others in turn
+COMPARED = 4  # sequences of a batch that are also run alone
 Diffuse = Callable[[Any, list[int], int, dict[str, Any]], tuple[list[int], int]]
 
 
 class Allowed(NamedTuple):
-    """How far logits may be off, relative to their root mean square: all of a position's together, and one alone."""
+    """How far logits may be off, relative to their root mean square: rms over a position, and a single logit."""
 
     rms: float
     largest: float
 
 
 def off_by(expected: np.ndarray, found: np.ndarray, allowed: Allowed) -> str:
-    """In words, by how much logits [tokens, vocab] are further off than is allowed; empty where they are not."""
+    """How far logits [tokens, vocab] are off, in words, if it is more than is allowed; otherwise empty."""
     if expected.shape != found.shape:
         return f"logits {list(found.shape)}, expected {list(expected.shape)}"
     rms, largest = relative_rms(expected, found).max(), relative_largest(expected, found).max()
@@ -55,7 +55,7 @@ def wrong_prompts(
     engine: Any, checkpoint: Checkpoint, kv_cache: str | None, allowed: Allowed, lengths: Sequence[int] = ()
 ) -> str:
     """A prompt of ``long_length`` tokens and the steps after it, and its beginnings, against the golden model with the
-    same KV cache. lengths: of prompts that are to be timed; the longer ones are left out.
+    same KV cache. lengths: of prompts that will be timed; only those below ``long_length`` are checked.
     """
     c = checkpoint.config
     longest, steps = long_length(c.context), STEPS if callable(getattr(engine, "step", None)) else 0
@@ -68,7 +68,7 @@ def wrong_prompts(
     found += [np.asarray(engine.step(token)) for token in tokens[longest:]]
     for row, *pair in zip(rows, expected, found, strict=True):
         one, other = (logits.reshape(1, -1) for logits in pair)
-        # Twice what was measured on a few tokens.
+        # Twice the spread that was measured on a few tokens.
         if wrong := off_by(one, other, Allowed(2 * allowed.rms, 2 * allowed.largest)):
             return f"at the end of {row + 1} tokens: {wrong}"
     return ""
@@ -82,7 +82,7 @@ def _last_logits(engine: Any, prompt: list[int]) -> np.ndarray:
 
 
 def wrong_batch(engine: Any, checkpoint: Checkpoint, allowed: Allowed, sequences: int) -> str:
-    """Sequences of several lengths side by side, some of them against themselves alone. engine: with ``fork``."""
+    """A batch of sequences of several lengths, some compared with the same sequence run alone. engine: has ``fork``."""
     vocab = checkpoint.config.vocab
     longest = min(LONGEST, checkpoint.config.context - STEPS)
     lengths = [longest, *(PROMPTS[n % len(PROMPTS)] for n in range(sequences - 1))]
@@ -111,8 +111,8 @@ def wrong_blocks(
 ) -> str:
     """Texts of block diffusion against the golden decoder with the same KV cache: every token, and how many passes.
 
-    engine: of BLOCK_ROOM positions. checkpoint, prompt: BLOCK_MODEL, which was trained for it, and BLOCK_TEXT; random
-    weights are so unsure that a broken tie changes their text.
+    engine: of BLOCK_ROOM positions. checkpoint, prompt: BLOCK_MODEL, which was trained for block diffusion, and
+    BLOCK_TEXT; with random weights a broken tie would change the text.
     """
     c = checkpoint.config
     for case in one_of_each(cases):
@@ -131,7 +131,7 @@ def wrong_blocks(
 
 
 def one_of_each(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each preset the case with the fewest passes: the others differ in a number alone.
+    """For each preset, the case with the fewest passes: the others differ only in a number.
 
     >>> one_of_each([{"preset": "adaptive", "threshold": "0.9"}, {"preset": "adaptive", "threshold": "0.3"}])
     [{'preset': 'adaptive', 'threshold': '0.3'}]
@@ -143,7 +143,7 @@ def one_of_each(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def golden_options(case: dict[str, Any], vocab: int) -> Diffusion:
-    """What a case of the row ``block-diffusion`` asks of the golden decoder."""
+    """The golden decoder's options for a case of the row ``block-diffusion``."""
     if "passes" not in case:
         return preset(case["preset"], float(case["threshold"]))
     return preset("iterative", 1.0, block=case["block"], max_passes=case["passes"], mask=vocab - 1)

@@ -17,10 +17,10 @@ Status = Literal["measured", "not passed", "not offered", "failed"]
 class Engine(msgspec.Struct, kw_only=True):
     """One engine in one process.
 
-    options: those that the judged and the timed engine were made with. flags: environment that its speed depends on.
-    judged: the judge's verdict and how it was reached; of a peer, that it is not judged. load: seconds from the file
-    to an engine that can read tokens. cold, warm: seconds of the first token with an empty cache folder and with the
-    one that run left. peak_memory: bytes (VmHWM); warm_memory: the same of a warm start, which maps packed weights.
+    options: of both the judged and the timed engine. flags: environment variables that its speed depends on. judged:
+    the verdict and how it was reached, or that a peer is not judged. load: seconds from the file to an engine that can
+    read tokens. cold, warm: seconds of the first token with an empty cache folder, and with what the cold start left
+    there. peak_memory: bytes (VmHWM); warm_memory: the same of a warm start, which maps packed weights.
     packed_bytes, head_bytes, kv_bytes: of ternary weights, of the head, of one position in the KV cache.
     """
 
@@ -44,12 +44,12 @@ class Engine(msgspec.Struct, kw_only=True):
 class Result(msgspec.Struct, kw_only=True):
     """One row of the table.
 
-    case: what exactly was measured. unit: what ``timing`` is the time of. why: where the status is not measured.
+    case: what exactly was measured. unit: what ``timing`` times. why: the reason, if the status is not ``measured``.
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
-    one unit. bytes_moved: that one unit has to read; roofline_fraction: of the read bandwidth, if these bytes were all:
-    the median over rounds, each with its own bandwidth. ratio: of a peer's row, how many times faster the benchmark's
+    one unit. bytes_moved: that one unit has to read; roofline_fraction: the share of the read bandwidth that this is:
+    the median over rounds, each with its own bandwidth. ratio: in a peer's row, how many times faster the benchmark's
     engine is, the median over rounds that measured both; above 1 the engine is faster.
-    scaling: how many times faster than the same row with one thread. A unit of llama.cpp's is a round's mean.
+    scaling: how many times faster than the same row with one thread. A time of llama.cpp is a round's mean.
     """
 
     row: str
@@ -71,9 +71,9 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Bandwidth(msgspec.Struct, kw_only=True):
-    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: median of each way tried; best: median of the
-    fastest way of each time. samples: how often it was measured, once and in every round of a row whose bytes are
-    known.
+    """Read bandwidth, bytes a second. size: of the buffer, bytes. ways: the median of each way to read; best: the
+    median of the fastest way of each sample. samples: how often it was measured: once, and in each round of a row
+    whose bytes are known.
     """
 
     threads: int
@@ -93,8 +93,8 @@ class Part(msgspec.Struct, kw_only=True):
 
 
 class Profile(msgspec.Struct, kw_only=True):
-    """A decode step in parts. step: seconds of the whole step. overhead: what the parts do not account for. roof: bytes
-    a second that were read in these rounds.
+    """A decode step in parts. total: seconds of all parts. step: seconds of the whole step. overhead: step - total.
+    roof: the read bandwidth in these rounds, bytes a second.
     """
 
     threads: int
@@ -118,7 +118,7 @@ class Tuned(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What ``tritgold bench --json`` writes. complete: false where it was stopped; then this is what it had by then."""
+    """What ``tritgold bench --json`` writes. complete: false if it was stopped; it then holds what was measured."""
 
     schema: str = SCHEMA
     date: str
@@ -136,7 +136,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 where an engine has not passed the judge or a measurement failed, 5 where nothing was measured, else 0."""
+        """1 if an engine has not passed the judge or a measurement failed, 5 if nothing was measured, else 0."""
         wrong = any(result.status in ("not passed", "failed") for result in self.results)
         if wrong or any(engine.passed is False for engine in self.engines):
             return 1

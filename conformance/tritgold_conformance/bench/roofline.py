@@ -1,4 +1,4 @@
-"""The roof of a run: how fast memory is read, measured again in every round, for a shared machine changes meanwhile.
+"""The roof of a run: the read bandwidth of memory, measured again in every round, because a shared machine changes.
 
 The same processors and threads read one buffer far larger than any cache in two ways, and the faster counts: NumPy's
 maximum of uint64, a thread a slice (it releases the interpreter's lock, and one vector instruction takes in a whole
@@ -22,9 +22,9 @@ Reader = Callable[[np.ndarray], Callable[[], object]]
 
 
 class Buffer:
-    """What is read, and every way to read it. size: bytes.
+    """A buffer of ``size`` bytes, and every way to read it.
 
-    compiled: takes an int32 array [rows, COLUMNS] and gives a function that reads it once; None for none.
+    compiled: takes an int32 array [rows, COLUMNS] and returns a function that reads it once; None without a compiler.
     """
 
     def __init__(self, threads: int, compiled: Reader | None, size: int) -> None:
@@ -53,7 +53,7 @@ def _maxima(parts: list[np.ndarray]) -> None:
 
 
 class Roof:
-    """reading: a process of its own, which holds the buffer. found: filled with every sample."""
+    """reading: the process that holds the buffer. found: updated with every sample."""
 
     def __init__(self, reading: Worker, threads: int, size: int) -> None:
         self._reading = reading
@@ -71,7 +71,7 @@ class Roof:
 
 
 def roofline_fraction(bytes_moved: int, seconds: list[float], roofs: list[float]) -> float:
-    """How near the roof, were ``bytes_moved`` all that is read: the median over rounds, each with its own roof.
+    """The share of the roof if only ``bytes_moved`` are read: the median over rounds, each with its own roof.
 
     >>> roofline_fraction(10, [1.0, 2.0, 1.0], [20.0, 10.0, 20.0])
     0.5

@@ -1,7 +1,7 @@
-"""The rows of a model, on an engine in this process: made ready once, then measured a round at a time.
+"""The rows of a model, on an engine in this process: prepared once, then measured a round at a time.
 
-An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; a row that needs
-what it lacks is reported as not offered.
+An engine is any object that has ``reset`` and some of ``prefill``, ``read``, ``step``, ``greedy``; a row that needs a
+method that it does not have is reported as not offered.
 """
 
 import gc
@@ -39,7 +39,7 @@ class Rows:
         }
 
     def measure(self, row: str, case: Case) -> dict[str, Any]:
-        """One round: ``seconds`` of each unit; ``first``, seconds of the first call, in the round that made ready."""
+        """One round: ``seconds`` of each unit; ``first``, seconds of the first call of a case, None in later rounds."""
         if row not in self._methods:
             raise not_offered(row)
         named, first = (row, repr(sorted(case.items()))), None
@@ -50,11 +50,11 @@ class Rows:
         return {"seconds": self._methods[row](case), "first": first}
 
     def _ready(self, row: str, case: Case) -> float:
-        """Everything compiled and touched; seconds of the first unit."""
+        """Compile and run everything once; seconds of the first unit."""
         if row in ("decode", "greedy", "gc"):
             self._fill(case["context"])
         if row == "batch":
-            self._batched = None  # the cache before: its memory first
+            self._batched = None  # free the memory of the previous cache first
             self._batched = self._need("fork")(case["sequences"], capacity=case["context"] + case["steps"] + 1)
             self._fill_batch(case)
         return self._methods[row]({**case, "steps": 1} if "steps" in case else case)[0]
@@ -132,7 +132,7 @@ class Rows:
             self._batched.read(tokens, sequence=sequence)
 
     def _batch(self, case: Case) -> list[float]:
-        """Steps of all sequences, each with a token of its own."""
+        """Steps of all sequences, each with its own token."""
         if self._batched.length + case["steps"] > self._batched.capacity:
             self._fill_batch(case)
         tokens = judging_tokens(case["sequences"], self._vocab, seed=3)

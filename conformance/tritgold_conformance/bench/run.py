@@ -1,13 +1,13 @@
-"""The benchmark itself: for each thread count a process of the engine and one of each peer, commanded in turn.
+"""Runs a benchmark: for each thread count one process for the engine and one for each peer, which work in turn.
 
-One is idle while the other is timed, and every round measures all of them: a machine that slows down for a minute
-slows all sides of a round, and their ratio stays.
+Every round measures all of them: if the machine slows down for a minute, all sides of that round slow down, and their
+ratio stays.
 """
 
 from tritgold.config import ModelConfig
 from tritgold_conformance.bench import memory
-from tritgold_conformance.bench.models import Model, for_transformers
-from tritgold_conformance.bench.peer_files import PeerFiles, for_llama_cpp
+from tritgold_conformance.bench.models import Model
+from tritgold_conformance.bench.peer_files import PeerFiles, for_llama_cpp, for_transformers
 from tritgold_conformance.bench.peer_names import TRANSFORMERS, peer
 from tritgold_conformance.bench.plan import Plan
 from tritgold_conformance.bench.processes import require_peers
@@ -25,16 +25,16 @@ def run(
     found: BenchResults | None = None,
     config: ModelConfig | None = None,
 ) -> BenchResults:
-    """Measure. model: None where no row opens one; matrices: sizes [out, in] for the rows of a matrix; config: sizes
-    of a model without its file.
+    """Measure all rows of the plan.
 
-    found: filled while measuring, so that a run that is stopped keeps what was measured by then.
-    Raises what ``check`` raises, EngineError where a process ends by itself.
+    model: None if no row opens one. matrices: sizes [out, in] for the rows of a matrix. config: sizes of a model
+    without its file. found: filled while measuring, so that a run that is stopped keeps what was measured by then.
+    Raises what ``check`` raises, and EngineError if a process ends by itself.
     """
     found = BenchResults() if found is None else found
     files = dict[str, PeerFiles]()
     if model is None:
-        memory.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "give the machine more, or stop what uses it")
+        memory.require_memory({"bandwidth": 2 * plan.bandwidth_size}, "free some memory, or use a machine with more")
     else:
         size = sum(path.stat().st_size for path in [model.path] if path.is_file())
         check(plan, model.config, size)
@@ -46,9 +46,9 @@ def run(
 
 
 def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
-    """Whether a model can be measured, before it is written or opened.
+    """Check that a model can be measured, before it is written or opened.
 
-    Raises MissingDependencyError for a peer that is not there, ContextError for more positions than the model has,
+    Raises MissingDependencyError for a peer that is not installed, ContextError for more positions than the model has,
     EngineError ``memory`` for more bytes than the machine has free. file_size: bytes that llama.cpp will map.
     """
     require_peers(plan.peers)
@@ -63,10 +63,10 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
 
 
 def _files(text: str, model: Model, say: Say) -> PeerFiles:
-    """What a peer opens; transformers is not judged here, and has nothing for that."""
+    """The files of a peer. transformers is not judged here, so it has no file for that."""
     named = peer(text)
     if named.name == TRANSFORMERS:
-        return PeerFiles(for_transformers(model, say), None)
+        return PeerFiles(for_transformers(model.path, model.name, say), None)
     timed = for_llama_cpp(model.path, model.name, named, say)
     judged = model.judged if model.for_peers is None else synthetic_model(model.for_peers, cache_folder(), say)
     return PeerFiles(timed, for_llama_cpp(judged, judged.stem, named, say))

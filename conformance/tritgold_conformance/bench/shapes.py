@@ -1,4 +1,4 @@
-"""The models and matrices whose speed is asked for: by name, by size, by any config.json."""
+"""The models and matrices that can be timed: by name, by size, or by a config.json."""
 
 import re
 from dataclasses import dataclass, replace
@@ -10,8 +10,6 @@ from tritgold.errors import ConfigError
 from tritgold.formats.untrusted_text import parse_json
 
 SEED = 158
-
-
 _NOT_CONFIG = ("name", "architecture", "seed", "embedding")
 
 
@@ -41,8 +39,7 @@ class ModelShape:
     embedding: float = 0.7
 
     def config(self) -> ModelConfig:
-        """The same as the engines take it. Tokens 1 and 2 are BOS and EOS."""
-
+        """The configuration for the engines. Tokens 1 and 2 are BOS and EOS."""
         sizes = {name: value for name, value in vars(self).items() if name not in _NOT_CONFIG}
         return ModelConfig(**sizes, scale_rule="multiply", bos=1, eos=(2,))
 
@@ -60,10 +57,10 @@ class ModelShape:
         return replace(self, name=f"{self.name}-judged", vocab=vocab, layers=layers, context=min(self.context, 512))
 
     def telling(self) -> "ModelShape":
-        """The same with an embedding that is small beside what the layers add: for judging by log-probabilities alone.
+        """The same with an embedding that is small compared with what layers add: for judging by log-probabilities.
 
-        A tied head finds the token that was just read in the residual stream, as sure as 1 with the usual one, whatever
-        the layers compute, and even where they compute nothing. Logits have a standard deviation of 3 here.
+        With the usual embedding, a tied head predicts the token that was just read with a probability of nearly 1,
+        whatever the layers compute, even nothing. Here logits have a standard deviation of 3.
         """
         return replace(self, name=f"{self.name}-telling", embedding=3 / self.hidden**0.5)
 
@@ -106,7 +103,7 @@ UNIT = 256  # weights of a block of TQ2_0: every matrix of a synthetic model has
 
 
 def shape_of(text: str) -> ModelShape | MatrixShape | None:
-    """What ``--shape`` names: one of SHAPES, a matrix OUTxIN, or the sizes in a config.json; None for anything else.
+    """The shape that ``--shape`` names: of SHAPES, a matrix OUTxIN, or the sizes in a config.json; None for others.
 
     Raises ConfigError for a config.json that cannot be used (``bench-shape``).
 
@@ -124,7 +121,7 @@ def shape_of(text: str) -> ModelShape | MatrixShape | None:
 
 
 def _of_config(path: Path) -> ModelShape:
-    """The sizes of a model, whatever it is, as a synthetic ternary one. Biases, experts and windows are passed over.
+    """The sizes of any model, as a synthetic ternary one. Biases, experts and windows are ignored.
 
     Squared ReLU means BitNet's graph with sub-norms, any other activation Llama's.
     """

@@ -1,7 +1,7 @@
 """Synthetic models: random trits of a named shape, written once as a GGUF file that every engine opens.
 
-A real file and no arrays in memory, so that loading is measured too, and so that another engine runs the very same
-weights: architecture ``bitnet`` or ``llama``, TQ2_0 linears, an F16 embedding, plain words for tokens. One piece of a
+A real file instead of arrays in memory, so that loading is measured too, and other engines run the same weights:
+architecture ``bitnet`` or ``llama``, TQ2_0 linears, an F16 embedding, plain words for tokens. One piece of a
 tensor is in memory at a time. Scales and embedding are numbers that float16 and bfloat16 both hold, so the model is
 the same in every format it may be converted to.
 """
@@ -30,7 +30,7 @@ from tritgold.weights import LINEARS, VECTORS
 from tritgold_conformance.bench.memory import require_disk
 from tritgold_conformance.bench.shapes import ModelShape
 
-VERSION = 1  # of the numbers drawn: another one makes other files
+VERSION = 1  # of the random numbers: another version gives other file names
 PIECE = 1 << 22  # weights that are unpacked in memory at once
 FILE_TYPE = 37  # llama.cpp's MOSTLY_TQ2_0
 NORMAL, CONTROL = 1, 3  # llama.cpp's token types
@@ -39,9 +39,9 @@ Say = Callable[[str], None]
 
 
 def cache_folder() -> Path:
-    """XDG_CACHE_HOME/tritgold/bench, made where it is not there.
+    """XDG_CACHE_HOME/tritgold/bench, created if it does not exist.
 
-    Raises OutputError: ``unwritable``; ``no-folder`` where the user has no home.
+    Raises OutputError: ``unwritable``; ``no-folder`` if the user has no home.
     """
     hint = "set XDG_CACHE_HOME to a folder that can be written"
     try:
@@ -56,7 +56,7 @@ def cache_folder() -> Path:
 
 
 def synthetic_model(shape: ModelShape, folder: Path, say: Say = lambda _: None) -> Path:
-    """The file of this shape, written where it is not there yet, or where what is there is not whole.
+    """The file of this shape, written if it does not exist yet or the existing file is incomplete.
 
     Raises OutputError: ``disk-full`` before anything is written, and those of the writer.
     """
@@ -91,7 +91,7 @@ def _digest(shape: ModelShape) -> str:
 
 
 def _usable(path: Path, shape: ModelShape) -> bool:
-    """Whether the file is there and opens as this model. What a killed program left has another name."""
+    """Whether the file exists and opens as this model. A file that a killed program left has another name."""
     if not path.is_file():
         return False
     try:
@@ -161,13 +161,13 @@ def _gain(name: str, width: int, seed: int) -> PlannedTensor:
 
 
 def _both_halves(values: np.ndarray) -> np.ndarray:
-    """float32 rounded to eight significant bits: exact in bfloat16, and in float16 where it is not tiny."""
+    """float32 rounded to eight significant bits: exact in bfloat16 and float16. Below 2**-14 it becomes 0."""
     rounded = bf16_to_f32(f32_to_bf16(np.asarray(values, np.float32)))
     return np.where(np.abs(rounded) < np.float32(2**-14), np.float32(0), rounded)
 
 
 def _stream(name: str) -> int:
-    """Where a tensor's random numbers begin: 2**40 from any other's. A cut model has the same first layers."""
+    """Where a tensor's random numbers begin: 2**40 apart for any two. A cut model has the same first layers."""
     _, layer, what = name.split(".") if name.startswith("layers.") else ("", "-1", name)
     return (16 * (int(layer) + 1) + _DRAWN.index(what)) << 40
 

@@ -91,7 +91,7 @@ def _table(words: tuple[str, ...], numbers: tuple[str, ...]) -> Table:
 
 
 def _results(results: list[Result]) -> Table:
-    """A column of numbers stands where some row has it; times in milliseconds."""
+    """A column of numbers is shown if some row has it; times in milliseconds."""
     rows = [(result, _numbers(result)) for result in results]
     used = tuple(name for name in rows[0][1] if any(numbers[name] for _, numbers in rows))
     table = _table(("row", "engine", "case"), used)
@@ -101,7 +101,7 @@ def _results(results: list[Result]) -> Table:
 
 
 def _numbers(r: Result) -> dict[str, str]:
-    """By column; empty where the row has none."""
+    """By column; empty if the row has none."""
     times = (r.timing.p50, r.timing.p95, r.timing.p99, r.timing.least) if r.timing else ()
     return {
         "p50 p95 p99 min ms": " ".join(_short(1e3 * seconds) for seconds in times),
@@ -115,12 +115,12 @@ def _numbers(r: Result) -> dict[str, str]:
 
 
 def render_comparison(rows: list[Compared], different: list[str], console: Console) -> None:
-    """Rows against an earlier report."""
-    console.print("\n[bold]Against the earlier report[/]; ratio above 1: faster now; in brackets what medians allow")
+    """Rows compared with an earlier report."""
+    console.print("\n[bold]Against the earlier report[/]; ratio above 1: faster now; in brackets its interval")
     for text in different:
         console.print(f"[yellow]not the same[/]: {escape(text)}")
     if not rows:
-        console.print("no row is in both")
+        console.print("the two reports have no row in common")
         return
     table = _table(("row", "engine", "case"), ("threads", "before ms", "now ms", "ratio", ""))
     for one in rows:

@@ -1,4 +1,4 @@
-"""All rows with one number of threads: the judge first, then every case in rounds, the peers in turn."""
+"""All rows with one number of threads: the engine is judged, then every case is measured in rounds, with its peers."""
 
 import statistics
 import tempfile
@@ -23,9 +23,9 @@ from tritgold_conformance.bench.timing import Timing, paired_ratio
 
 
 class ThreadRun:
-    """All rows with one number of threads. files: of each peer, by how the plan names it. found: filled on the way.
+    """All rows with one number of threads. files: of each peer, by its name in the plan. found: filled while measuring.
 
-    config: sizes for rows without a model file, where there is no model.
+    config: sizes for rows without a model file, if there is no model.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ThreadRun:
         self.sizes: dict[str, int] = {}
 
     def run(self) -> None:
-        """Measure; everything goes into what was found."""
+        """Measure, and add all results to ``found``."""
         with self._process() as reading:
             self.say("read bandwidth")
             self.roof = Roof(reading, self.threads, self.plan.bandwidth_size)
@@ -63,7 +63,7 @@ class ThreadRun:
                 self._rows_of(self.model)
 
     def say(self, what: str) -> None:
-        """Tell the progress line what is being done."""
+        """Show in the progress line what is being done."""
         self._say(f"{what}, {self.threads} threads")
 
     def _process(self, **options: Any) -> Worker:
@@ -84,8 +84,8 @@ class ThreadRun:
                 _add_facts(self.of_peers[name], peer)
 
     def _judge(self, model: Model, groups: Groups) -> dict[str | None, Any]:
-        """Verdicts by KV cache; one that does not pass has no speed. In a process of its own, like the timed one except
-        for what judging leaves in memory and for programs that are kept.
+        """Verdicts by KV cache; one that does not pass has no speed. The engine is judged in its own process: judging
+        leaves much in memory, and may use compiled programs that are kept.
         """
         verdicts = {}
         with self._process(timed=False) as judging:
@@ -124,7 +124,7 @@ class ThreadRun:
                 child = stack.enter_context(peer_process(text, self.threads))
                 capacity, vocab = self.plan.capacity(), model.config.vocab
                 opened = child.ask("open", path=str(files.timed), capacity=capacity, vocab=vocab)
-            except EngineError as error:  # it is left out, as one that fails later
+            except EngineError as error:  # it is left out, like one that fails later
                 for row, case in rows:
                     self._missing(row, case, error, peer)
                 continue
@@ -133,13 +133,13 @@ class ThreadRun:
             self.found.engines.append(engine)
 
     def _refused(self, cases: list[tuple[str, Case]], status: Status, why: str, name: str | None = None) -> None:
-        """No speed for these. name: of a peer, None for the benchmark's engine."""
+        """Rows without a speed. name: of a peer; None for the benchmark's engine."""
         for row, case in cases:
             engine = name or self.plan.engine
             self._add(Result(row=row, engine=engine, threads=self.threads, case=case, status=status, why=why))
 
     def _missing(self, row: str, case: Case, error: EngineError, name: str | None = None) -> None:
-        """What an engine does not have, or could not do. Raises what ended the process of the benchmark's own."""
+        """A row that an engine does not offer, or failed in. Raises ``error`` if the benchmark's engine has ended."""
         if error.kind == "worker" and name is None:
             raise error
         if error.kind == "not-offered":
@@ -169,7 +169,7 @@ class ThreadRun:
         return child.ask("open", path=str(model.path), capacity=self.plan.capacity(), kv_cache=kv_cache)
 
     def _rounds(self, ours: Worker, config: ModelConfig, row: str, case: Case) -> None:
-        """One case: all engines in turn, as many rounds as asked for; the first is not counted."""
+        """One case: all engines in turn, ``plan.runs`` rounds after one that is not counted."""
         own, first, roofs = "decode" if row == "kv" else row, None, list[float]()
         by_bytes = "context" in case and row != "batch" and bool(self.sizes or self.peers)
         seconds: dict[str, list[list[float]]] = defaultdict(list)
@@ -205,7 +205,7 @@ class ThreadRun:
             self._add(result)
 
     def _round_of_peers(self, peers: dict[str, Worker], row: str, case: Case) -> dict[str, dict[str, Any]]:
-        """What each peer measured. One that fails is left out of this row, one whose process ended of all."""
+        """What each peer measured. One that fails is left out of this row; one whose process ended, of all rows."""
         got = {}
         for name, peer in [*peers.items()]:
             try:
@@ -218,7 +218,7 @@ class ThreadRun:
         return got
 
     def _start(self, model: Model, engine: Engine) -> None:
-        """The first token of a new process: with an empty cache folder, then with the one that this left."""
+        """The first token of a new process: with an empty cache folder, then with what the first process left there."""
         with tempfile.TemporaryDirectory(prefix="start-", dir=cache_folder()) as cache:
             for what in ("cold", "warm"):
                 with self._process(cache=cache) as child:
@@ -232,7 +232,7 @@ class ThreadRun:
                 ))  # fmt: skip
 
     def _profile(self, ours: Worker) -> None:
-        """The parts of a decode step against the whole."""
+        """The operations of a decode step, and the whole step."""
         case = {"context": (self.plan.contexts or (64,))[0], "steps": self.plan.steps}
         self.say("profile")
         try:
@@ -245,6 +245,6 @@ class ThreadRun:
 
 
 def _add_facts(engine: Engine, process: Worker) -> None:
-    """What its process says of itself when all is done."""
+    """Add versions, flags and peak memory, after the last row."""
     facts = process.ask("facts")
     engine.versions, engine.flags, engine.peak_memory = facts["versions"], facts["flags"], facts["peak_memory"]

@@ -1,4 +1,4 @@
-"""Rounds as rows: tokens, products and multiply-accumulates a second, and the bytes that a step has to read."""
+"""Rows of the report from measured rounds: tokens and multiply-accumulates a second, bytes that a step reads."""
 
 import statistics
 from collections.abc import Callable
@@ -17,8 +17,9 @@ _UNITS = {"batch": "step", "block-diffusion": "text"}
 
 
 def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, case: Case, timing: Timing) -> Result:
-    """A row without bytes. A prompt is one unit of ``tokens`` tokens, of which the head sees the last alone; a step of
-    a batch one of as many as there are sequences; a text of block diffusion takes more passes than its tokens say.
+    """A row, still without bytes. A prompt is one unit of ``tokens`` tokens, of which the head reads only the last. A
+    step of a batch is one unit with a token for each sequence. A text of block diffusion has no ``gmacs``, because its
+    number of passes is not known.
     """
     tokens: int = case.get("tokens") or case.get("sequences", 1)
     heads = case.get("sequences", 1)
@@ -35,9 +36,9 @@ def products_of(
     ask: Callable[[], dict[str, Any]], roof: Roof, runs: int, row: str, case: Case, threads: int,
     weights: int | None,
 ) -> list[Result]:  # fmt: skip
-    """A row for each kernel that multiplies a matrix of so many weights, or, without any, for each way of a case.
+    """A row for each kernel that multiplies a matrix of ``weights`` weights; if None, for each way of a micro row.
 
-    ask: one round of all of them; the first is not counted. What is wrong has no speed.
+    ask: runs one round of all of them; the first round is not counted. A wrong kernel or way has no speed.
     """
     rounds, roofs, results = list[dict[str, Any]](), list[float](), []
     for number in range(runs + 1):
@@ -64,8 +65,8 @@ def products_of(
 def profile_of(engine: Worker, roof: Roof, threads: int, case: Case, runs: int) -> Profile:
     """Each operation of a decode step alone, and what the whole step takes beyond their sum.
 
-    Parts, whole step and roof in turn, as everything that is compared; the first round is not counted. case: of the row
-    ``decode``. Raises EngineError where the engine has no such parts.
+    Operations, whole step and read bandwidth are measured in turn; the first round is not counted. case: of the row
+    ``decode``. Raises EngineError ``not-offered`` if the engine has no profile.
     """
     rounds, steps, roofs = list[list[dict[str, Any]]](), list[float](), list[float]()
     for number in range(runs + 1):
@@ -91,9 +92,9 @@ def bytes_of_a_step(
 ) -> int | None:
     """Bytes that one decode step reads: every ternary weight, the head, and the KV cache so far.
 
-    row: ``greedy`` may read a screen in place of the head. sizes: of the benchmark's engine, by its own account, empty
-    where it gives none; None for a peer. The engine goes on from round to round, as transformers does; the rounds of
-    llama.cpp all begin at the context.
+    row: ``greedy`` may read a screen instead of the head. sizes: as the benchmark's engine reports them, empty if it
+    does not; None for a peer. The engine and transformers continue from round to round; each round of llama.cpp begins
+    at the context.
     """
     weights, head, kv = memory.ternary_weights(config), memory.head_weights(config), memory.kv_values(config)
     positions = case["context"] + case["steps"] * (runs + 1) // 2

@@ -1,4 +1,4 @@
-"""Seconds of repeated work, their median and percentiles, and two lists that were measured in turn."""
+"""Seconds of repeated work: median, percentiles, and the ratio of two lists that were measured in turn."""
 
 import math
 import statistics
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one unit of work (a token, a prompt, a product). samples: how many were measured. low, high: between
-    which the true median lies, 19 times in 20, where six samples or more are as good as independent; of fewer the
-    least and the most.
+    """Seconds of one unit of work (a token, a prompt, a product). samples: how many were measured. low, high: the 95 %
+    interval of the median, for six or more samples if they are independent; of fewer, the least and the most.
     """
 
     samples: int
@@ -25,7 +24,7 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Timing":
-        """Raises ValueError for no seconds, and for what is not a time: 0 or less, infinity, NaN.
+        """Raises ValueError for an empty list, and for values that are not times: 0 or less, infinity, NaN.
 
         >>> Timing.of([3, 1, 2])
         Timing(samples=3, median=2, p50=2, p95=3, p99=3, least=1, low=1, high=3)
@@ -38,7 +37,7 @@ class Timing:
 
 
 def median_interval(seconds: Sequence[float]) -> tuple[float, float]:
-    """The k-th smallest and the k-th largest, k as large as 95 % allow: a sample is above the median with chance 1/2.
+    """The k-th smallest and k-th largest, k as large as 95 % allow: each sample is above the median with chance 1/2.
 
     >>> median_interval(range(1, 6)), median_interval(range(1, 21))
     ((1, 5), (6, 15))
@@ -50,7 +49,7 @@ def median_interval(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def timed(work: Callable[[], object], times: int = 1) -> list[float]:
-    """Seconds of each of so many calls."""
+    """Seconds of each of ``times`` calls."""
     seconds = []
     for _ in range(times):
         begin = time.perf_counter()

@@ -1,6 +1,6 @@
 """The process in which an engine is judged and timed: ``python -m tritgold_conformance.bench.worker ENGINE THREADS``.
 
-It holds itself to its processors before anything else is loaded: libraries count them when they start.
+It limits itself to its processors before anything else is loaded: libraries count them when they start.
 """
 
 import gc
@@ -13,23 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from tritgold_conformance.bench.json_rpc import serve
-
-BINDING = "TRITGOLD_BENCH_BINDING"
+from tritgold_conformance.bench.processes import BINDING, use_processors
 
 
 def main(spec: str, threads: int, devices: int = 1) -> None:
     """Serve until standard input ends."""
-    if hasattr(os, "sched_setaffinity"):
-        there = sorted(os.sched_getaffinity(0))
-        chosen = {"last": there[-threads:], "free": there}.get(os.environ.get(BINDING, ""), there[:threads])
-        os.sched_setaffinity(0, chosen)
+    use_processors(threads, os.environ.get(BINDING, ""))
     bench = Bench(spec, threads, devices)
     offered = ("bandwidth", "tune", "judge", "open", "measure", "product", "small", "profile", "facts")
     serve({name: getattr(bench, name) for name in offered})
 
 
 class Bench:
-    """What the parent may ask for. Answers are JSON."""
+    """The requests that the parent may send. Answers are JSON."""
 
     def __init__(self, spec: str, threads: int, devices: int = 1) -> None:
         self._spec, self._threads, self._devices = spec, threads, devices
@@ -46,7 +42,7 @@ class Bench:
         self._small_case: tuple[str, dict[str, Any]] | None = None
 
     def bandwidth(self, size: int) -> dict[str, float]:
-        """Bytes a second by way of reading."""
+        """Bytes a second, by way of reading."""
         if self._buffer is None:
             from tritgold_conformance.bench.roofline import Buffer
 
@@ -55,16 +51,14 @@ class Bench:
                 self._adapter("xla").own_kv_cache()  # without JAX this says what to install
                 compiled = self._adapter("xla").reader
             self._buffer = Buffer(self._threads, compiled, size)
-        found: dict[str, float] = self._buffer.bandwidth()
-        return found
+        return self._buffer.bandwidth()
 
     def tune(self, out: int, in_: int) -> list[dict[str, Any]]:
         """The engine's choices for one matrix, by number of tokens. Engines opened afterwards use them."""
-        found: list[dict[str, Any]] = self._adapter("xla").tuned(out, in_)
-        return found
+        return self._adapter("xla_kept").tuned(out, in_)
 
     def judge(self, path: str, kv_cache: str | None, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-        """Whether the engine passes on this file, with the options that will be timed. rows: these, and their cases."""
+        """Whether the engine passes on this file, with the options that will be timed. rows: see ``Judge``."""
         from tritgold_conformance.bench.precheck import Judge
 
         own = self._adapter("xla").own_kv_cache() if self._spec == "xla" else None
@@ -80,7 +74,7 @@ class Bench:
         from tritgold_conformance.bench.precheck import quietly_opened
         from tritgold_conformance.bench.rows import Rows
 
-        self._engine = self._rows = self._parts = None  # its memory first
+        self._engine = self._rows = self._parts = None  # free its memory first
         gc.collect()
         forget_peak()  # the judge's, which kept every activation of two models
         begin = time.perf_counter()
@@ -99,11 +93,10 @@ class Bench:
 
     def measure(self, row: str, case: dict[str, Any]) -> dict[str, Any]:
         """One round of a row."""
-        found: dict[str, Any] = self._rows.measure(row, case)
-        return found
+        return self._rows.measure(row, case)
 
     def product(self, out: int, in_: int, tokens: int, only: list[str] | None = None) -> dict[str, Any]:
-        """One round of every kernel on a matrix: seconds by kernel; those that are wrong have a text instead.
+        """One round of every kernel on a matrix: seconds by kernel; a wrong kernel has a description instead.
 
         only: names of kernels; the others are left out.
         """
@@ -120,7 +113,7 @@ class Bench:
             if only is not None and kernel.name not in only:
                 continue
             called = kernel.name, tokens
-            if called not in self._wrong:  # the first call of all: compiles, and is judged
+            if called not in self._wrong:  # its first call compiles, and is judged
                 self._wrong[called] = _wrong(lambda kernel=kernel: matrices.wrong(kernel, codes, self._weights))
             text = self._wrong[called]
             seconds = None if text else matrices.seconds_of(kernel, codes, out)
@@ -135,11 +128,10 @@ class Bench:
         if (row, case) != self._small_case:
             adapter = self._adapter("xla_micro") if self._spec == "xla" else None
             self._small, self._small_case = Ways(row, case, config, adapter), (row, dict(case))
-        found: dict[str, Any] = self._small.round()
-        return found
+        return self._small.round()
 
     def profile(self, context: int) -> list[dict[str, Any]]:
-        """One round of the parts of a decode step, each alone; of the reference, inside a step."""
+        """One round of the operations of a decode step, each alone; those of the reference are timed inside a step."""
         from tritgold_conformance.bench.rows import not_offered
 
         if self._spec == "reference":
@@ -161,11 +153,11 @@ class Bench:
         from tritgold_conformance.bench.memory import peak_memory
 
         versions: dict[str, str] = getattr(self._engine, "versions", dict)()
-        flags = self._adapter("xla").settings() if self._spec == "xla" else {}
+        flags = self._adapter("xla_kept").settings() if self._spec == "xla" else {}
         return {"versions": dict(versions), "flags": flags, "peak_memory": peak_memory()}
 
     def _opener(self, path: str) -> Any:
-        """checkpoint, capacity, KV cache -> the engine itself, without what protects the judge from it."""
+        """A function (checkpoint, capacity, KV cache) -> the engine, called directly as when it is timed."""
         from tritgold_conformance.engines.load import load_engine
 
         if self._spec == "xla":
@@ -175,7 +167,7 @@ class Bench:
         )
 
     def _adapter(self, name: str) -> Any:
-        """One of the modules that know the XLA engine; JAX must have the threads that are timed."""
+        """A module of ``engines`` about the XLA engine; JAX is started with the timed number of threads."""
         importlib.import_module("tritgold_conformance.engines.xla").start_with(self._threads)
         return importlib.import_module(f"tritgold_conformance.engines.{name}")
 

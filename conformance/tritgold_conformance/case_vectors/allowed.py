@@ -24,7 +24,8 @@ class OfRow:
         limit = self.fraction * np.abs(wide).max(axis=-1, keepdims=True)
         return np.abs(engine.astype(np.float64) - wide) / np.maximum(limit, FLUSHED)
 
-    def outcome_within(self) -> Outcome:
+    @property
+    def within(self) -> Outcome:
         """The outcome for rounding."""
         return "within"
 

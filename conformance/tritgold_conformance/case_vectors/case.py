@@ -1,4 +1,4 @@
-"""What the folder's JSON files say. They are msgspec's: the JSON schema is made of them and cannot drift."""
+"""The folder's JSON files as msgspec structures; the JSON schema is made from them and cannot drift."""
 
 import inspect
 from typing import Any, Literal
@@ -45,10 +45,10 @@ class Case(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One vector, for one reason to fail.
 
     name: in its group; the id of a case is ``<group>/<name>``. kind: what is to be done, a row of docs/vectors.md.
-    why: what this input shows. parameters: numbers and words that belong to it. seed: of the counter-based numbers,
-    where some were drawn. inputs: role -> array of inputs.safetensors. file: bytes to be opened, in the group's folder.
+    why: what this input shows. parameters: numbers and words that belong to it. seed: of the counter-based random
+    numbers, if there are any. inputs: role -> array of inputs.safetensors. file: to be opened, in the group's folder.
     outputs: role -> what is expected. texts: expected texts. refused: the kind of failure that is expected instead.
-    flags: names of the faults it is there for, explained in the manifest.
+    flags: names of the faults that it is made for, explained in the manifest.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Manifest(msgspec.Struct, kw_only=True):
 
 
 class Answers(msgspec.Struct, kw_only=True):
-    """answer.json of a group, written by the engine that is judged. All of it may be left out, and the file too.
+    """answer.json of a group, written by the engine that is judged. Every field is optional, and so is the file.
 
-    refused: name of a case -> kind of failure, ``unspecified`` where the engine has no word for it. texts: name ->
-    texts. skipped: names of cases that the engine does not have, ``*`` at the end stands for any ending.
+    refused: name of a case -> kind of failure, or ``unspecified`` if the engine does not tell it. texts: name -> texts.
+    skipped: names of cases that the engine does not support; ``*`` at the end matches any ending.
     """
 
     protocol: str = ""

@@ -53,7 +53,7 @@ def _packed() -> Iterator[Draft]:
         if layout.invalid_kind != "not-ternary" and name not in ("tq1_0", "q1_0", "iq1_bn"):
             dirty = bytearray(data)
             dirty[layout.byte_of(0, 0, shape)] = _NO_TRIT.get(folder, 0xFF)
-            why = f"{layout.invalid_code} stands for no trit; engines read 0, +1 or +2"
+            why = f"{layout.invalid_code} is not the code of a trit; engines read it as 0, +1 or +2"
             yield unpack(folder, f"{folder}-no-trit", why, bytes(dirty), shape, refused=layout.invalid_kind)
         if how == "one" and name not in ("f32", "f16", "bf16"):
             yield from _trailers(folder, data, shape)

@@ -66,7 +66,7 @@ def _judge_group(folder: Path, answers: Path, group: Cases) -> Iterator[Verdict]
     extra += sorted((given.refused.keys() | given.texts.keys()) - names)
     for name in extra:
         shown = printable(name)
-        yield Verdict(f"{group.group}/{shown}", "failed", "was answered, and was not asked for")
+        yield Verdict(f"{group.group}/{shown}", "failed", "was answered but not requested")
 
 
 def _judge_case(
@@ -75,11 +75,11 @@ def _judge_case(
     own = {role: arrays[output.array] for role, output in case.outputs.items() if output.array in arrays}
     said = given.refused.get(case.name)
     if _skipped(case.name, given.skipped) and not own and said is None and case.name not in given.texts:
-        return "not assessed", "the engine says that it does not have it", []
+        return "not assessed", "the engine lists it as skipped", []
     if case.refused is not None:
         return (*_refusal(case.refused, said, given.texts.get(case.name)), [])
     if said is not None:
-        return "failed", f"was refused ({printable(said)}), and is right", []
+        return "failed", f"was refused ({printable(said)}), but is valid", []
     if case.texts is not None:
         texts = given.texts.get(case.name)
         if texts == case.texts:
@@ -103,7 +103,7 @@ def _refusal(right: str, said: str | None, texts: object) -> tuple[Status, str]:
     if said == right:
         return "passed", ""
     if said == UNSPECIFIED:
-        return "not assessed", f"was refused, and not said why; expected {right}"
+        return "not assessed", f"was refused without a reason; expected {right}"
     return "failed", f"was refused for another reason: {printable(said)}, expected {right}"
 
 
@@ -144,7 +144,7 @@ def _array(path: Path, tensor: StoredTensor) -> np.ndarray:
         return tensor.floats()
     if tensor.dtype not in NUMBERS:
         expected = ", ".join([*NUMBERS, "F16", "BF16"])
-        raise _unreadable(f"{printable(repr(tensor.name))} has a dtype of no use", path, tensor.dtype, expected)
+        raise _unreadable(f"{printable(repr(tensor.name))} has an unusable dtype", path, tensor.dtype, expected)
     return tensor.data.copy().view(NUMBERS[tensor.dtype]).reshape(tensor.shape)
 
 

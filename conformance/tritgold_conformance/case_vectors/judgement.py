@@ -1,4 +1,4 @@
-"""Verdicts on cases, and what they come to: counts, suspects, and rules such as "fails from 33 tokens on"."""
+"""Verdicts on cases, and their summary: counts, suspects, and rules such as "fails if the number is 33 or more"."""
 
 import re
 from collections import Counter
@@ -74,14 +74,13 @@ class Judgement:
 def rules(failed: Iterable[str], passed: Iterable[str]) -> dict[str, str]:
     """Series of cases whose names differ in their last number -> the rule by which some of them fail.
 
-    A rule must hold for every case of the series, and says no more than they show: between a number that passes and
-    one that fails nothing is known. Where several do, the first of: a least number, a largest one, no multiple of a
-    block.
+    A rule must hold for every case of the series. Between a number that passes and one that fails nothing is known, and
+    the rule says so. If several rules hold, the first of: a least number, a largest number, not a multiple of a block.
 
     >>> rules(["g/tokens-33", "g/tokens-64"], ["g/tokens-1", "g/tokens-17"])
-    {'g/tokens-*': 'of these cases those fail whose number is 33 or more; it may begin at any from 18 on'}
+    {'g/tokens-*': 'fails if the number is 33 or more; the limit may be any from 18 on'}
     >>> rules(["g/tokens-33", "g/tokens-64"], ["g/tokens-1", "g/tokens-32"])
-    {'g/tokens-*': 'of these cases those fail whose number is 33 or more'}
+    {'g/tokens-*': 'fails if the number is 33 or more'}
     """
     wrong, right = _series(failed), _series(passed)
     found = {}
@@ -91,7 +90,7 @@ def rules(failed: Iterable[str], passed: Iterable[str]) -> dict[str, str]:
             continue
         for said, holds in _candidates(bad):
             if all(map(holds, bad)) and not any(map(holds, good)):
-                found[name] = f"of these cases those fail whose number is {said}{_between(said, bad, good)}"
+                found[name] = f"fails if the number is {said}{_between(said, bad, good)}"
                 break
     return found
 
@@ -105,11 +104,11 @@ def _series(names: Iterable[str]) -> dict[str, set[int]]:
 
 
 def _between(said: str, bad: set[int], good: set[int]) -> str:
-    """Where the rule may begin, or end, as far as the cases between tell."""
+    """The possible range of the limit, if no case with a number next to it has passed."""
     below, above = max((n for n in good if n < min(bad)), default=0), min((n for n in good if n > max(bad)), default=0)
     if said.endswith("or more") and below < min(bad) - 1:
-        return f"; it may begin at any from {below + 1} on"
-    return f"; it may end at any up to {above - 1}" if said.endswith("or less") and above > max(bad) + 1 else ""
+        return f"; the limit may be any from {below + 1} on"
+    return f"; the limit may be any up to {above - 1}" if said.endswith("or less") and above > max(bad) + 1 else ""
 
 
 def _candidates(bad: set[int]) -> Iterator[tuple[str, Callable[[int], bool]]]:
@@ -117,5 +116,5 @@ def _candidates(bad: set[int]) -> Iterator[tuple[str, Callable[[int], bool]]]:
     yield f"{least} or more", lambda n: n >= least
     yield f"{most} or less", lambda n: n <= most
     for block in BLOCKS:
-        yield f"no multiple of {block}", lambda n, block=block: n % block != 0  # type: ignore[misc]
-        yield f"more than {block} and no multiple of it", lambda n, block=block: n > block and n % block != 0  # type: ignore[misc]
+        yield f"not a multiple of {block}", lambda n, block=block: n % block != 0  # type: ignore[misc]
+        yield f"more than {block} and not a multiple of it", lambda n, block=block: n > block and n % block != 0  # type: ignore[misc]

@@ -80,11 +80,11 @@ def check(folder: Path) -> Manifest:
             _refuse("is missing", "vectors-missing", folder, name, expected=f"{right.bytes} bytes")
         if there[name] != right:
             got, expected = there[name].sha256[:16], right.sha256[:16]
-            _refuse("was altered: its SHA-256 is another", "vectors-altered", folder, name, got, expected)
+            _refuse("was changed: its SHA-256 differs", "vectors-altered", folder, name, got, expected)
     if extra := sorted(there.keys() - manifest.files.keys()):
-        _refuse("is in no manifest", "vectors-extra", folder, extra[0])
+        _refuse("is not in the manifest", "vectors-extra", folder, extra[0])
     if manifest != recorded():
-        hint = "its files are whole, yet not those that this version writes: use the tritgold that wrote it"
+        hint = "it is complete, but this version writes other files: use the version of tritgold that wrote it"
         got, expected = printable(manifest.provenance.tritgold), version("tritgold")
         _refuse("is of another version", "vectors-version", folder, MANIFEST, got, expected, hint)
     return manifest

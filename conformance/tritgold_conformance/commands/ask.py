@@ -1,4 +1,4 @@
-"""tritgold ask: writes all answers of an engine to a folder that ``tritgold judge`` reads."""
+"""tritgold ask: writes all answers of an engine to a folder, which ``tritgold judge`` reads."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import click
 from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
+from tritgold_conformance.commands.options import ANY_PATH
 from tritgold_conformance.engines.ask import with_speed
 from tritgold_conformance.questions.evidence_files import write_evidence
 
@@ -14,7 +15,7 @@ from tritgold_conformance.questions.evidence_files import write_evidence
 @click.command()
 @judge_options
 @click.option("--speed/--no-speed", default=True, help="Measure tokens/s.")
-@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("-o", "--output", "folder", required=True, type=ANY_PATH, help="A new folder.")
 @model_options
 @printing.json_option
 @common.guarded

@@ -1,10 +1,10 @@
-"""What each backend of ``run`` supports, as one table; everything else is refused. A test tries every entry."""
+"""What each backend of ``run`` and ``serve`` supports; everything else is refused. A test tries every entry."""
 
 import click
 
 from tritgold.options import DECODE, KV_SCHEMES
 from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import DEFECTS, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.decoding_options import DEFECTS, RULES, SERVER_DEFECTS
 
 # Option -> the values that the backend supports.
 SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
@@ -38,7 +38,7 @@ def refuse(backend: str, way: str, decoding: Decoding) -> None:
     sizes = {"--max-sequences": decoding.max_sequences, "--chunk": decoding.chunk}
     asked = {
         "--decode": [way],
-        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # the scheme's registry refuses an unknown name
+        "--kv-cache": [scheme] if scheme in KV_SCHEMES else [],  # an unknown name is refused by the registry of schemes
         "--sparsity": [name for name, _ in decoding.sparsity if name in RULES],
         "--defect": list(decoding.defect),
         "--temperature with --decode": [way] if decoding.temperature else [],

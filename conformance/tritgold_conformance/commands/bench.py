@@ -1,4 +1,4 @@
-"""tritgold bench: how fast an engine that has passed the judge is, and how fast others are beside it."""
+"""tritgold bench: the speed of an engine that passes the judge, and of other engines measured in turn."""
 
 import os
 import shlex
@@ -14,18 +14,17 @@ import click
 from tritgold.formats.whole_file import written_whole
 from tritgold_conformance.bench import peer_names, table
 from tritgold_conformance.bench.comparison import compared, differences, read_report
-from tritgold_conformance.bench.micro.cases import OF_MATRICES
 from tritgold_conformance.bench.models import model_of
-from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, ROWS, Plan
+from tritgold_conformance.bench.plan import KV_CACHES, MATRIX_ROWS, OF_MATRICES, ROWS, Plan
 from tritgold_conformance.bench.results import BenchResults, Report, json_schema, to_json
 from tritgold_conformance.bench.run import check, run
 from tritgold_conformance.bench.shapes import GOLDEN, NAMES, MatrixShape, ModelShape, shape_of
 from tritgold_conformance.bench.synthetic import Say, model_bytes
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.bench_options import Listed, Peer, Shape
+from tritgold_conformance.commands.bench_options import PEER, SHAPE, Listed
 from tritgold_conformance.commands.env import environment
 from tritgold_conformance.commands.leaving import interrupted_by_signals
-from tritgold_conformance.commands.options import devices_option
+from tritgold_conformance.commands.options import FILE, POSITIVE, devices_option
 
 DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a matrix has MATRIX_ROWS
 
@@ -33,49 +32,46 @@ DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a m
 @click.command()
 @click.option(
     "--shape",
-    type=Shape(),
+    type=SHAPE,
     metavar="SHAPE",
-    help=f"{', '.join(NAMES)} (kjv-ar, if nothing is named); a matrix OUTxIN; the sizes in a config.json.",
+    help=f"{', '.join(NAMES)} (kjv-ar, the default); a matrix OUTxIN; or a config.json with the sizes.",
 )
 @click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
 @click.option("--rows", type=Listed(*ROWS), help=f"What to measure, of {', '.join(ROWS)}.")
 @click.option("--threads", type=Listed(), default="1", show_default=True, help="Thread counts, for example 1,2.")
-@click.option("--context", "contexts", type=Listed(), help="Positions in the KV cache before tokens are decoded.")
-@click.option("--tokens", type=Listed(), help="Lengths of prompts; numbers of tokens that a matrix is multiplied with.")
-@click.option("--steps", type=click.IntRange(1), default=16, show_default=True, help="Tokens decoded in each round.")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Number of rounds.")
-@click.option("--layers", type=click.IntRange(1), help="Cut a named model to this many layers.")
+@click.option("--context", "contexts", type=Listed(), help="Lengths of the KV cache before tokens are decoded.")
+@click.option("--tokens", type=Listed(), help="Lengths of prompts; numbers of tokens in a matrix product.")
+@click.option("--steps", type=POSITIVE, default=16, show_default=True, help="Tokens decoded in each round.")
+@click.option("--runs", type=POSITIVE, default=5, show_default=True, help="Number of rounds.")
+@click.option("--layers", type=POSITIVE, help="Cut a named model to this many layers.")
 @click.option(
     "--kv", "kv_caches", type=Listed(*KV_CACHES), default=",".join(KV_CACHES), help="KV caches of the row kv."
 )
-@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; bf16 for xla.")
+@click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; with xla bf16 by default.")
 @click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
 @click.option(
     "--peer",
     "peers",
-    type=Peer(),
+    type=PEER,
     multiple=True,
     metavar="PEER",
     help=f"Time this engine as well, in turn: {peer_names.FORM}.",
 )
 @devices_option
 @click.option("--profile", is_flag=True, help="Time each operation of a decode step alone.")
-@click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and keep it.")
+@click.option("--tune", is_flag=True, help="First find the engine's fastest way to multiply each matrix, and save it.")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures to this file."
 )
 @click.option(
-    "--compare",
-    "earlier",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A report of --json: show by how much each row has become faster.",
+    "--compare", "earlier", type=FILE, help="An earlier report of --json: show how much faster each row is now."
 )
 @click.option(
     "--fail-below",
     type=click.FloatRange(0, min_open=True),
     metavar="RATIO",
-    help="With --compare: exit code 1 where a row is surely slower than this share of its earlier speed.",
+    help="With --compare: exit code 1 if a row is surely below this fraction of its earlier speed.",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 def bench(
@@ -84,13 +80,13 @@ def bench(
 ) -> None:  # fmt: skip
     """Time an engine that passes the judge.
 
-    Synthetic models of the named shapes are written once, to XDG_CACHE_HOME/tritgold/bench. Every thread count and
-    every peer has a process of its own; peers are timed in turn with the engine, round by round. A configuration that
-    does not pass prints no speed. What --tune finds is kept in XDG_CACHE_HOME/tritgold/xla-tuning.json and used from
-    then on, by this and by the other commands; delete the file to go back to the built-in rule.
+    Synthetic models of the named shapes are written once, to XDG_CACHE_HOME/tritgold/bench. Each thread count and each
+    peer has its own process; engine and peers are timed in turn, round by round. A configuration that does not pass
+    the judge gets no speed. --tune saves its choices in XDG_CACHE_HOME/tritgold/xla-tuning.json; all commands use them
+    from then on. Delete the file to return to the built-in rule.
 
-    Exit code 0: everything that was measured has passed. 1: something has not. 2: unknown names. 3: it could not be
-    measured. 5: nothing was measured. --compare changes none of this; --fail-below does: 1 where a row is slower.
+    Exit code 0: everything that was measured has passed. 1: something has not, or with --fail-below a row is slower.
+    2: unknown names. 3: it could not be measured. 5: nothing was measured.
     """
     if schema:
         printing.print_json(json_schema())
@@ -98,7 +94,7 @@ def bench(
     if shape is not None and model is not None:
         raise click.UsageError("give --shape or --model, not both")
     if fail_below is not None and earlier is None:
-        raise click.UsageError("--fail-below goes with --compare FILE")
+        raise click.UsageError("--fail-below needs --compare FILE")
     named = shape_of(shape or "")
     alone = isinstance(named, MatrixShape)
     asked["rows"] = asked["rows"] or (MATRIX_ROWS if alone else DEFAULT_ROWS)
@@ -108,16 +104,20 @@ def bench(
         what, its_own = ", ".join(beyond), ", ".join((*MATRIX_ROWS, *OF_MATRICES))
         raise click.UsageError(f"{what}: {shape} is one matrix; it has the rows {its_own}")
     if layers is not None and (named is None or alone):
-        raise click.UsageError("--layers cuts a synthetic model: name its --shape")
+        raise click.UsageError("--layers cuts a synthetic model: give its --shape")
     if json_file is not None:
         _require_place(json_file)
     engine = asked["engine"]
     if asked["tune"] and engine != "xla":
-        raise click.UsageError(f"--tune: {engine} has no choice of ways to multiply; the engine xla has")
+        raise click.UsageError(f"--tune: only the engine xla has several ways to multiply, not {engine}")
     if os.environ.get("TRITGOLD_COORDINATOR"):
-        raise click.UsageError("bench starts processes of its own, and is not one of several: --devices is for one")
+        raise click.UsageError(
+            "bench starts its own processes and cannot run under tritgold launch; --devices works in one process"
+        )
     if asked["devices"] > 1 and (engine != "xla" or asked["profile"]):
-        raise click.UsageError("--devices: of the engine xla, and without --profile, which times operations on one")
+        raise click.UsageError(
+            "--devices needs --engine xla, and excludes --profile, which times operations on one device"
+        )
     if asked["kv_cache"] is None and engine == "xla":
         asked["kv_cache"] = "bf16"
     with printing.errors(False), printing.progress() as say, interrupted_by_signals(), ExitStack() as stack:
@@ -136,14 +136,14 @@ def bench(
 
 
 def _compare(before: Report, report: Report, fail_below: float | None) -> bool:
-    """Show it; whether a row is surely slower than is allowed."""
+    """Show the comparison; returns whether a row is surely slower than is allowed."""
     rows = compared(before, report)
     table.render_comparison(rows, differences(before, report), printing.console())
     return fail_below is not None and any(one.high < fail_below for one in rows)
 
 
 def _require_place(file: Path) -> None:
-    """Before anything is measured. Raises click.UsageError for a name under which no report can be written."""
+    """Called before anything is measured. Raises click.UsageError if no report can be written to this path."""
     if not file.parent.is_dir():
         raise click.UsageError(f"--json: {file.parent} is not a folder; make it first")
     if file.exists() and not file.is_file():
@@ -153,9 +153,9 @@ def _require_place(file: Path) -> None:
 def _measured(
     json_file: Path | None, shape: str | None, file: Path | None, layers: int | None, say: Say, plan: Plan
 ) -> Report:
-    """The report. Where a file is named, what was measured before it was stopped is kept there.
+    """The report. If the run is stopped, what was measured so far is written to ``json_file``.
 
-    Whatever is wrong with the request is said before a model is written.
+    Errors in the request are raised before a model is written.
     """
     named, model, config = shape_of(shape or ""), None, None
     if isinstance(named, MatrixShape):

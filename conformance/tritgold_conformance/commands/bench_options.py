@@ -1,6 +1,7 @@
-"""What tritgold bench takes for a list, a shape and a peer."""
+"""Types of the options of tritgold bench: lists, shapes and peers."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from tritgold_conformance.bench.shapes import GOLDEN, NAMES, shape_of
 
 
 class Listed(click.ParamType[tuple[Any, ...]]):
-    """Some of the known words, or positive integers where none are known, separated by commas."""
+    """Comma-separated words out of ``known``, or positive integers if there are none."""
 
     name = "list"
 
@@ -33,31 +34,25 @@ class Listed(click.ParamType[tuple[Any, ...]]):
         return words
 
 
-class Peer(click.ParamType[str]):
-    """A peer as ``peer_names`` reads it."""
+class Checked(click.ParamType[str]):
+    """A text for which ``check`` raises no ValueError or ConfigError; their message is the usage error."""
 
-    name = "peer"
+    def __init__(self, name: str, check: Callable[[str], object]) -> None:
+        self.name, self._check = name, check
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself, where it names one."""
+        """The text itself."""
         try:
-            peer_names.peer(str(value))
-        except ValueError as error:
+            self._check(str(value))
+        except (ValueError, ConfigError) as error:
             self.fail(str(error), param, ctx)
         return str(value)
 
 
-class Shape(click.ParamType[str]):
-    """A shape as ``bench.shapes`` reads it."""
+def _known_shape(text: str) -> None:
+    if text != GOLDEN and shape_of(text) is None:
+        raise ValueError(f"{text!r} is not one of {', '.join(NAMES)}, OUTxIN, or an existing config.json")
 
-    name = "shape"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself, where it names one."""
-        try:
-            if value == GOLDEN or shape_of(str(value)) is not None:
-                return str(value)
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-        known = ", ".join(NAMES)
-        return self.fail(f"{value!r} is not one of {known}, OUTxIN, or a config.json that is there", param, ctx)
+PEER = Checked("peer", peer_names.peer)
+SHAPE = Checked("shape", _known_shape)

@@ -10,8 +10,9 @@ from tritgold.errors import EngineError
 from tritgold_conformance.commands import common, printing
 from tritgold_conformance.commands.judge_request import JudgeRequest, judge_options
 from tritgold_conformance.commands.model_input import model_options
+from tritgold_conformance.commands.options import FILE
 from tritgold_conformance.comparing.compare import Comparison
-from tritgold_conformance.contract.engine_specs import MODES
+from tritgold_conformance.contract.engine import MODES
 from tritgold_conformance.golden.run import named_mode
 from tritgold_conformance.judging import check as judging
 from tritgold_conformance.rendering.terminal import render_comparisons
@@ -22,16 +23,14 @@ from tritgold_conformance.results.xfail import read_xfail, with_xfail
 
 @click.command()
 @judge_options
-@click.option("--only", default="", metavar="NAME", help="Judge one operation alone, for example layers.0.ffn_act.")
-@click.option("--speed/--no-speed", default=True, help="Measure tokens/s of an engine that passes.")
+@click.option("--only", default="", metavar="NAME", help="Judge only one operation, for example layers.0.ffn_act.")
+@click.option("--speed/--no-speed", default=True, help="Measure tokens/s if the engine passes.")
 @common.diagnose_option
 @common.report_option
 @click.option(
-    "--xfail",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A list of what this engine is known to fail (docs/reports.md); these cases neither fail nor pass.",
+    "--xfail", type=FILE, help="Known failures of this engine (docs/reports.md); these cases neither fail nor pass."
 )
-@click.option("--xfail-strict", is_flag=True, help="Exit with 1 where an entry of that file is stale.")
+@click.option("--xfail-strict", is_flag=True, help="Exit code 1 if an entry of that file does not fail any more.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the report and stop.")
 @model_options
 @printing.json_option
@@ -49,18 +48,18 @@ def check(
 ) -> None:
     """Judge an engine against the golden model.
 
-    Operations on golden inputs, activations, logits at every position, tokens/s.
+    Compares operations on golden inputs, activations, and logits at every position; then measures tokens/s.
 
-    Exit code 0: it conforms, or fails as its xfail file says and nowhere else. 1: it does not; the first divergence in
+    Exit code 0: it conforms, or fails only where its xfail file says so. 1: it does not; the first divergence in
     execution order is named. 3: it could not be judged. 5: nothing was checked.
     """
     if schema:
         printing.print_json(json_schema())
         return
     if only and (report_files or xfail):
-        raise click.UsageError("--report and --xfail are of a whole judgement, not of --only one operation")
+        raise click.UsageError("--report and --xfail need a whole judgement, without --only")
     if xfail_strict and not xfail:
-        raise click.UsageError("--xfail-strict is about the file of --xfail")
+        raise click.UsageError("--xfail-strict needs --xfail FILE")
     common.require_report_files(report_files)
     if xfail and any(path.exists() and path.samefile(xfail) for path in report_files):
         raise click.UsageError("--report would replace the file of --xfail")
@@ -69,7 +68,9 @@ def check(
     with request.opened() as opened:
         engine, say = opened.engine, opened.say
         if only and opened.mode != MODES[0]:
-            raise click.UsageError(f"--only NAME has bounds for --mode {MODES[0]} alone")
+            raise click.UsageError(
+                f"--only NAME works only with --mode {MODES[0]}: other modes have no bounds for single operations"
+            )
         golden = opened.golden_run()
         if only:
             sys.exit(_show_alone(judging.check_operation(golden, engine, only), only, as_json))

@@ -13,7 +13,7 @@ from tritgold_conformance.commands import printing
 from tritgold_conformance.commands.judge_request import JudgeRequest
 from tritgold_conformance.commands.leaving import interrupted_by_signals
 from tritgold_conformance.commands.model_input import Reading
-from tritgold_conformance.commands.options import F
+from tritgold_conformance.commands.options import ANY_PATH, F
 from tritgold_conformance.diagnosis.diagnose import diagnose
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import Evidence
@@ -27,12 +27,15 @@ report_option = click.option(
     "--report",
     "report_files",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     metavar="FILE",
     help="Write the report: .html, .md, .xml (JUnit), .json or .svg (a badge). May be repeated.",
 )
 diagnose_option = click.option(
-    "--diagnose/--no-diagnose", "search", default=True, help="Look for the fault of an engine that fails."
+    "--diagnose/--no-diagnose",
+    "search",
+    default=True,
+    help="If the engine fails, look for the known fault that explains it.",
 )
 
 
@@ -45,7 +48,7 @@ def require_report_files(paths: tuple[Path, ...]) -> None:
 
 
 def with_diagnosis(report: Report, golden: GoldenRun, evidence: Evidence, say: Any) -> Report:
-    """The report, with the fault of an engine that does not conform where another mode does not explain it."""
+    """The report; with a diagnosis if the engine does not conform and no other mode explains that."""
     if report.verdict == "does not conform" and ("." in report.matches or not report.matches):
         report.diagnosis = failing(diagnose(golden, evidence, report.model, unseen=False, say=say))
     return report

@@ -11,6 +11,7 @@ from tritgold.modes import comparable
 from tritgold.trace import Trace
 from tritgold.trace_names import TraceName
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.options import ANY_PATH
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
 from tritgold_conformance.comparing.logits import explain_trace
 from tritgold_conformance.comparing.tie_sensitivity import trace_spread
@@ -22,9 +23,9 @@ VERDICTS = {0: "agree", 1: "diverge", 5: "nothing was judged to the end"}
 
 
 @click.command()
-@click.argument("golden", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
-@click.option("--model", help="The model of both traces; with it, broken ties are followed.")
+@click.argument("golden", type=ANY_PATH)
+@click.argument("candidate", type=ANY_PATH)
+@click.option("--model", help="The model of both traces; needed to follow broken rounding ties.")
 @model_input.model_options
 @printing.json_option
 def compare(
@@ -36,12 +37,12 @@ def compare(
 ) -> None:
     """Name the first divergence between two traces.
 
-    Compares CANDIDATE with GOLDEN, array by array in execution order. Where float noise has broken a rounding tie,
-    the golden model goes on from there if --model is given; without it, positions that see the tie are not judged
-    further, and the output says which.
+    Compares CANDIDATE with GOLDEN, array by array in execution order. If float noise has broken a rounding tie and
+    --model is given, the golden model is run on from there with the other value. Without --model, positions that
+    depend on the tie are not judged further, and the output lists them.
 
     Exit code 0: they agree up to float32 noise and rounding ties. 1: they diverge; the first array that does is
-    named. 3: they are not of one input, model and mode. 5: no position was judged to the end.
+    named. 3: they have different inputs, models or modes. 5: no position was judged to the end.
     """
     with printing.errors(as_json):
         first, second = Trace.load(golden), Trace.load(candidate)

@@ -1,4 +1,4 @@
-"""tritgold convert: converts a checkpoint to another format, and checks the result before it gets its name."""
+"""tritgold convert: converts a checkpoint to another format, and verifies the result before it gets its name."""
 
 import sys
 from collections.abc import Iterator
@@ -14,11 +14,12 @@ from tritgold.architectures import GGUF_ARCHITECTURES
 from tritgold.convert import TARGETS, Conversion, Options, Progress
 from tritgold.convert import convert as run
 from tritgold_conformance.commands import model_input, printing
+from tritgold_conformance.commands.options import ANY_PATH
 
 
 @click.command()
 @click.argument("source")
-@click.argument("destination", type=click.Path(path_type=Path))
+@click.argument("destination", type=ANY_PATH)
 @click.option("--to", required=True, type=click.Choice(list(TARGETS)), help="The format to write.")
 @click.option(
     "--quantize", type=click.Choice(["absmean"]), help="Make float master weights ternary; without it they are refused."
@@ -34,9 +35,9 @@ from tritgold_conformance.commands import model_input, printing
     help="Type of embedding and head; by default the source's.",
 )
 @click.option(
-    "--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="Format of rows that the target cannot hold."
+    "--fallback", type=click.Choice(["i2_s", "f16", "f32"]), help="Format of tensors whose rows the target cannot hold."
 )
-@click.option("--round-scales", is_flag=True, help="Round scales that a float16 field cannot hold.")
+@click.option("--round-scales", is_flag=True, help="Round scales that do not fit into float16.")
 @click.option(
     "--from-tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]", help="Tile sizes of the source, with --to tl1 and tl2."
 )
@@ -44,7 +45,7 @@ from tritgold_conformance.commands import model_input, printing
 @click.option(
     "--scale-rule",
     type=click.Choice(["multiply", "divide"]),
-    help="How a Hugging Face folder applies scales; by default kept.",
+    help="How the weights of a Hugging Face folder use their scales; by default as in the source.",
 )
 @click.option(
     "--shard-size",
@@ -52,11 +53,9 @@ from tritgold_conformance.commands import model_input, printing
     "shard_size",
     type=float,
     metavar="GB",
-    help="Gigabytes per file: of safetensors 5 by default, of GGUF shards (NAME-00001-of-0000N.gguf).",
+    help="Most gigabytes per file: of safetensors, by default 5; of GGUF, by default one file without limit.",
 )
-@click.option(
-    "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json for the result, instead of the source's own."
-)
+@click.option("--tokenizer", type=ANY_PATH, help="A tokenizer.json for the result, instead of the source's own.")
 @model_input.model_options
 @printing.json_option
 def convert(
@@ -76,19 +75,20 @@ def convert(
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
-    """Convert SOURCE to DESTINATION, losing nothing that was not asked to be lost, and saying what that was.
+    """Convert SOURCE to another format; the only losses are those that options allow, and they are listed.
 
-    The written file is opened again, and trits, scales, gains, embedding, configuration and tokenizer are compared
-    with the source before it takes its name. --i2s, --q2-0-block and --code3 say how to read the source. --tile and
-    --tile-ini are the result's with --to tl1 and tl2 (--from-tile then the source's), and the source's otherwise.
+    The result is opened again, and its trits, scales, gains, embedding, configuration and tokenizer are compared with
+    those of SOURCE, before it gets the name DESTINATION. --i2s, --q2-0-block and --code3 tell how to read SOURCE. So do
+    --tile and --tile-ini, except with --to tl1 and --to tl2: there they are the tiles of the result, and --from-tile
+    gives those of SOURCE. Shards of GGUF are named NAME-00001-of-0000N.gguf.
 
-    Exit code 0: converted, and proved to hold what was asked. 3: refused, and nothing was written.
+    Exit code 0: converted and verified. 3: refused, and nothing was written.
     """
     tiled = to in ("tl1", "tl2")
     if from_tile and not tiled:
-        raise click.UsageError("--from-tile goes with --to tl1 and --to tl2; here --tile is the source's")
+        raise click.UsageError("--from-tile needs --to tl1 or --to tl2; otherwise --tile gives the tiles of the source")
     if to_i2s and "i2_s" not in (to, fallback):
-        raise click.UsageError("--to-i2s goes with --to i2_s and --fallback i2_s")
+        raise click.UsageError("--to-i2s needs --to i2_s or --fallback i2_s")
     if shard_size is not None and not 0 < shard_size < 1e9:
         raise click.UsageError(f"--shard-size: {shard_size} is not a number of gigabytes above 0 and below 1e9")
     tiles = model_input.Reading(tile=reading.tile, tile_ini=reading.tile_ini) if tiled else model_input.Reading()
@@ -158,11 +158,11 @@ def _facts(done: Conversion, source: str) -> dict[str, Any]:
 
 def _print(facts: dict[str, Any]) -> None:
     architecture = f", architecture {facts['architecture']}" if facts["architecture"] else ""
-    proof = "written as asked, not lossless: from" if facts["lost"] else "proved equal to"
+    proof = "verified; as requested, not lossless: from" if facts["lost"] else "proved equal to"
     what = f"{facts['to']}{architecture}, opened again and {proof} {facts['source']}"
     click.echo(f"{facts['destination']}: {what}")
     if facts["files"] > 1:
-        click.echo(f"  {facts['files']} files; whichever is opened, all are read")
+        click.echo(f"  {facts['files']} files; opening any one of them reads all")
     for dtype, row in facts["types"].items():
         click.echo(f"  {dtype:<8}{row['tensors']:>6} tensors {row['bytes']:>16,} bytes")
     click.echo(f"  {facts['linears']} linear weights of {facts['bits_per_weight']:.4f} bits a trit, scales included")

@@ -19,8 +19,8 @@ from tritgold.sparsity.activation import ActivationRule
 from tritgold.sparsity.attention import AttentionRule
 from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold.sparsity.rules import sparsity_rule
-from tritgold_conformance.commands.decoding_names import DEFECTS
-from tritgold_conformance.commands.named import Chosen
+from tritgold_conformance.commands.decoding_options import DEFECTS
+from tritgold_conformance.commands.options import Chosen
 from tritgold_conformance.commands.server_config import ServerConfig
 
 # Field -> option, for options that only block diffusion has.
@@ -44,10 +44,9 @@ _FIELD_OF = {
 class Decoding:
     """The decoding options; None or empty if not given.
 
-    kv_cache, sparsity: names and options, of the registries ``kv_scheme`` and ``sparsity_rule``. Then the fields of
-    ``Sampling``, of which text_ids is the tokenizer's matter. devices: of the JAX engine. max_sequences, chunk,
-    radix_cache: of a batch server.
-    file: a server's, and which fields are from it.
+    kv_cache, sparsity: names and options in the registries ``kv_scheme`` and ``sparsity_rule``. temperature to
+    text_ids: the fields of ``Sampling``; text_ids comes from the tokenizer. devices: of the JAX engine. max_sequences,
+    chunk, radix_cache: of a batch server. file, from_file: a server's configuration, and the fields taken from it.
     """
 
     decode: str | None = None
@@ -102,13 +101,18 @@ class Decoding:
         """One of DECODE: the given one, or the one that the model was trained for."""
         return self.decode or ("ar" if config.block is None else "fast-dllm-v2")
 
+    @property
+    def confidence(self) -> float:
+        """The threshold, THRESHOLD if not given."""
+        return THRESHOLD if self.threshold is None else self.threshold
+
     def sampling(self) -> Sampling:
         """Raises click.UsageError for options without effect, ConfigError (``sampling-option``) for invalid values."""
         drawn = ("top_k", "top_p", "seed")
         idle = [name for name in drawn if getattr(self, name) != getattr(GREEDY, name)]
         if self.temperature == 0 and idle:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
-            raise click.UsageError(f"{options}: at --temperature 0 nothing is drawn; give a temperature as well")
+            raise click.UsageError(f"{options}: nothing is drawn at --temperature 0; give a higher --temperature")
         return Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling)})
 
     def diffusion(self, config: ModelConfig) -> Diffusion | None:
@@ -126,7 +130,9 @@ class Decoding:
             return None
         if len(of_blocks) < len(self.defect):
             wrong = ", ".join(name for name in self.defect if name not in DEFECTS)
-            raise click.UsageError(f"--defect {wrong}: of a server that decodes one token per pass; give --decode ar")
+            raise click.UsageError(
+                f"--defect {wrong}: a defect of servers that decode one token per pass; it needs --decode ar"
+            )
         try:
             return self._diffusion(way, config)
         except ConfigError as error:
@@ -156,7 +162,7 @@ class Decoding:
         }
         options = preset(
             way,
-            THRESHOLD if self.threshold is None else self.threshold,
+            self.confidence,
             sampling=self.sampling(),
             defects=frozenset(map(Defect, self.defect)),
             **{field: size for field, size in sizes.items() if size is not None},

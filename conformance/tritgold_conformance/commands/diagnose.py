@@ -1,4 +1,4 @@
-"""tritgold diagnose: which known fault an engine has, or where it begins to be wrong."""
+"""tritgold diagnose: names the known fault that an engine has, or the first operation that is wrong."""
 
 import sys
 
@@ -18,12 +18,12 @@ from tritgold_conformance.results.diagnosis import failing, to_json
 @click.option(
     "--level",
     type=click.Choice(["operations", "trace", "statistics", "logits"]),
-    help="Use no surer evidence than this, even if the engine gives it.",
+    help="The strongest evidence to use, even if the engine gives more.",
 )
 @click.option(
     "--unseen/--no-unseen",
     default=True,
-    help="List the faults that this run could not have shown; takes a pass for each fault.",
+    help="List the faults that this run could not have shown; takes a forward pass for each fault.",
 )
 @model_options
 @printing.json_option
@@ -31,10 +31,10 @@ from tritgold_conformance.results.diagnosis import failing, to_json
 def diagnose(request: JudgeRequest, level: str | None, unseen: bool, as_json: bool) -> None:
     """Name the fault of an engine.
 
-    The golden model is run with every known fault, and the fault whose output is nearest to the engine's is named, with
-    its distance. Where none is near, the first divergence is shown alone. Several faults are found one after the other.
+    The golden model is run with every known fault. The fault whose output is nearest to the engine's is named, with its
+    distance. If none is near, only the first divergence is shown. Several faults are found one after the other.
 
-    Exit code 0: there is nothing to explain. 1: there is, or tritgold check says so. 3: it could not be judged.
+    Exit code 0: there is nothing to explain. 1: there is, or the engine does not conform. 3: it could not be judged.
     5: nothing was checked.
     """
     with request.opened() as opened:

@@ -13,7 +13,7 @@ from tritgold.errors import TritgoldError
 from tritgold.machine import processor
 from tritgold.modes import GOLDEN, LLAMA_CPP_Q8_K
 from tritgold_conformance.commands import printing
-from tritgold_conformance.engines.xla import choices_here
+from tritgold_conformance.engines.xla_kept import choices_here
 
 PACKAGES = ("tritgold", "numpy", "jax", "jaxlib", "safetensors", "tokenizers", "msgspec", "click", "rich", "PyYAML")
 VARIABLES = (
@@ -63,7 +63,7 @@ def environment() -> dict[str, dict[str, Any]]:
 
 
 def _cache() -> dict[str, Any]:
-    """What is kept between runs: the folder, its parts in MB, and which ways to multiply were measured here."""
+    """The cache folder, its parts in MB, and the ways to multiply that were measured on this machine."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritgold"
     except RuntimeError:  # the user has no home

@@ -11,14 +11,14 @@ from tritgold_conformance.faults.fault import AREAS, INVISIBLE, Fault
 
 
 @click.group(invoke_without_command=True)
-@click.option("--area", help="One area alone: packing, scale, activation ...")
+@click.option("--area", help="Only one area: packing, scale, activation ...")
 @printing.json_option
 @click.pass_context
 def faults(ctx: click.Context, area: str | None, as_json: bool) -> None:
     """List the known faults of engines.
 
     Each is a small change of the golden model; `tritgold diagnose` tries them all. `tritgold faults show NAME` tells
-    what one looks like, where it was seen and what cannot show it.
+    what a fault looks like, where it was seen, and which inputs cannot show it.
     """
     if ctx.invoked_subcommand is not None:
         return

@@ -1,10 +1,8 @@
 """From the options of ``run`` to tokens: everything is checked first; tokens are computed when they are requested."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.config import ModelConfig
@@ -17,7 +15,6 @@ from tritgold.decode.sampling import GREEDY
 from tritgold.errors import ConfigError
 from tritgold.kv_cache.base import KvScheme
 from tritgold.kv_cache.ggml_blocks import BLOCK, BlockScheme
-from tritgold.options import THRESHOLD
 from tritgold.sparsity.base import SparsityRule, Tally
 from tritgold_conformance.commands import backends, printing
 from tritgold_conformance.commands.decoding import Decoding
@@ -58,15 +55,15 @@ def generation(
         "sparsity": None,
     }
     if options is not None:
-        blocks = _reference_blocks if backend == "reference" else _xla_blocks
-        done = blocks(checkpoint, prompt, max_tokens, decoding, options, tally)
+        done = _diffused(checkpoint, prompt, max_tokens, backend, decoding, options, tally)
         return _measured(_decided(done, decoding, options, config, facts), rules, tally, facts), facts
     if backend == "reference":
         cache, arithmetic = decoding.kv_scheme().cache(config, capacity), decoding.arithmetic(tally)
         logits = reference_logits(checkpoint.weights, config, capacity, cache, arithmetic)
     else:
         check_limits(prompt, config, max_tokens)  # before programs are compiled
-        logits = xla_logits(checkpoint, capacity, decoding)
+        engine = xla_engine(checkpoint, capacity, decoding)
+        logits = lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.read(tokens)  # noqa: E731
     steps = generate(prompt, config, logits, max_tokens, sampling)
     return _measured((Made(step.token, step.reason) for step in steps), rules, tally, facts), facts
 
@@ -82,38 +79,30 @@ def of_scheme(scheme: KvScheme, config: ModelConfig) -> Facts:
     }
 
 
-def _reference_blocks(
+def _diffused(
     checkpoint: Checkpoint,
     prompt: list[int],
     max_tokens: int,
+    backend: str,
     decoding: Decoding,
     options: Diffusion,
     tally: Tally,
-) -> Diffused:
+) -> "Diffused | XlaDiffused":
+    """All blocks, by the reference or the JAX engine."""
     config, capacity = checkpoint.config, len(prompt) + max_tokens
-    room = min(capacity + resolve(options, config).block, config.context)
-    cache, arithmetic = decoding.kv_scheme().cache(config, room), decoding.arithmetic(tally)
-    model = reference_block_model(checkpoint.weights, config, options, capacity, cache, arithmetic)
-    return block_diffusion(prompt, config, model, max_tokens, options)
-
-
-def _xla_blocks(
-    checkpoint: Checkpoint,
-    prompt: list[int],
-    max_tokens: int,
-    decoding: Decoding,
-    options: Diffusion,
-    tally: Tally,
-) -> "XlaDiffused":
-    sizes = resolve(options, checkpoint.config)
-    check_limits(prompt, checkpoint.config, max_tokens)
-    engine = xla_engine(checkpoint, len(prompt) + max_tokens + sizes.block, decoding)
+    sizes = resolve(options, config)
+    if backend == "reference":
+        cache = decoding.kv_scheme().cache(config, min(capacity + sizes.block, config.context))
+        arithmetic = decoding.arithmetic(tally)
+        model = reference_block_model(checkpoint.weights, config, options, capacity, cache, arithmetic)
+        return block_diffusion(prompt, config, model, max_tokens, options)
+    check_limits(prompt, config, max_tokens)  # before programs are compiled
     return xla.decode_blocks(
-        engine,
+        xla_engine(checkpoint, capacity + sizes.block, decoding),
         prompt,
         max_tokens,
-        decoding.way(checkpoint.config),
-        THRESHOLD if decoding.threshold is None else decoding.threshold,
+        decoding.way(config),
+        decoding.confidence,
         block=sizes.block,
         sub_block=sizes.sub_block,
         max_passes=options.max_passes,
@@ -125,9 +114,9 @@ def _decided(
     done: "Diffused | XlaDiffused", decoding: Decoding, options: Diffusion, config: ModelConfig, facts: Facts
 ) -> Iterator[Made]:
     """All tokens at once: a block's tokens are known only at its end."""
-    sizes, threshold = resolve(options, config), THRESHOLD if decoding.threshold is None else decoding.threshold
+    sizes = resolve(options, config)
     facts |= {
-        "threshold": None if facts["decode"] == "greedy" else threshold,
+        "threshold": None if facts["decode"] == "greedy" else decoding.confidence,
         "block_size": sizes.block,
         "sub_block_size": sizes.sub_block,
         "max_passes": options.max_passes,
@@ -149,12 +138,6 @@ def _measured(made: Iterator[Made], rules: list[SparsityRule], tally: "Tally", f
         named = [{"rule": rule.name, **vars(rule)} for rule in rules]
         measured = {place: round(tally.sparsity(place), 6) for place in tally.of}
         facts["sparsity"] = {"rules": named, "measured": measured}
-
-
-def xla_logits(checkpoint: Checkpoint, capacity: int, decoding: Decoding) -> "Callable[[list[int]], np.ndarray]":
-    """The JAX engine as the function (new tokens -> logits) that decoding needs."""
-    engine = xla_engine(checkpoint, capacity, decoding)
-    return lambda tokens: engine.step(tokens[0]) if len(tokens) == 1 else engine.read(tokens)
 
 
 def xla_engine(checkpoint: Checkpoint, capacity: int, decoding: Decoding, sequences: int = 1) -> "XlaEngine":

@@ -20,13 +20,13 @@ from tritgold_conformance.rendering.inspection import render_inspection
 def inspect(model: str | None, tensors: bool, twin: str | None, reading: model_input.Reading, as_json: bool) -> None:
     """Show what a checkpoint holds, and which layout its bytes have.
 
-    Container, tensor types, configuration, ternary weights and their scales, what is odd about them, and every layout
-    that may be meant: one that fits is named, two that fit are never chosen between. A .safetensors file without its
-    folder is looked at as well.
+    Shows container, tensor types, configuration, ternary weights and their scales, anything unusual about them, and
+    every layout that the bytes may have. If several layouts fit, none is chosen. A .safetensors file without its folder
+    is accepted too.
 
-    Exit code 0: it opens as a model and its layout is certain. 1: the container is sound, but it is not a model
-    tritgold can run, or not the model of its twin; the reason is shown. 3: the container itself is unreadable, cut off
-    or never written in places. 4: two or more layouts fit and nothing says which; what would decide is shown.
+    Exit code 0: it opens as a model and its layout is certain. 1: the container is valid, but it is not a model that
+    tritgold can run, or not the model of --twin; the reason is shown. 3: the container is unreadable, truncated or has
+    parts that were never written. 4: two or more layouts fit; the output shows what would decide between them.
     """
     with printing.errors(as_json), model_input.model_path(model) as path:
         asked = ReadOptions(reading.layouts(), reading.linear_class, reading.ignore_keys)

@@ -1,4 +1,4 @@
-"""tritgold judge: the report of an engine whose answers ``tritgold ask`` has written."""
+"""tritgold judge: the report about answers that ``tritgold ask`` has written."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from tritgold_conformance.questions.evidence_files import read_evidence, require
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--model", help="The model that the engine was asked about (kjv-ar by default).")
+@click.option("--model", help="The model for which the answers were made (kjv-ar by default).")
 @common.diagnose_option
 @common.report_option
 @model_input.model_options
@@ -26,7 +26,7 @@ def judge(
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
-    """Judge the answers in FOLDER, which tritgold ask wrote: the report is that of tritgold check.
+    """Judge the answers that tritgold ask wrote to FOLDER; the report is that of tritgold check.
 
     Exit code 0: it conforms. 1: it does not. 3: it could not be judged. 5: nothing was checked.
     """

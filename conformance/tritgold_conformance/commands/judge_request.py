@@ -1,4 +1,4 @@
-"""What ask, check and diagnose are given: an engine, a model and an input. And what these make: a golden run."""
+"""The options of ask, check and diagnose: an engine, a model and an input; and the golden run that they give."""
 
 import secrets
 import shlex
@@ -12,7 +12,7 @@ import click
 from tritgold.checkpoint import Checkpoint
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.options import collected, devices_option
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
+from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT, ENGINE_SPECS, MODES
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.ask import ask, ask_as_declared
 from tritgold_conformance.engines.load import load_engine
@@ -24,7 +24,7 @@ from tritgold_conformance.questions.ladder import Ladder, ladder_of
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """The options of ``judge_options``, and of ``model_options``: reading, which ``common.guarded`` adds.
+    """The options of ``judge_options``, and ``reading``, the options of ``model_options``, which ``guarded`` adds.
 
     timeout: seconds. mode, policy: None for the engine's own. depth: None for ``default``. ids: instead of --tokens.
     devices: of the engine xla.
@@ -45,11 +45,11 @@ class JudgeRequest:
 
     @property
     def model_name(self) -> str:
-        """What reports call the model."""
+        """The name of the model in reports."""
         return model_input.model_name(self.model)
 
     def options(self) -> tuple[str, ...]:
-        """What the commands in a report repeat, besides engine, model and ids."""
+        """Options that the commands in a report repeat, besides engine, model and ids."""
         devices = self.devices if self.devices > 1 else None
         named = {"--timeout": self.timeout, "--mode": self.mode, "--policy": self.policy, "--devices": devices}
         said = [word for option, value in named.items() if value is not None for word in (option, str(value))]
@@ -58,7 +58,7 @@ class JudgeRequest:
         return (*self.reading.words(), *said, *depth, *["--in-process"] * self.in_process)
 
     def command(self, *more: str) -> str:
-        """The judgement again, as a command to paste. more: options besides."""
+        """The command that repeats the judgement. more: further options."""
         where = () if self.model is None else ("--model", self.model)
         text = ["--tokens", str(self.tokens), *(["--seed", "1"] if self.seed == 1 else [])]
         if self.ids is not None:
@@ -67,9 +67,9 @@ class JudgeRequest:
 
     @contextmanager
     def opened(self) -> Iterator["Opened"]:
-        """Engine and checkpoint, opened. Raises click.UsageError where --in-process or --devices has no meaning."""
+        """Engine and checkpoint, opened. Raises click.UsageError if --in-process or --devices is for other engines."""
         if self.devices > 1 and self.engine != "xla":
-            raise click.UsageError(f"--devices: of the engine xla; {self.engine} has its own")
+            raise click.UsageError(f"--devices is an option of the engine xla, not of {self.engine}")
         with model_input.model_path(self.model) as path, printing.progress() as say:
             checkpoint = self.reading.open(path)
             ids = self.ids
@@ -83,7 +83,7 @@ class JudgeRequest:
                 self.engine, path, checkpoint, longest, limit, say, self.in_process, asked, self.devices
             )
             if self.in_process and not engine.in_process:
-                raise click.UsageError(f"--in-process: for a class, module:Class; {self.engine} is not one")
+                raise click.UsageError(f"--in-process needs an engine module:Class; {self.engine} is not one")
             if (only := engine.judged_text) is not None:
                 ids, ladder = only, None
             policy = named_policy(engine.policy) if asked is None else asked
@@ -92,10 +92,10 @@ class JudgeRequest:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a request asks for, opened.
+    """The opened parts of a request.
 
-    ladder: what is asked besides tokens. mode: the name of the arithmetic to judge by. say: hears what is being done.
-    policy: the precision to judge by. as_declared: it was not asked for, so that what the engine declares holds.
+    ladder: texts besides ``tokens``. mode: the name of the arithmetic to judge by. say: receives the current step.
+    policy: the precision to judge by. as_declared: none was requested, so that the one which the engine declares holds.
     """
 
     engine: EngineUnderTest
@@ -126,7 +126,7 @@ class Seed(click.ParamType[int]):
     name = "seed"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """A whole number; ``nonce``: one that cannot be known in advance."""
+        """A whole number; for ``nonce`` a random one, which no engine can know in advance."""
         if value == "nonce":
             return secrets.randbelow(2**31)
         try:
@@ -158,11 +158,11 @@ judge_options = collected(
         click.option("--model", help="A checkpoint folder, GGUF file or embedded model (kjv-ar by default)."),
         click.option("--tokens", default=40, show_default=True, help="Length of the input in tokens."),
         click.option(
-            "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: another each time."
+            "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: a random one."
         ),
         click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
-        click.option("--thorough", "depth", flag_value="thorough", help="The whole context, every id."),
-        click.option("--one-text", "depth", flag_value="one-text", help="The text of --tokens or --ids alone."),
+        click.option("--thorough", "depth", flag_value="thorough", help="Texts of the whole context, every token id."),
+        click.option("--one-text", "depth", flag_value="one-text", help="Only the text of --tokens or --ids."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
         devices_option,
     ),

@@ -1,4 +1,4 @@
-"""tritgold launch: one command as several processes of this machine, where nothing else starts them."""
+"""tritgold launch: runs one command as several processes on this machine, without mpirun or Kubernetes."""
 
 import os
 import socket
@@ -11,22 +11,24 @@ import click
 from tritgold_conformance.commands import printing
 from tritgold_conformance.commands.leaving import interrupted_by_signals
 
-# Seconds that the others have after the first has failed: longer than they need to see that it is gone.
+# Seconds for the others to end after one process has failed; they need less to notice that it is gone.
 GRACE = 30.0
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--processes", type=click.IntRange(2, 1024), required=True, help="How many, all on this machine.")
+@click.option(
+    "--processes", type=click.IntRange(2, 1024), required=True, help="Number of processes, all on this machine."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(processes: int, command: tuple[str, ...]) -> None:
     """Run COMMAND as several processes that share one model.
 
     For example: tritgold launch --processes 2 run kjv-ar --backend xla --prompt "In the beginning". Each process holds
-    its part of the model; the first one reads, answers and judges, and what it prints is what is printed. The exit code
-    is the first's, or 3 where another process fails. Over several machines mpirun, srun or Kubernetes start the
-    processes (docs/sharding.md).
+    its part of the model. The first process reads the input, computes the answers and prints; the others print nothing.
+    The exit code is that of the first, or 3 if another process fails. To use several machines, start the processes with
+    mpirun, srun or Kubernetes (docs/sharding.md).
     """
-    port = _two_free_ports()
+    port = two_free_ports()
     with printing.errors(as_json=False), interrupted_by_signals():
         children = [_started(process, processes, port, command) for process in range(processes)]
         try:
@@ -60,8 +62,8 @@ def _ended(children: "list[subprocess.Popen[bytes]]") -> int:
     return first or (printing.COULD_NOT_JUDGE if any(code != 0 for code in others) or first is None else 0)
 
 
-def _two_free_ports() -> int:
-    """The lower of two neighbouring ports that nobody has now."""
+def two_free_ports() -> int:
+    """The lower of two neighbouring free ports."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as one:
             port: int = one.getsockname()[1]

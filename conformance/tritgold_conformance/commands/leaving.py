@@ -31,7 +31,7 @@ def leaving() -> Iterator[None]:
         click.echo("OutputError: there is no standard output to write to", err=True)
         sys.exit(COULD_NOT_JUDGE)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal does not have are shown as escapes
+        if isinstance(stream, io.TextIOWrapper):  # characters that the terminal cannot show are printed as escapes
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():

@@ -14,12 +14,12 @@ from tritgold.formats.layouts import Layouts, parse_shape, parse_tile
 from tritgold.formats.packings.kernel_ini import tile_options
 from tritgold.golden import DEFAULT, MODELS, embedded_model
 from tritgold.tokenizer import Tokenizer
-from tritgold_conformance.commands.options import F, collected, together
+from tritgold_conformance.commands.options import ANY_PATH, FILE, F, collected, together
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user states about a checkpoint that its files do not state: the options of ``model_options``.
+    """Facts about a checkpoint that its files do not contain: the options of ``model_options``.
 
     i2s: None if not given, which is read as 128; `tritgold inspect` distinguishes the two.
     """
@@ -60,6 +60,9 @@ class Reading:
         return open_checkpoint(path, self.linear_class, self.ignore_keys, self.layouts(), quantize, tokenizer)
 
 
+ignore_key_option = click.option(
+    "--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Ignore this key of config.json or GGUF."
+)
 model_options = collected(
     "reading",
     Reading,
@@ -67,29 +70,28 @@ model_options = collected(
         click.option(
             "--linear-class",
             type=click.Choice(["autobitlinear", "bitlinear"]),
-            help="Without a quantization_config: scales of packed weights multiply (autobitlinear) or divide.",
+            help="For a folder without quantization_config: scales of weights multiply (autobitlinear) or divide.",
         ),
+        ignore_key_option,
         click.option(
-            "--ignore-key", "ignore_keys", multiple=True, metavar="KEY",
-            help="Ignore this key of config.json or GGUF.",
-        ),
-        click.option(
-            "--i2s", type=click.Choice(["128", "64", "4rows"]), help="Layout of I2_S, 128 by default; ARM's is 64."
+            "--i2s", type=click.Choice(["128", "64", "4rows"]),
+            help="Layout of I2_S, 128 by default; 64 if it was packed on ARM.",
         ),
         click.option(
             "--tile", multiple=True, metavar="[OUTxIN=]BM,BK[,bm]",
-            help="Tile sizes of TL1 and TL2, for all shapes or for one.",
+            help="Tile sizes of TL1 and TL2, for all matrices or for those of one shape.",
         ),
         click.option(
-            "--tile-ini", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            "--tile-ini", type=FILE,
             help="The kernel_config.ini that a TL1 or TL2 file was made with.",
         ),
         click.option(
-            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", help="Weights in a block of type 42 (Q2_0)."
+            "--q2-0-block", type=click.Choice(["64", "128"]), default="64", show_default=True,
+            help="Weights in a block of GGUF type 42 (Q2_0).",
         ),
         click.option(
             "--code3", type=click.Choice(["refuse", "zero"]), default="refuse",
-            help="Refuse codes that are not trits, or read them as 0.",
+            help="Codes that are not trits: refuse the file (default), or read them as 0.",
         ),
     ),
 )  # fmt: skip
@@ -101,9 +103,7 @@ def input_options(multiple: bool = False) -> Callable[[F], F]:
     return together(
         click.option("--prompt", multiple=multiple, help=f"Text; the tokenizer adds its own BOS.{more}"),
         click.option("--ids", type=Ids(), multiple=multiple, help=f"Token ids, separated by commas.{more}"),
-        click.option(
-            "--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json, instead of the model's own."
-        ),
+        click.option("--tokenizer", type=ANY_PATH, help="A tokenizer.json, instead of the model's own."),
     )
 
 

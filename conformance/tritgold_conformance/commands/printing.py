@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TextIO, TypeVar
+from typing import Any, NoReturn, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,14 +17,10 @@ from tritgold.formats.untrusted_text import printable
 from tritgold_conformance.commands.leaving import COULD_NOT_JUDGE as COULD_NOT_JUDGE
 from tritgold_conformance.commands.leaving import one_line
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def json_option(function: F) -> F:
-    """``--json``: one object on stdout, and nothing else."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(function)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -5,19 +5,21 @@ from pathlib import Path
 import click
 
 from tritgold_conformance.commands import common, printing
+from tritgold_conformance.commands.options import ANY_PATH, FILE
 from tritgold_conformance.rendering.terminal import render
 from tritgold_conformance.rendering.writers import write_reports
 from tritgold_conformance.results.report import read_report
 
 
 @click.command()
-@click.argument("saved", metavar="REPORT.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("saved", metavar="REPORT.json", type=FILE)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=ANY_PATH)
 @printing.json_option
 def report(saved: Path, files: tuple[Path, ...], as_json: bool) -> None:
-    """Make other reports of REPORT.json, which `tritgold check --json` or `--report FILE.json` made.
+    """Print a saved report, or write it in other formats.
 
-    FILE is .html, .md, .xml (JUnit), .json or .svg (a badge). Without any the report is printed.
+    REPORT.json was written by `tritgold check --json` or `--report FILE.json`. FILE is .html, .md, .xml (JUnit), .json
+    or .svg (a badge); without FILE the report is printed.
 
     Exit code 0: written, whatever the verdict is. 3: REPORT.json is not a report, or FILE cannot be written.
     """

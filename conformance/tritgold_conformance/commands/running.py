@@ -36,7 +36,7 @@ def run_prompts(
     as_json: bool,
     **of_decoding: Any,
 ) -> None:
-    """The command with its options. of_decoding: the fields of ``Decoding``."""
+    """Run the command. of_decoding: the fields of ``Decoding``."""
     decoding = Decoding(**of_decoding)
     with printing.errors(as_json):
         server = None if config_file is None else load(config_file)
@@ -152,11 +152,13 @@ def without_padding(decoding: Decoding, checkpoint: Checkpoint, tokenizer: Token
     if vocab == texts:
         return decoding
     if vocab < texts:
-        click.echo(f"[the tokenizer has {texts} ids, the model {vocab}: texts with the others are refused]", err=True)
+        click.echo(
+            f"[the tokenizer has {texts} ids, the model only {vocab}: texts with larger ids are refused]", err=True
+        )
         return decoding
     never = "" if decoding.way(checkpoint.config) == "ar" else " (block diffusion may choose them)"
     what = (
-        f"the model has {vocab} ids, the tokenizer {texts}: those from {texts} have no text and are not chosen{never}"
+        f"the model has {vocab} ids, the tokenizer {texts}: ids from {texts} on have no text and are not chosen{never}"
     )
     click.echo(f"[{what}]", err=True)
     return replace(decoding, text_ids=texts)
@@ -169,10 +171,12 @@ def remarks(facts: dict[str, Any], unused: list[str]) -> list[str]:
         size = f"{cache['bits_per_value']:g} bits a value, {cache['bytes_per_token']:,} bytes a token"
         lines.append(f"KV cache {cache['scheme']}: {size}")
         if cache.get("across_heads"):
-            lines.append("its blocks of 32 lie across heads, as in llama.cpp: an engine that cuts heads apart differs")
+            lines.append(
+                "its blocks of 32 extend over two heads, as in llama.cpp; engines with blocks within a head differ"
+            )
     if sparse := facts.get("sparsity"):
         shares = ", ".join(f"{place} {share:.1%}" for place, share in sparse["measured"].items())
         lines.append(f"measured sparsity: {shares}")
     if unused:
-        lines.append(f"of the configuration, not used here: {', '.join(unused)}")
+        lines.append(f"keys of the configuration that are not used here: {', '.join(unused)}")
     return lines

@@ -1,4 +1,4 @@
-"""What ``tritgold eval`` does: opens model and engine, asks the questions, and shows how many answers are right."""
+"""The work of ``tritgold eval``: opens model and engine, asks the questions, shows how many answers are right."""
 
 import time
 from typing import Any
@@ -10,7 +10,7 @@ from tritgold.checkpoint import Checkpoint
 from tritgold.skills import TASKS
 from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.leaving import interrupted_by_signals
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
+from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.scoring import diffused, exam, greedy
 
@@ -30,9 +30,9 @@ def score_model(
     reading: model_input.Reading,
     as_json: bool,
 ) -> None:
-    """The command, with its options."""
+    """Run the command."""
     if decode is not None and engine not in diffused.ENGINES:
-        raise click.UsageError(f"--decode: with --engine {' or '.join(diffused.ENGINES)}, not {engine}")
+        raise click.UsageError(f"--decode needs --engine {' or '.join(diffused.ENGINES)}, not {engine}")
     name = MODEL if model is None else model
     with printing.errors(as_json), interrupted_by_signals(), model_input.model_path(name) as path:
         checkpoint = reading.open(path)
@@ -79,14 +79,14 @@ def score_model(
 
 
 def _fit(checkpoint: Checkpoint, asked: list[exam.Item]) -> None:
-    """Raises click.UsageError where the model cannot hold the questions."""
+    """Raises click.UsageError if a question with its answer is longer than the model's context."""
     longest, context = (
         max(len(item.prompt) + len(item.answer) for item in asked) + exam.SPARE,
         checkpoint.config.context,
     )
     if longest > context:
         raise click.UsageError(
-            f"questions of {longest} tokens, and the model has {context} positions: leave --level hard"
+            f"questions of {longest} tokens do not fit into the model's {context} positions; leave out --level hard"
         )
 
 

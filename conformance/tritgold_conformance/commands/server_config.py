@@ -1,8 +1,8 @@
 """The YAML configuration of a block-diffusion server, read as that server reads it, but strictly.
 
 The schema is that of WrinkleFree's ``dlm_server`` (``ServerConfig`` in dlm_server.rs, January 2026). Every key is
-optional. There an unknown key is passed over, an unknown decode_mode is greedy, and a threshold may be anything; here
-they are errors. So is a key given twice, which YAML forbids and of which PyYAML takes the last.
+optional. That server ignores unknown keys, takes an unknown decode_mode for greedy, and accepts any threshold; here
+these are errors. So is a repeated key, which YAML forbids and of which PyYAML takes the last value.
 """
 
 import json
@@ -28,6 +28,18 @@ MODES |= {name: name for name in (*PRESETS, "ar")}
 _MODE = Meta(pattern=rf"(?i)\A({'|'.join(MODES)})\Z", title=", ".join(MODES), description=", ".join(MODES))
 _MOST = (1 << 31) - 1
 
+# Keys of WrinkleFree's other files (Hydra's sparsity and attention, generation), which are options of run here.
+_ELSEWHERE = {
+    "sparsity": "leave it out and say it as --sparsity top_k:keep=0.7, or another rule with its options",
+    **dict.fromkeys(
+        ("attention", "attention_sparsity"),
+        "leave it out and say it as --sparsity attention_window:window=256, or another rule of attention",
+    ),
+    **dict.fromkeys(
+        ("generation", "temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "max_new_tokens", "seed"),
+        "leave it out and say it as --temperature, --top-k, --top-p, --repetition-penalty, --max-tokens or --seed",
+    ),
+}
 # Titles are what an error says is expected.
 _Text = Annotated[str, Meta(min_length=1, title="text")]
 _Switch = Annotated[bool, Meta(title="true or false")]
@@ -74,7 +86,7 @@ _SECTIONS: dict[str, type[Struct]] = {"dlm": _Dlm, "scheduler": _Scheduler, "ben
 
 
 class Key(NamedTuple):
-    """One key. default: the server's. used: by ``tritgold run``, which does not serve."""
+    """One key. default: the server's. expected, note: in words. used: whether ``tritgold run`` uses it."""
 
     default: Any
     expected: str
@@ -97,19 +109,19 @@ KEYS = dict(_keys(_Server))  # by dotted key
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a file says. given: by dotted key, what it says itself."""
+    """The configuration in a file. given: the values in the file, by dotted key."""
 
     file: Path
     given: Mapping[str, Any]
 
     def __getitem__(self, key: str) -> Any:
-        """Of the file, or else the server's default."""
+        """The value in the file, or the server's default."""
         return self.given.get(key, KEYS[key].default)
 
     def model(self, environment: Mapping[str, str]) -> str:
-        """Which model: the file's, or else that of the environment, or else the default.
+        """The model of the file; if it has none, that of the environment; then the default.
 
-        Raises ConfigError (``model-path``) where it does not exist, saying where it was named.
+        Raises ConfigError (``model-path``) if it does not exist; the error tells where it was named.
         """
         named: str | None = self.given.get("model_path", environment.get(MODEL_PATH))
         if not named:
@@ -154,13 +166,16 @@ def load(path: Path) -> ServerConfig:
 def _checked(
     found: Mapping[Any, Any], schema: type[Struct], path: Path, section: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Values by dotted key, held to the schema key by key: an error of msgspec names its key in prose alone."""
+    """Values by dotted key, checked key by key, because msgspec's errors do not give the key as data."""
     types = {field.name: field.type for field in msgspec.structs.fields(schema)}
     for name, value in found.items():
         key = f"{section}{name}" if section else name
         if name not in types:
             known = ", ".join(f"{section}{one}" for one in types)
-            raise ConfigError("no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=known)
+            hint = None if section else _ELSEWHERE.get(name)
+            raise ConfigError(
+                "no such key", kind="config-unknown-key", file=path, got=_shown(key), expected=known, hint=hint
+            )
         if name in _SECTIONS:
             if not isinstance(value, dict | None):
                 raise _unusable(path, key, value, "a mapping")
@@ -174,10 +189,10 @@ def _checked(
 
 
 def example() -> str:
-    """The defaults as YAML, every key with a comment."""
+    """The defaults as YAML, with a comment for each key."""
     lines = [
         "# Block diffusion, in the schema of dlm_server: tritgold run --config FILE",
-        "# Each key may be left out.",
+        "# Every key is optional.",
     ]
     for key, wanted in KEYS.items():
         section, _, name = key.rpartition(".")
@@ -193,7 +208,7 @@ def _unusable(path: Path, key: str, value: Any, expected: str) -> ConfigError:
 
 
 def _shown(value: Any) -> str:
-    """A scalar as it is; of lists, mappings and integers without end what they are."""
+    """A scalar as it is; for lists, mappings and very large integers only what they are."""
     if not isinstance(value, str | int | float | None) or (isinstance(value, int) and value.bit_length() > 64):
         return f"a {type(value).__name__}" if not isinstance(value, int) else f"an integer of {value.bit_length()} bits"
     return printable(repr(value))

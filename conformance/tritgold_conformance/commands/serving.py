@@ -1,4 +1,4 @@
-"""Several prompts at once, as in a batch server: by the scheduler, or with known defects of a server."""
+"""Several prompts together, as in a batch server: by the scheduler, or with known defects of servers."""
 
 import time
 from dataclasses import asdict
@@ -15,9 +15,9 @@ from tritgold.decode.serving_options import Counters, Outcome, Request, Serving
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.commands import backends
 from tritgold_conformance.commands.decoding import Decoding
-from tritgold_conformance.commands.decoding_names import SERVER_DEFECTS
+from tritgold_conformance.commands.decoding_options import SERVER_DEFECTS
 from tritgold_conformance.commands.generation import of_scheme, xla_engine
-from tritgold_conformance.engines.xla_batch import decode_together
+from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
 Report = dict[str, Any]
 
@@ -50,10 +50,8 @@ def serve_prompts(
     started, counters = time.perf_counter(), None
     if decoding.defect:
         outcomes = _wrongly(checkpoint, prompts, max_tokens, decoding, serving)
-    elif backend == "xla":
-        outcomes, counters = _together(checkpoint, prompts, max_tokens, decoding, serving)
     else:
-        outcomes, counters = _rightly(checkpoint, prompts, max_tokens, decoding, serving)
+        outcomes, counters = _scheduled(checkpoint, prompts, max_tokens, backend, decoding, serving)
     texts = [
         {
             "prompt_ids": prompt,
@@ -82,38 +80,47 @@ def _check(checkpoint: Checkpoint, backend: str, decoding: Decoding) -> None:
     """Raises click.UsageError for options that a batch does not have."""
     decoding.diffusion(checkpoint.config)  # with ar, only to refuse the options of blocks
     if (way := decoding.way(checkpoint.config)) != "ar":
-        raise click.UsageError(f"several prompts, or a server's options, need --decode ar; here it is {way}")
+        raise click.UsageError(f"several prompts, and options of a batch server, need --decode ar; here it is {way}")
     backends.refuse(backend, way, decoding)
     if decoding.sparsity:
-        raise click.UsageError("--sparsity takes one prompt, and no options of a server")
+        raise click.UsageError("--sparsity works with a single prompt, and without the options of a batch server")
     if not decoding.defect:
         return
     if decoding.kv_cache or decoding.temperature or decoding.repetition_penalty != 1:
         raise click.UsageError("--defect of a server needs the exact KV cache (f32) and --temperature 0")
     if decoding.max_sequences:
-        raise click.UsageError("--max-sequences: with a server's --defect prompts are read one after the other")
+        raise click.UsageError(
+            "--max-sequences has no effect with --defect of a server, which reads prompts one after the other"
+        )
     needs = [name for name in decoding.defect if name in ("repeated-token", "missing-key")]
     if needs and decoding.radix_cache is False:
-        raise click.UsageError(f"--defect {', '.join(needs)}: of the radix cache, which --no-radix-cache switches off")
+        raise click.UsageError(
+            f"--defect {', '.join(needs)} needs the radix cache, which --no-radix-cache switches off"
+        )
 
 
-def _rightly(
-    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
+def _scheduled(
+    checkpoint: Checkpoint,
+    prompts: list[list[int]],
+    max_tokens: int,
+    backend: str,
+    decoding: Decoding,
+    serving: Serving,
 ) -> tuple[list[Outcome], Counters]:
-    scheduler = Scheduler(checkpoint.weights, checkpoint.config, serving)
-    numbers = [scheduler.submit(Request(prompt, max_tokens, decoding.sampling())) for prompt in prompts]
-    scheduler.run()
-    return [scheduler.outcomes[number] for number in numbers], scheduler.counters
-
-
-def _together(
-    checkpoint: Checkpoint, prompts: list[list[int]], max_tokens: int, decoding: Decoding, serving: Serving
-) -> tuple[list[Outcome], Counters]:
+    """The texts of the golden scheduler, or of the JAX engine's."""
     config, sampling = checkpoint.config, decoding.sampling()
-    limits = [check_limits(prompt, config, max_tokens, sampling=sampling) for prompt in prompts]
-    room = max(limit.positions(len(prompt)) for prompt, limit in zip(prompts, limits, strict=True))
-    engine = xla_engine(checkpoint, room, decoding, min(serving.max_sequences, len(prompts)))
-    return decode_together(engine, prompts, limits, sampling)
+    scheduler: Scheduler | XlaScheduler
+    if backend == "xla":
+        limits = [check_limits(prompt, config, max_tokens, sampling=sampling) for prompt in prompts]
+        room = max(limit.positions(len(prompt)) for prompt, limit in zip(prompts, limits, strict=True))
+        engine = xla_engine(checkpoint, room, decoding, min(serving.max_sequences, len(prompts)))
+        scheduler = XlaScheduler(engine, reuse=False)
+    else:
+        scheduler = Scheduler(checkpoint.weights, config, serving)
+    numbers = [scheduler.submit(Request(prompt, max_tokens, sampling)) for prompt in prompts]
+    while len(scheduler.outcomes) < len(numbers):
+        scheduler.step()
+    return [scheduler.outcomes[number] for number in numbers], scheduler.counters
 
 
 def _wrongly(

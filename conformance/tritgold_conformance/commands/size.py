@@ -16,7 +16,7 @@ from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.weights import LINEARS
 from tritgold_conformance.bench.shapes import SHAPES, ModelShape
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.named import Chosen, Named, Within
+from tritgold_conformance.commands.options import POSITIVE, Chosen, Named, Within
 from tritgold_conformance.inspecting.files import ReadOptions, open_container, read_config
 
 FORMATS = ("hf", "i2_s", "tq1_0", "tq2_0", "iq1_bn", "iq2_bn", "q2_0", "f16")
@@ -26,10 +26,15 @@ CONTEXTS = (2048, 4096, 32_768)
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--context", type=click.IntRange(1), multiple=True, help="Positions in the KV cache; may be repeated.")
+@click.option("--context", type=POSITIVE, multiple=True, help="Positions in the KV cache; may be repeated.")
 @click.option("--kv-cache", type=Named(), multiple=True, help="A scheme of the cache; may be repeated.")
-@click.option("--bandwidth", type=Within(min=0, min_open=True), metavar="GB/S", help="Tokens a second that it allows.")
-@click.option("--ignore-key", "ignore_keys", multiple=True, metavar="KEY", help="Pass over this key of the model.")
+@click.option(
+    "--bandwidth",
+    type=Within(min=0, min_open=True),
+    metavar="GB/S",
+    help="Memory bandwidth: show the tokens/s that it allows.",
+)
+@model_input.ignore_key_option
 @printing.json_option
 def size(
     model: str | None,
@@ -39,11 +44,11 @@ def size(
     ignore_keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show what a model weighs in each format, and its KV cache, without loading it.
+    """Show the size of a model in each format, and of its KV cache, without loading it.
 
-    MODEL is a checkpoint, an embedded model, a config.json or the folder of one, or a shape that `tritgold bench` knows
-    by name (2b-4t). Embedding and head count as float16 in every format; GB are 1e9 bytes. --bandwidth divides bytes a
-    second by the bytes that one token reads: all linears, the head, and the cache at the first --context.
+    MODEL is a checkpoint, an embedded model, a config.json or its folder, or the name of a shape of `tritgold bench`
+    (2b-4t). Embedding and head count as float16 in every format; GB are 1e9 bytes. --bandwidth is divided by the bytes
+    that one token reads: all linears, the head, and the cache at the first --context.
     """
     with printing.errors(as_json):
         config, own = _config(model, ignore_keys)

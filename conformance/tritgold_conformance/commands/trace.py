@@ -4,12 +4,11 @@ from pathlib import Path
 
 import click
 
-from tritgold.checkpoint import Checkpoint
 from tritgold.config import check_tokens
 from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.commands import model_input, printing
-from tritgold_conformance.commands.decoding_names import BACKENDS
+from tritgold_conformance.commands.decoding_options import BACKENDS
 from tritgold_conformance.engines.xla import open_engine
 
 
@@ -32,14 +31,19 @@ def trace(
 ) -> None:
     """Save every activation of one forward pass.
 
-    Runs MODEL once over the input; the trace is a safetensors file with a JSON header.
-
-    Two traces are compared with `tritgold compare A B`.
+    Runs MODEL once over the input. The trace is a safetensors file; `tritgold compare` compares two of them.
     """
     with printing.errors(as_json), model_input.model_path(model) as path:
         checkpoint = reading.open(path)
         tokens = model_input.token_ids(checkpoint, prompt, ids, tokenizer)
-        made = make_trace(checkpoint, tokens, backend)
+        check_tokens(tokens, checkpoint.config)
+        if backend == "reference":
+            made = Trace()
+            forward(tokens, checkpoint.weights, checkpoint.config, trace=made)
+        else:
+            with printing.progress() as say:
+                made = open_engine(checkpoint, len(tokens), say=say).trace(tokens)
+        made.model_hash = checkpoint.model_hash()
         made.save(output)
         if as_json:
             printing.print_json(
@@ -56,16 +60,3 @@ def trace(
             )
             return
         click.echo(f"{output}: {len(made.arrays)} arrays over {len(tokens)} tokens, {made.mode}, {made.digest()}")
-
-
-def make_trace(checkpoint: Checkpoint, tokens: list[int], backend: str) -> Trace:
-    """The trace of one prefill by the reference or the XLA engine, with its model hash."""
-    check_tokens(tokens, checkpoint.config)
-    if backend == "reference":
-        made = Trace()
-        forward(tokens, checkpoint.weights, checkpoint.config, trace=made)
-    else:
-        with printing.progress() as say:
-            made = open_engine(checkpoint, len(tokens), say=say).trace(tokens)
-    made.model_hash = checkpoint.model_hash()
-    return made

@@ -15,27 +15,26 @@ from tritgold_conformance.case_vectors.judge import judge as judge_answers
 from tritgold_conformance.case_vectors.judgement import Judgement, Verdict
 from tritgold_conformance.case_vectors.write import write
 from tritgold_conformance.commands import printing
+from tritgold_conformance.commands.options import ANY_PATH
 
 SHOWN = 20  # failures on a terminal; --json has all
-SUSPECTS = 5  # suspects on a terminal
+SUSPECTS = 5  # on a terminal
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Compare DIR with its manifest, and with a folder written again.")
-@click.option(
-    "--judge", "answers", type=click.Path(path_type=Path), metavar="ANSWERS", help="Judge the answers in this folder."
-)
-@click.option("--only", default="", metavar="CASE", help="With --judge: one case or one group alone.")
+@click.argument("folder", metavar="DIR", required=False, type=ANY_PATH)
+@click.option("--check", is_flag=True, help="Compare DIR with its manifest, and with what this version writes.")
+@click.option("--judge", "answers", type=ANY_PATH, metavar="ANSWERS", help="Judge the answers in this folder.")
+@click.option("--only", default="", metavar="CASE", help="With --judge: only this case or group.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the folder's JSON files and stop.")
 @printing.json_option
 def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, schema: bool, as_json: bool) -> None:
     """Write conformance cases as data, and judge answers to them.
 
-    A case has inputs, expected outputs, tolerances, and the bugs that it is there for: safetensors and JSON, for
-    engines in any language; docs/vectors.md describes the folder. With --judge ANSWERS, what
-    an engine wrote is compared with what is expected: exit code 0 if all that was answered passes, 1 if not, 5 if
-    nothing was answered. With --check, DIR is compared with its hashes and with what this version writes.
+    A case has inputs, expected outputs, tolerances, and names of the faults that it is made for: safetensors and JSON,
+    for engines in any language; docs/vectors.md describes the folder. With --judge, the answers of an engine are
+    compared with the expected outputs: exit code 0 if all answers pass, 1 if not, 5 if there is no answer. With --check
+    the exit code is 3 if DIR differs from its manifest, or from what this version writes.
     """
     if schema:
         printing.print_json(json_schema())
@@ -50,7 +49,7 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
         if check:
             say("hashes, then all cases again")
             found = _check(folder)
-            what = "whole, and what this version writes"
+            what = "complete, and the same as this version writes"
         else:
             say("cases")
             found = write(folder)
@@ -64,7 +63,7 @@ def vectors(folder: Path | None, check: bool, answers: Path | None, only: str, s
     else:
         click.echo(
             f"{folder}: {what}: {found.cases} cases in {len(found.groups)} groups, {size / 1e6:.1f} MB, "
-            f"there for {len(found.faults)} known faults"
+            f"made for {len(found.faults)} known faults"
         )
 
 
@@ -75,7 +74,7 @@ def _check(folder: Path) -> Manifest:
     differing = [name for name, one in found.files.items() if again.files.get(name) != one]
     if differing or again != found:
         raise FormatError(
-            "this installation computes something else",
+            "differs from what this installation computes",
             kind="vectors-other-bytes",
             file=folder,
             thing=(differing or ["manifest.json"])[0],
@@ -119,7 +118,7 @@ def _show(found: Judgement, folder: Path, answers: Path, summaries: dict[str, st
     for verdict in failed[:SHOWN]:
         printing.echo(f"failed  {verdict.case}: {verdict.what}")
         if verdict.flags:
-            printing.echo(f"        there for: {', '.join(verdict.flags)}")
+            printing.echo(f"        made for: {', '.join(verdict.flags)}")
         printing.echo(f"        {_reproduce(verdict, folder, answers)}")
     if len(failed) > SHOWN:
         printing.echo(f"        and {len(failed) - SHOWN} more; --json has all")
@@ -128,14 +127,14 @@ def _show(found: Judgement, folder: Path, answers: Path, summaries: dict[str, st
     if skipped := {v.case.rpartition("/")[0] for v in found.verdicts if v.status == "not assessed"}:
         printing.echo(f"not assessed, in whole or in part: {', '.join(sorted(skipped))}")
     for group in found.unknown:
-        printing.echo(f"{answers / group}: no group has this name; nothing in it was read")
+        printing.echo(f"{answers / group}: no group has this name; this folder was not read")
     if found.without_overflow:
-        printing.echo("not a pass: no case whose sums leave int16 was run, so an overflow would stay unseen")
+        printing.echo("not a pass: no case with sums beyond int16 was answered, so an overflow would not be seen")
     for series, rule in found.rules.items():
         printing.echo(f"{series}: {rule}")
     for name, count in list(found.suspects.items())[:SUSPECTS]:
         of = count + found.passed_for(name)
-        printing.echo(f"suspect {name} ({count} of {of} cases there for it failed): {summaries.get(name, '')}")
+        printing.echo(f"suspect {name} ({count} of {of} cases made for it failed): {summaries.get(name, '')}")
 
 
 def _reproduce(verdict: Verdict, folder: Path, answers: Path) -> str:

@@ -65,23 +65,21 @@ def moments_distance(ours: Moments, theirs: Moments, few: Mapping[str, float] | 
     comparable = given.any(axis=1) & (np.isfinite(b) | ~given).all(axis=1) & ~np.isnan(a).all(axis=1)
     lost, theirs_lost = ~np.isfinite(a[:, :5]).all(axis=1), ~np.isfinite(b[:, :5]).any(axis=1)
     both_lost = lost & theirs_lost & ~np.isnan(a).all(axis=1)
-    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
-    size = np.maximum(np.maximum(a[:, 2], b[:, 2]), 1e-30)
-    extreme = np.maximum(np.maximum(np.abs(a[:, 3:5]).max(axis=1), np.abs(b[:, 3:5]).max(axis=1)), 1e-30)
-    units = np.stack([size, size, size, extreme, extreme, np.ones_like(size)], axis=1)
-    off = np.abs(a - b) / units
-    off[:, 5] = np.maximum(off[:, 5] - np.array([(few or {}).get(name, 0.0) for name in theirs]), 0.0)
+    off = differences(a, b, np.array([(few or {}).get(name, 0.0) for name in theirs]))
     r = np.where(given, off, 0.0).max(axis=1)
     return np.where(both_lost, 0.0, np.where(comparable & ~lost, r, np.inf))
 
 
-def differences(ours: np.ndarray, theirs: np.ndarray, few: float = 0.0) -> np.ndarray:
-    """|difference| of each of MOMENTS as in ``moments_distance``; NaN if one is not given."""
-    # The moments relative to rms, extremes relative to their own size, because one outlier does not change the mean.
-    size = max(float(np.nan_to_num(theirs[2])), float(ours[2]), 1e-30)
-    extreme = max(float(np.abs(np.nan_to_num(theirs[3:5])).max()), float(np.abs(ours[3:5]).max()), 1e-30)
-    off = np.abs(ours - theirs) / np.array([size, size, size, extreme, extreme, 1.0])
-    off[5] = np.maximum(off[5] - few, 0.0)
+def differences(ours: np.ndarray, theirs: np.ndarray, few: np.ndarray | float = 0.0) -> np.ndarray:
+    """|difference| of MOMENTS, float64 [..., 6], in the units of ``moments_distance``; NaN if theirs is not given.
+
+    few: float64 [...], subtracted from the difference of the share of zeros. What is not finite has no size.
+    """
+    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (ours, theirs))
+    size = np.maximum(np.maximum(a[..., 2], b[..., 2]), 1e-30)
+    extreme = np.maximum(np.maximum(np.abs(a[..., 3:5]).max(axis=-1), np.abs(b[..., 3:5]).max(axis=-1)), 1e-30)
+    off = np.abs(a - theirs) / np.stack([size, size, size, extreme, extreme, np.ones_like(size)], axis=-1)
+    off[..., 5] = np.maximum(off[..., 5] - few, 0.0)
     return off
 
 

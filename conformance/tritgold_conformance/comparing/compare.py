@@ -5,7 +5,7 @@ tolerance is applied. A tolerance states the reason for its width; exact needs n
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -27,11 +27,12 @@ class Tolerance(Protocol):
     def why(self) -> str:
         """The reason for the width of the tolerance."""
 
+    @property
+    def within(self) -> Outcome:
+        """The outcome for an allowed difference."""
+
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """|difference| / allowed, elementwise; above 1 fails. Both arrays are finite and of one shape."""
-
-    def outcome_within(self) -> Outcome:
-        """The outcome for an allowed difference."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,11 @@ class Exact:
     """Equal or wrong: the integer tier."""
 
     why: str = "integers: any order of summation gives the same"
+    within: ClassVar[Outcome] = "equal"
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """0 where equal, infinity elsewhere."""
         return np.where(golden == engine, 0.0, np.inf)
-
-    def outcome_within(self) -> Outcome:
-        """Never used: only equality passes."""
-        return "equal"
 
 
 @dataclass(frozen=True)
@@ -55,15 +53,12 @@ class Ulp:
 
     n: float
     why: str
+    within: ClassVar[Outcome] = "within"
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """Difference in units of the golden value's spacing, divided by n."""
         spacing = np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.n * spacing, FLUSHED)
-
-    def outcome_within(self) -> Outcome:
-        """The outcome for rounding."""
-        return "within"
 
 
 @dataclass(frozen=True)
@@ -75,14 +70,11 @@ class Bound:
 
     limit: np.ndarray
     why: str
+    within: ClassVar[Outcome] = "within"
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """|difference| / limit."""
         return np.abs(_f64(engine) - _f64(golden)) / np.maximum(self.limit, FLUSHED)
-
-    def outcome_within(self) -> Outcome:
-        """The outcome for rounding."""
-        return "within"
 
 
 @dataclass(frozen=True)
@@ -95,6 +87,7 @@ class TieAwareCodes:
     scaled: np.ndarray
     distance: float
     why: str
+    within: ClassVar[Outcome] = "ties"
 
     def excess(self, golden: np.ndarray, engine: np.ndarray) -> np.ndarray:
         """0 if equal; if off by one, distance to the tie divided by the allowed distance; otherwise infinity."""
@@ -102,10 +95,6 @@ class TieAwareCodes:
         # The tie between these two codes, not the nearest one: golden 2 at 2.4999999 may be 3, but not 1.
         from_tie = np.abs(self.scaled - (golden.astype(np.float64) + engine) / 2)
         return np.where(off == 0, 0.0, np.where(off == 1, from_tie / self.distance, np.inf))
-
-    def outcome_within(self) -> Outcome:
-        """The outcome for differences only at ties."""
-        return "ties"
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,7 @@ def compare(name: str, golden: np.ndarray, engine: object, tolerance: Tolerance)
     differing = int(np.count_nonzero(difference))
     worst = np.unravel_index(int(np.argmax(excess)), golden.shape)
     passed = bool(excess.max() <= 1.0)
-    outcome: Outcome = ("equal" if differing == 0 else tolerance.outcome_within()) if passed else "fails"
+    outcome: Outcome = ("equal" if differing == 0 else tolerance.within) if passed else "fails"
     return Comparison(
         name,
         outcome,

@@ -53,9 +53,9 @@ def compare_traces(
 
     tokens: of the input. spread: by name, how far a blind position may be off, relative to its largest value, in a
     trace whose missing codes may hide broken ties; None: they hide none, and blind positions are not judged. followed:
-    False where every position is blind from the beginning, because roundings of a declared precision break anywhere.
-    handed_out: how far a logit may be off because it is rounded when it is handed out, relative to the largest.
-    What was not reached is missing.
+    False if every position is blind from the beginning, because roundings of a declared precision may break anywhere.
+    handed_out: how far a logit may be off because the engine rounds its answer, relative to the largest logit.
+    Arrays after the divergence count as missing.
     """
     outcome = FreeRunning(blind=np.full(tokens, not followed))
     for name in trace_names(TracedShape.of(golden)):

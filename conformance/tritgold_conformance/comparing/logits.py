@@ -130,7 +130,7 @@ def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (
 
 
 def noise_of(golden: GoldenRun) -> float:
-    """How far a logit may be off, of the row's largest, where ties are followed: float32, and how it is handed out."""
+    """How far a logit may be off after ties are followed, relative to the row's largest: float32, and its own type."""
     return LOGIT_NOISE + golden.policy.logits
 
 
@@ -199,7 +199,7 @@ def _problem(
 
 
 def moved_by(golden: GoldenRun) -> str:
-    """What the golden model's own spread comes from, in words."""
+    """The cause of the golden model's own spread, in words."""
     return "broken ties" if golden.policy.followed else f"roundings of policy {golden.policy.name}"
 
 

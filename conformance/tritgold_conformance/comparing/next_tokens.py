@@ -42,8 +42,9 @@ class TextPosition:
 class TextVerdict:
     """All positions that the engine answered. absent: number of the others. ties: those that explain it.
 
-    allowed: where they were too many to search, or no log-probability was shown, the most by which broken ties may move
-    one, nats. moved_by: what moves them so. served: what the server did to them, where that explains why they fail.
+    allowed: the largest change of a log-probability by broken ties, nats, if there were too many ties to search or no
+    log-probability was shown; otherwise None. moved_by: the cause of such changes if it is not ties. served: what the
+    server did to its log-probabilities, if that explains the failures.
     """
 
     positions: list[TextPosition]
@@ -118,7 +119,7 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
 
 
 def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int]) -> np.ndarray | None:
-    """The log-probabilities shown, float64 [tokens, vocab], NaN where none is; None if there are none at all.
+    """The log-probabilities shown, float64 [tokens, vocab], NaN for the others; None if there are none at all.
 
     Values that are not finite, and invalid tokens, are left out: ``judge_text`` reports them.
     """
@@ -185,7 +186,7 @@ def _position(
     moves: Moves | None,
     relative: float,
 ) -> TextPosition:
-    """relative: the noise of a log-probability, of the largest."""
+    """relative: noise of a log-probability, relative to the largest one of the row."""
     best, size = int(np.argmax(golden)), max(float(np.abs(golden).max()), float(np.finfo(np.float32).tiny))
     floor = relative * size
     noise = floor if moves is None else max(floor, moves.largest)
@@ -209,7 +210,7 @@ def _position(
         if shown[token] and shown[best]:  # what it shows is right, so it must choose the most likely of these
             near_tie &= bool(given[best] - given[token] <= 2 * floor)
         gap = golden[best] - golden[token]
-        problem = "" if near_tie else f"writes token {token} for {best}, which is {gap:.2g} nats likelier"
+        problem = "" if near_tie else f"writes token {token} for {best}, which is {gap:.2g} nats more likely"
     return TextPosition(t, (best, token), near_tie, int(shown.sum()), worst, problem)
 
 

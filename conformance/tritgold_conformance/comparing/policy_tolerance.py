@@ -1,11 +1,12 @@
-"""How much farther an operation's output may lie where an engine declares another precision than float32.
+"""How much wider the tolerances of operations are if an engine declares another precision than float32.
 
-u is half the spacing at 1 of the declared numbers. An operation in them makes a few roundings of u: ROUNDINGS of its
-output, of a score, of the products of a sum. What an engine is compared with is rounded by the policy as well.
+u is half the spacing at 1 of the declared number type. An operation in that type makes a few roundings of size u:
+ROUNDINGS for its output, for a score, for the products of a sum. The golden values are rounded by the policy too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,12 +25,13 @@ Inputs = dict[str, Array]
 
 @dataclass(frozen=True)
 class Wider:
-    """What ``base`` allows, and beside it ``relative`` of each golden value and ``absolute``; arrays broadcast."""
+    """The tolerance ``base``, plus ``relative`` x |golden value| plus ``absolute``; arrays broadcast."""
 
     base: Tolerance
     relative: Array | float
     absolute: Array | float
     why: str
+    within: ClassVar[Outcome] = "within"
 
     def excess(self, golden: Array, engine: Array) -> Array:
         """|difference| / allowed."""
@@ -40,28 +42,21 @@ class Wider:
             limit = limit + self.base.n * np.spacing(np.abs(golden.astype(np.float32))).astype(np.float64)
         return np.abs(engine.astype(np.float64) - golden) / np.maximum(limit, FLUSHED)
 
-    def outcome_within(self) -> Outcome:
-        """Rounding."""
-        return "within"
-
 
 @dataclass(frozen=True)
 class NearCodes:
-    """Codes of values that are rounded before they are: within half a code of x * s, and ``relative`` of it beyond."""
+    """Codes of values that were rounded before: within half a code of x * s, plus ``relative`` x |x * s|."""
 
     scaled: Array
     relative: float
     why: str
+    within: ClassVar[Outcome] = "ties"  # a rounding carried x * s to the other code
 
     def excess(self, golden: Array, engine: Array) -> Array:
-        """0 where equal; distance from x * s over the allowed one elsewhere."""
+        """0 where equal, otherwise the distance from x * s divided by the allowed distance."""
         off = np.abs(engine.astype(np.float64) - self.scaled)
         limit = 0.5 + self.relative * np.maximum(np.abs(self.scaled), 1.0)
         return np.where(engine == golden, 0.0, off / limit)
-
-    def outcome_within(self) -> Outcome:
-        """A rounding carried x * s to the other code."""
-        return "ties"
 
 
 def widened(
@@ -72,7 +67,7 @@ def widened(
     weights: ModelWeights,
     policy: Policy,
 ) -> dict[str, Tolerance]:
-    """The tolerances of float32, by output role, as wide as the policy needs; as they are where it needs nothing."""
+    """The tolerances of float32, by output role, widened for the policy; unchanged if it does not need more."""
     u, why = ROUNDINGS * policy.unit, f"policy {policy.name}"
     found = dict(allowed)
     if u and operation.kind == "quantize":
@@ -92,7 +87,7 @@ def widened(
 
 
 def _pairs(inputs: Inputs, config: ModelConfig) -> Inputs:
-    """|a| + |b| of what RoPE turns together, float64 [tokens, heads, head_dim], for q and k."""
+    """|a| + |b| for each pair (a, b) that RoPE rotates, float64 [tokens, heads, head_dim], for q and k."""
     half = config.head_dim // 2
 
     def pair(x: Array) -> Array:
@@ -111,7 +106,7 @@ def _mixed(inputs: Inputs, config: ModelConfig) -> Inputs:
 
 
 def _gated(inputs: Inputs, config: ModelConfig) -> Inputs:
-    """SiLU: a rounding of the gate is one of its exponent."""
+    """For SiLU, |gate x up x gate|: a rounding of the gate also changes the exponent; otherwise 0."""
     gate, up = (inputs[role].astype(np.float64) for role in ("gate", "up"))
     return {"x": np.abs(gate * up) * np.abs(gate) if config.activation == "silu" else np.zeros(gate.shape)}
 
@@ -124,17 +119,20 @@ _OF_KIND: dict[str, Callable[[Inputs, ModelConfig], Inputs]] = {
 def _attention(
     operation: Operation, inputs: Inputs, config: ModelConfig, policy: Policy
 ) -> dict[str, tuple[Array | float, Array | float]]:
-    """(relative, absolute) beside u, of the softmax and of the mix."""
+    """(relative, absolute) by role for softmax and mix, in addition to u."""
     cache = policy.of("cache")
     unit, step = (cache.unit, cache.step) if cache else (0.0, 0.0)
     if operation.kind == "softmax" and (policy.unit or cache):
         q, k = (np.abs(inputs[role]).astype(np.float64) for role in "qk")
+        q = q * config.query_scale
         largest = float(np.max(q, initial=0.0)) * float(np.max(k, initial=0.0)) * float(np.sqrt(config.head_dim))
         scores = np.einsum(
-            "thd,shd->hts", inputs["q"].astype(np.float64), np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1)
+            "thd,shd->hts",
+            config.query_scale * inputs["q"].astype(np.float64),
+            np.repeat(inputs["k"], q.shape[1] // k.shape[1], axis=1),
         ) / np.sqrt(config.head_dim)
         exponent = ROUNDINGS * max(policy.unit, unit) * (1 + np.abs(scores).max(axis=2, keepdims=True))
-        # One stored number that lies on a tie of its scheme goes to the next one.
+        # One stored number that is at a rounding tie of its scheme may become the next one.
         exponent = exponent + 2 * step * largest / config.head_dim
         return {"x": (np.expm1(exponent), SMALLEST_F16 if max(policy.unit, unit) else 0.0)}
     if operation.kind == "mix" and (unit or step):
@@ -149,7 +147,7 @@ def _attention(
 def _head(
     operation: Operation, inputs: Inputs, weights: ModelWeights, policy: Policy
 ) -> dict[str, tuple[Array | float, Array | float]]:
-    """(relative, absolute) of the logits: how they are handed out, and a head of blocks."""
+    """(relative, absolute) of the logits: for their own number type, and for a head of quantised blocks."""
     head = policy.of("head")
     if operation.kind != "lm_head" or not (head or policy.logits):
         return {}

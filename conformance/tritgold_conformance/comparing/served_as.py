@@ -1,18 +1,18 @@
-"""What a server did to log-probabilities before it showed them: a temperature, a filter, or greedy sampling itself.
+"""Finds what a server did to log-probabilities before it showed them: temperature, a filter, or greedy sampling.
 
-Such a server computes rightly and shows something else than the softmax of its logits. It fails, and hears why.
+Such a server computes the right logits but shows something other than their softmax. It fails, with this reason.
 """
 
 import numpy as np
 
-CLOSE = 2e-3  # nats: much more than float32's noise, much less than any of these does
-WHOLE = 1e-5  # of a probability of 1
-MOST_POSITIONS = 0.8  # of those shown must agree: a broken tie spoils some
-UNLIKELY = -30.0  # below: floors, and logarithms of what underflowed
+CLOSE = 2e-3  # nats: much more than float32's noise, much less than any of these changes
+WHOLE = 1e-5  # allowed difference of a probability from 1
+MOST_POSITIONS = 0.8  # share of the shown positions that must agree: broken ties spoil some
+UNLIKELY = -30.0  # lower values are not used: they may be floors, or logarithms of underflowed numbers
 
 
 def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
-    """In words; empty where none of them explains it.
+    """What explains the difference, in words; empty if nothing does.
 
     golden, given: log-probabilities float64 [tokens, vocab]. shown: bool, which of them were given.
 
@@ -29,7 +29,7 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
         return "probabilities after greedy sampling: the token written has all of them"
     rows = [(ours, theirs) for ours, theirs in rows if len(ours) > 2 and np.ptp(ours) > 0.1]
     if _most([_filtered(ours, theirs) for ours, theirs in rows]):
-        return "probabilities of what sampling leaves over (top-k, top-p, min-p): together they are 1"
+        return "probabilities of the tokens that a filter keeps (top-k, top-p, min-p): their sum is 1"
     slopes = [np.polyfit(ours, theirs, 1) for ours, theirs in rows]
     if not slopes:
         return ""

@@ -19,22 +19,22 @@ from tritgold_conformance.comparing.ties import TIE, distance_from_tie, other_co
 from tritgold_conformance.golden.run import GoldenRun
 
 RUNS = 2
-POLICY_RUNS, POLICY_FACTOR = 8, 3.0  # where roundings of a declared precision break as well
+POLICY_RUNS, POLICY_FACTOR = 8, 3.0  # if roundings of a declared precision may break too
 # Every second code within the largest noise that was measured (tests/peers/survey.py): more than an engine breaks.
 REACH = 2.5e-4
 FACTOR = 2.0
 
 
 def allowed_by_spread(golden: GoldenRun) -> float:
-    """``factor`` x the largest root mean square by which broken ties move a position's logits, relative to these."""
+    """``factor`` x the largest relative root mean square by which broken ties change a position's logits."""
     return measured_spread(golden)[0]
 
 
 def measured_spread(golden: GoldenRun) -> tuple[float, float]:
-    """The same, and FACTOR x the largest change of a single logit, relative to the logits' root mean square.
+    """``allowed_by_spread``, and ``factor`` x the largest change of one logit, relative to the row's root mean square.
 
-    One of 100,000 logits could be anything, with a small root mean square. Costs RUNS golden passes. The
-    coins are a hash of run, position and channel: the same model gives the same numbers.
+    The second is needed because a single wrong one of 100,000 logits hardly changes the root mean square. Costs
+    ``runs`` golden passes. The coins are a hash of run, position and channel: the same model gives the same numbers.
     """
     worst = largest = 0.0
     for moved in moved_logits(golden, REACH):
@@ -54,12 +54,12 @@ def moved_logits(golden: GoldenRun, reach: float) -> list[np.ndarray]:
 
 
 def runs(golden: GoldenRun) -> range:
-    """How often the golden model is moved to learn how far it may be moved."""
+    """The runs of the golden model, each with other broken ties, over which the largest change is measured."""
     return range(RUNS if golden.policy.followed else POLICY_RUNS)
 
 
 def factor(golden: GoldenRun) -> float:
-    """How many times as far an engine may be: of a policy's roundings more break than eight runs show."""
+    """The factor on the measured change; larger for a policy, because eight runs do not show all its roundings."""
     return FACTOR if golden.policy.followed else POLICY_FACTOR
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from tritgold.config import Activation, ModelConfig, ScaleRule
 from tritgold.graph import Operation
 from tritgold.layers.bit_linear import accumulate, apply_scales
+from tritgold.layers.scaled import scaled
 from tritgold.rope_scaling import RopeScaling
 from tritgold.ternary import LinearWeight
 from tritgold.weights import ModelWeights
@@ -61,7 +62,8 @@ def _float32(
             theta, *scaling = config.rope_of(_layer(operation))
             return {r: rotation_tolerance(x, positions, theta, *scaling) for r, x in shaped.items()}
         case "softmax":
-            return {"x": softmax_tolerance(inputs["q"], inputs["k"], window=config.window_of(_layer(operation)))}
+            q = scaled(inputs["q"], config.query_scale)
+            return {"x": softmax_tolerance(q, inputs["k"], window=config.window_of(_layer(operation)))}
         case "mix":
             return {"x": mix_tolerance(inputs["probs"], inputs["v"].reshape(-1, config.kv_heads, config.head_dim))}
         case "ffn_activation":
@@ -128,7 +130,7 @@ def _quantize(x: np.ndarray) -> dict[str, Tolerance]:
 def rotation_tolerance(
     x: np.ndarray, positions: np.ndarray, theta: float, scaling: RopeScaling | None = None
 ) -> Tolerance:
-    """Of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
+    """The tolerance of RoPE on x [tokens, heads, head_dim] at these positions [tokens]."""
     heads, half = np.abs(x).astype(np.float64), x.shape[2] // 2
     pair = heads[..., :half] + heads[..., half:]
     frequency = theta ** (-2.0 * np.arange(half) / x.shape[2])
@@ -141,7 +143,7 @@ def rotation_tolerance(
 
 
 def softmax_tolerance(q: np.ndarray, k: np.ndarray, start: int = 0, window: int | None = None) -> Tolerance:
-    """Of the softmax over the keys that each token sees; start: position of the first token."""
+    """The tolerance of the softmax over the keys that each token sees. start: position of the first token."""
     tokens, heads, head_dim = q.shape
     group = heads // k.shape[1]
     by_head = np.repeat(np.abs(k), group, axis=1).astype(np.float64)

@@ -113,7 +113,7 @@ def moments(value: Any) -> dict[str, dict[str, float]]:
     try:
         return {str(name): {str(k): _number(v) for k, v in dict(of).items()} for name, of in dict(value).items()}
     except (TypeError, ValueError) as error:
-        raise refused(f"is no {{name: {{moment: number}}}} ({printable(error)})") from None
+        raise refused(f"is not {{name: {{moment: number}}}} ({printable(error)})") from None
 
 
 def seconds(value: Any) -> dict[str, float]:
@@ -121,11 +121,11 @@ def seconds(value: Any) -> dict[str, float]:
     try:
         found = {str(k): _number(v) for k, v in dict(value).items() if v is not None}
     except (TypeError, ValueError) as error:
-        raise refused(f"is no {{what: seconds}} ({printable(error)})") from None
+        raise refused(f"is not {{what: seconds}} ({printable(error)})") from None
     for what, number in found.items():
         if what not in ("prefill", "step") or not LEAST_SECONDS <= number < float("inf"):
             least = f"prefill and step, seconds, {LEAST_SECONDS:g} or more"
-            raise refused("is no {what: seconds}", f"{what}: {number}", least)
+            raise refused("is not {what: seconds}", f"{what}: {number}", least)
     return found
 
 
@@ -142,7 +142,7 @@ def _named(value: Any) -> dict[str, Any]:
     try:
         return {str(name): array for name, array in dict(value).items() if array is not None}
     except (TypeError, ValueError) as error:
-        raise refused(f"is no {{name: array}} ({printable(error)})") from None
+        raise refused(f"is not {{name: array}} ({printable(error)})") from None
 
 
 def _traced(value: Any, what: str, traced: Traced, config: ModelConfig, tokens: int) -> np.ndarray:

@@ -16,14 +16,19 @@ BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 JUDGED = ("prefill", "trace", "operation", "complete", "statistics", "unpack", "step", *BEHAVIOURS)
 METHODS = (*JUDGED, "reset", "seconds", "versions")
 
+# Of the command line:
+ENGINE_SPECS = "xla, reference, transformers, llama.cpp, module:Class, cmd:COMMAND or http://HOST:PORT"
+MODES = ("golden", "llama-cpp-q8_k")  # names of tritgold.layers.arithmetic.ARITHMETICS
+DEFAULT_TIMEOUT = 600.0  # seconds for one run of a program, one answer of a server or one call of a class
+
 
 class Engine(Protocol):
     """An engine: made with one argument, the path of the checkpoint; every method is optional.
 
-    None, or NotImplementedError, says that it does not have it. Any other exception is its own fault. What may be
-    returned, in which form: docs/judging.md. Beside the methods it may have ``name``, ``mode`` (its arithmetic, where
-    that is not ``golden``), ``policy`` (the precision that it declares, where that is not float32) and ``timed``
-    (False where the judge's clock would not measure it: then ``seconds`` is asked, and ``clock`` says whose they are).
+    A method that returns None or raises NotImplementedError counts as missing. Any other exception is an error of the
+    engine. The form of the results: docs/judging.md. Attributes that it may have: ``name``; ``mode``, its arithmetic
+    if not ``golden``; ``policy``, the precision that it declares if not float32; ``timed``, False if the judge's clock
+    cannot measure it: then ``seconds`` is called, and ``clock`` says whose clock that is.
     """
 
     name: str

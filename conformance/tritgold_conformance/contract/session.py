@@ -56,6 +56,15 @@ def usual_calls(chunks: Sequence[int]) -> tuple[str, ...]:
     return tuple("step" if length == 1 and len(chunks) > 1 else "prefill" for length in chunks)
 
 
+def cuts(tokens: int) -> tuple[int, int]:
+    """The ends of the first and of the second prefill of a prompt in pieces; single steps follow.
+
+    >>> cuts(40)
+    (13, 30)
+    """
+    return tokens // 3, tokens - tokens // 4
+
+
 def groups(sessions: Sequence[Session]) -> Iterator[list[Session]]:
     """The sessions in order; two that are read in turns are one group."""
     by_id = {session.id: session for session in sessions}

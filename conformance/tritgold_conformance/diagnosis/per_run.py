@@ -15,6 +15,7 @@ from tritgold_conformance.comparing.activation_statistics import moments, moment
 from tritgold_conformance.comparing.next_tokens import floored
 from tritgold_conformance.comparing.statistics_bounds import RUNS, allowed_by_moves, counted
 from tritgold_conformance.comparing.tie_sensitivity import allowed_by_spread, moved_otherwise
+from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.diagnosis.distance import geometric, relative
 from tritgold_conformance.diagnosis.rules import Allowed
 from tritgold_conformance.diagnosis.view import View
@@ -22,7 +23,6 @@ from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun
-from tritgold_conformance.questions.sessions import cuts
 
 PATHS = ("logits", "continued", "steps")
 # Errors of a candidate: values that are not finite, or faults that do not fit together (sums by block and whole).

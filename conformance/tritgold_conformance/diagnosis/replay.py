@@ -188,7 +188,7 @@ def _made_of(s: Mutant, operation: Operation) -> tuple[object, ...]:
             return a.rotation_table, a.rotate, c.head_dim, c.rope_of(at.layer)
         case "softmax":
             assert at.layer is not None
-            return a.softmax_weights, c.window_of(at.layer)
+            return a.softmax_weights, c.window_of(at.layer), c.query_scale
         case "mix":
             return a.mix_values, c.kv_heads, c.head_dim
         case "ffn_activation":

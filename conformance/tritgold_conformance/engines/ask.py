@@ -32,7 +32,8 @@ from tritgold_conformance.questions.request_batch import OperationInput
 from tritgold_conformance.questions.text_and_bytes import answer
 
 OnProgress = Callable[[str], None]
-MOST_TWICE = 10**8  # a second instance is made only of models with at most so many ternary weights
+MOST_TWICE = 10**8  # ternary weights of the largest model of which a second instance is made
+LEVEL_OF = {"prefill": "logits"}  # session id -> level, for sessions on the judged text
 
 
 def ask(
@@ -140,10 +141,10 @@ def _contained(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _next_tokens(engine: EngineUnderTest, prefixes: list[list[int]]) -> tuple[list[Completion | None], dict[str, str]]:
-    """What is written after each; and why there is none, by ``next_tokens <position>``.
+    """The next token after each prefix; and the error messages, by ``next_tokens <position>``.
 
-    A server that answers one of them with an error has answered the others: that position is not assessed. Raises
-    where all are errors.
+    A position that a server answers with an HTTP error is not assessed; the others are. Raises EngineError if all
+    positions are errors.
     """
     found: list[Completion | None] = []
     refused, last = dict[str, str](), None
@@ -176,6 +177,3 @@ def _sessions(
             else:
                 logits[LEVEL_OF.get(session.id, session.id)] = given.astype(np.float32) if contained else given
     return logits, refused
-
-
-LEVEL_OF = {"prefill": "logits"}  # session id -> level, for sessions on the judged text

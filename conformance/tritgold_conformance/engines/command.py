@@ -1,10 +1,13 @@
-"""A program as an engine: ``--engine 'cmd:./my_engine --flag'``, in any language. docs/command-protocol.md.
+"""Programs as engines: ``--engine 'cmd:./my_engine --flag'``, in any language, and ``--engine module:Class``.
 
-It is run once for all questions of the judge, and once more for each question that was not known before.
+The protocol is docs/command-protocol.md; a Python class is answered for by a program, its host. A program is run once
+for all questions of the judge, and once more for each question that was not known before.
 """
 
 import contextlib
+import os
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +21,7 @@ from tritgold.errors import EngineError
 from tritgold.modes import GOLDEN
 from tritgold_conformance.contract.session import Session
 from tritgold_conformance.engines import answers
-from tritgold_conformance.engines.exchange import Answer, read_answer, write_model, write_requests
+from tritgold_conformance.engines.exchange import ANSWER, Answer, read_answer, write_model, write_requests
 from tritgold_conformance.engines.process import run_program
 from tritgold_conformance.faults.witnesses import FileCase
 from tritgold_conformance.policies import FLOAT32
@@ -27,6 +30,7 @@ from tritgold_conformance.questions.request_batch import Behaviour, OperationInp
 
 # Bytes in addition to 16 for each number of a complete answer: for headers and other files of the program.
 SPARE = 1 << 24
+TO_BEGIN = 60.0  # seconds until the host makes the instance: start of Python and import of NumPy from a slow disk
 
 
 class CommandEngine:
@@ -150,10 +154,47 @@ class CommandEngine:
             return read_answer(outputs, dict(asked.shapes(config)), self._thing())
 
     def _execute(self, words: list[str], outputs: Path, size: int, scratch: Path) -> None:
+        """Run the command. outputs: its output folder, at most ``size`` bytes. scratch: its TMPDIR."""
         run_program(words, outputs, self._seconds, size, scratch)
 
     def _thing(self) -> str:
         return f"engine {shlex.join(self._words)}"
+
+
+class HostedEngine(CommandEngine):
+    """A Python class in its host, which reports its progress, so that the time limit is for one call.
+
+    The host is run once at the start, to find out whether an instance can be made, its arithmetic mode and its methods.
+    """
+
+    def __init__(self, spec: str, checkpoint: Checkpoint, path: Path, seconds: float) -> None:
+        words = [sys.executable, "-m", "tritgold_conformance.engines.host", spec]
+        super().__init__(words, checkpoint, path, seconds, with_weights=False)
+        self._spec = spec
+        about = self._run(RequestBatch())
+        self.timed_rows: dict[str, np.ndarray] = {}
+        self.mode, self.policy, self.clock, self._methods = about.mode, about.policy, "program", about.methods
+
+    def offers(self, method: str) -> bool:
+        """Whether the class has the method."""
+        return method in self._methods or method in ("reset", "seconds", "twice")
+
+    def seconds(self, tokens: list[int]) -> dict[str, float] | None:
+        """By the clock of the host, in a separate run, because only engines that conform are timed."""
+        if super().seconds(tokens) is None:
+            answer = self._run(RequestBatch(speed=tokens))
+            self.clock, self.timed_rows = answer.clock or self.clock, answers.below(answer.arrays, "timed/")
+        return super().seconds(tokens)
+
+    def _execute(self, words: list[str], outputs: Path, size: int, scratch: Path) -> None:
+        path = os.pathsep.join([folder for folder in sys.path if folder])
+        doing = run_program(words, outputs, self._seconds, size, scratch, {"PYTHONPATH": path}, TO_BEGIN, echo=True)
+        if not (outputs / ANSWER).exists():
+            what = f"it ended its process with exit code 0 in {doing}"
+            raise EngineError(what, kind="engine-crash", thing=self._thing())
+
+    def _thing(self) -> str:
+        return f"engine {self._spec}"
 
 
 def open_command(command: str, checkpoint: Checkpoint, path: Path, seconds: float) -> CommandEngine:

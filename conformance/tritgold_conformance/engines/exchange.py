@@ -39,8 +39,8 @@ NUMBERS = {"I8": "i1", "U8": "u1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F3
 class Answer:
     """The answer of a program. name, versions, seconds: what it reports about itself, empty if it reports nothing.
 
-    refused: ids of files that it would not read. raised: what went wrong, by the name of what was asked. behaviours: by
-    id, as JSON. clock, mode, policy, methods: of a class, as its host says.
+    refused: ids of files that it refused. raised: error messages by the name of the question. behaviours: JSON values
+    by id. clock, mode, policy, methods: of a class, reported by its host.
     """
 
     arrays: dict[str, np.ndarray]
@@ -212,14 +212,14 @@ def _raise_error(error: Any, thing: str) -> None:
 def _array(tensor: StoredTensor, allowed: Mapping[str, Shape | None], thing: str) -> np.ndarray:
     name = f"{OUTPUTS}: {printable(repr(tensor.name))}"
     if tensor.name not in allowed and not tensor.name.startswith(("trace/", "statistics/")):
-        raise _refused(f"{name} was not asked for", thing)
+        raise _refused(f"{name} was not requested", thing)
     shape = allowed.get(tensor.name)
     if shape is not None and tensor.shape != shape:
         raise _refused(f"{name} has another shape", thing, list(tensor.shape), list(shape))
     if tensor.dtype in ("F16", "BF16"):
         return tensor.floats()
     if tensor.dtype not in NUMBERS:
-        raise _refused(f"{name} has a dtype of no use", thing, tensor.dtype, ", ".join([*NUMBERS, "F16", "BF16"]))
+        raise _refused(f"{name} has an unsupported dtype", thing, tensor.dtype, ", ".join([*NUMBERS, "F16", "BF16"]))
     return tensor.data.copy().view(NUMBERS[tensor.dtype]).reshape(tensor.shape)
 
 

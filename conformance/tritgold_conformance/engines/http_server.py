@@ -7,7 +7,6 @@ likely tokens, so the levels before next tokens are not assessed. Only http to t
 import http.client
 import itertools
 import json
-import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,12 @@ from tritgold.config import ModelConfig
 from tritgold.errors import EngineError
 from tritgold.formats.untrusted_text import parse_json, printable
 from tritgold_conformance.contract.clock import median_seconds
+from tritgold_conformance.engines.completion_answers import (
+    UnreadableError,
+    first_choice,
+    generated_tokens,
+    next_token,
+)
 
 SHOWN = 20  # requested log-probabilities: the default maximum of vLLM
 ENTRY = 500  # bytes of an answer for each log-probability, more than any server needs
@@ -53,20 +58,18 @@ class HttpEngine:
         """
         # return_tokens_as_token_ids is an option of vLLM; other servers ignore it.
         answer = self._completion(tokens, 1, logprobs=self._shown, return_tokens_as_token_ids=True)
-        choices = answer.get("choices") if isinstance(answer, dict) else None
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            raise self._refused("the answer holds no choices", got=printable(repr(answer), 200))
+        shown = answer
         try:
-            return _next_token(choices[0].get("logprobs"))
-        except _UnreadableError as error:
-            raise self._refused(str(error), got=printable(repr(choices[0].get("logprobs")), 200)) from None
+            shown = first_choice(answer).get("logprobs")
+            return next_token(shown)
+        except UnreadableError as error:
+            raise self._refused(str(error), got=printable(repr(shown), 200)) from None
 
     def write(self, tokens: list[int], count: int) -> str:
-        """The text that it writes behind these, greedily, of at most ``count`` tokens. Raises EngineError for none."""
-        answer = self._completion(tokens, count)
-        choices = answer.get("choices") if isinstance(answer, dict) else None
-        first = choices[0] if isinstance(choices, list) and choices else None
-        text = first.get("text") if isinstance(first, dict) else None
+        """The text that it generates after these, greedily, at most ``count`` tokens. Raises EngineError if none."""
+        answer, text = self._completion(tokens, count), None
+        with suppress(UnreadableError):
+            text = first_choice(answer).get("text")
         if not isinstance(text, str):
             raise self._refused("the answer holds no text", got=printable(repr(answer), 200))
         return text
@@ -87,7 +90,8 @@ class HttpEngine:
         written: list[int] = []
 
         def write() -> None:
-            written.append(_written(self._completion(tokens, 1 + STEPS, ignore_eos=True)))
+            answer = self._completion(tokens, 1 + STEPS, ignore_eos=True)
+            written.append(generated_tokens(answer, 1 + STEPS))
 
         found = {"prefill": median_seconds(read)}
         more = median_seconds(write) - median_seconds(lambda: self._completion(tokens, 1))
@@ -142,6 +146,7 @@ class HttpEngine:
             raise self._refused(f"the answer is not JSON: {printable(error)}") from None
 
     def _status(self, method: str, what: str, status: int, text: str) -> EngineError:
+        """The error for another status, which a server with only chat completions gives too."""
         said = f"answers {method} {what} with status {status}: {text}"
         hint = "docs/judging.md#a-server"
         if (what, status) in (("/completions", 404), ("/completions", 405), ("/completions", 501)):
@@ -184,58 +189,6 @@ def read_url(url: str, config: ModelConfig, seconds: float) -> tuple[Server, str
     path = parts.path.rstrip("/")
     path = path if path.endswith("/v1") else path + "/v1"
     return (parts.hostname, port, path, model, shown, seconds, config.vocab), chat
-
-
-class _UnreadableError(Exception):
-    """The answer's log-probabilities have an unknown form."""
-
-
-def _next_token(logprobs: Any) -> tuple[int, dict[int, float]] | None:
-    """Two forms: ``content``, a list with ids (llama.cpp), and the older one of parallel lists (vLLM).
-
-    >>> _next_token({"tokens": ["token_id:7"], "top_logprobs": [{"token_id:7": -0.5, "token_id:3": -2.0}]})
-    (7, {7: -0.5, 3: -2.0})
-    """
-    if logprobs is None:
-        return None
-    try:
-        if "content" in logprobs:
-            if not logprobs["content"]:  # no token was generated: the end of the sequence
-                return None
-            (written,) = logprobs["content"]
-            pairs = [(_whole(entry["id"]), entry["logprob"]) for entry in written["top_logprobs"]]
-            token = _whole(written["id"])
-        else:
-            (text,) = logprobs["tokens"]
-            shown = (logprobs.get("top_logprobs") or [{}])[0]
-            pairs, token = [(_id_of(name), value) for name, value in shown.items()], _id_of(text)
-        found = {number: float(value) for number, value in pairs if type(value) in (int, float)}
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise _UnreadableError(f"the log-probabilities are of an unknown form ({printable(error)})") from None
-    if len(found) < len(pairs):
-        raise _UnreadableError("a token is shown twice, or without a number")
-    return token, found
-
-
-def _written(answer: Any) -> int:
-    """The number of tokens that a server reports to have generated, at most 1 + STEPS; 0 if it reports none."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return min(count, 1 + STEPS) if type(count) is int else 0
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError("a token without an id")
-    return value
-
-
-def _id_of(text: str) -> int:
-    """``token_id:7`` -> 7. Token texts are refused, because two tokens can have the same text."""
-    found = re.fullmatch(r"token_id:(\d{1,9})", text)
-    if found is None:
-        raise _UnreadableError("tokens are named by their text; ids are needed (return_tokens_as_token_ids)")
-    return int(found[1])
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The arithmetic of TL1 and TL2, and of codes from 0 to 2, in NumPy: look-up tables of sums, and sums kept once.
+"""The arithmetic of TL1 and TL2 (look-up tables of sums) and of weights stored as codes 0 to 2, in NumPy.
 
-TL1 fills, for every pair of activations, a table of their nine possible sums, and reads it at the nibble of the pair;
-TL2 does so for triples, 14 magnitudes and a sign, and for pairs where the columns are not divisible by three. The tiles
-in which the packings put these nibbles are an order of bytes; here rows stand one after the other.
+TL1 makes, for every pair of activations, a table of their nine possible sums, and reads it at the nibble of the pair;
+TL2 does so for triples, with 14 magnitudes and a sign, and for the pairs that are left if the columns are not
+divisible by three. The packings arrange these nibbles in tiles; here the rows are stored one after the other.
 
-With codes w + 1 a product needs no sign: sum (w + 1) a = sum w a + sum a, and the last term is one sum a token.
+With codes w + 1 a product needs no sign: sum (w + 1) a = sum w a + sum a, and the last term is one sum per token.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Lut(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """As the packings have them: half a byte an index, and a bit a sign."""
+        """Their size in the packings: half a byte for an index, one bit for a sign."""
         return (self.pairs.size + self.triples.size) // 2 + self.triples.size // 8
 
 
@@ -42,7 +42,7 @@ def tl1(trits: np.ndarray) -> Lut:
 
 
 def tl2(trits: np.ndarray) -> Lut:
-    """int8 [rows, in], in a multiple of 4: as many triples as leave a multiple of four columns for pairs."""
+    """int8 [rows, in], in a multiple of 4: triples for the first multiple of 12 columns, pairs for the rest."""
     in_ = trits.shape[1]
     wide = in_ // 12 * 12
     value = trits[:, :wide].reshape(trits.shape[0], -1, 3) @ np.array([9, 3, 1], np.int8)
@@ -68,7 +68,7 @@ def table_product(lut: Lut) -> Run:
 
 
 def shifted_by_rows(trits: np.ndarray) -> Run:
-    """Codes w + 1 uint8 [rows, in], a row at a time."""
+    """A product with codes w + 1, one row of the weights at a time. trits: int8 [rows, in]."""
     shifted = (trits + 1).astype(np.int32)
 
     def run(codes: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ def shifted_by_rows(trits: np.ndarray) -> Run:
 
 
 def shifted_by_columns(trits: np.ndarray) -> Run:
-    """The same, a column of all rows at a time: every row's sum grows together."""
+    """The same, one column of the weights at a time, which adds to the sums of all rows."""
     columns = np.ascontiguousarray((trits + 1).astype(np.int32).T)
 
     def run(codes: np.ndarray) -> np.ndarray:

@@ -6,9 +6,10 @@ if it has their packages: torch is large, and llama.cpp aborts its whole process
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,8 @@ from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.modes import LLAMA_CPP_Q8_K
+from tritgold.trace_names import TRACE_NAMES
 from tritgold_conformance.engines.command import CommandEngine
-from tritgold_conformance.engines.transformers_names import our_names
 from tritgold_conformance.policies import FLOAT32, Policy
 
 PYTHON = "TRITGOLD_PEERS_PYTHON"
@@ -49,7 +50,7 @@ class TransformersEngine(CommandEngine):
 
 
 class LlamaCppEngine(CommandEngine):
-    """llama.cpp through its own server, one thread; KV cache in float32 and no flash attention, or both as it comes.
+    """llama.cpp through its own server, one thread; KV cache in float32 without flash attention, or its defaults.
 
     On ternary types it quantises activations in blocks of 256, which is a separate mode.
     """
@@ -61,7 +62,7 @@ class LlamaCppEngine(CommandEngine):
 def open_transformers(
     checkpoint: Checkpoint, path: Path, seconds: float, policy: Policy = FLOAT32
 ) -> TransformersEngine:
-    """On a Hugging Face folder as it is; of any other format, on what ``tritgold convert`` makes of it."""
+    """On a Hugging Face folder as it is; any other format is first converted, as by ``tritgold convert``."""
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, SafetensorsFolder):
@@ -75,7 +76,7 @@ def open_transformers(
 
 
 def open_llama_cpp(checkpoint: Checkpoint, path: Path, seconds: float, policy: Policy = FLOAT32) -> LlamaCppEngine:
-    """On a GGUF file as it is; of any other format, on a TQ2_0 file, a BitNet of architecture ``bitnet``."""
+    """On a GGUF file as it is; any other format is first converted to TQ2_0, a BitNet with architecture ``bitnet``."""
 
     def opened(scratch: Path) -> Path:
         if isinstance(checkpoint.container, GgufFile):
@@ -96,7 +97,7 @@ PEERS: dict[str, Callable[[Checkpoint, Path, float, Policy], CommandEngine]] = {
 
 
 def with_plain_vocabulary(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write a GGUF file again with words as tokens: llama.cpp shows no log-probabilities for parts of characters."""
+    """Rewrite a GGUF file with words as tokens: llama.cpp shows no log-probabilities for parts of characters."""
     file = open_gguf(path)
     kept = {key: value for key, value in file.metadata.items() if not key.startswith(("tokenizer.", "split."))}
     write_gguf(path, kept | plain_vocabulary(checkpoint), [_planned(tensor) for tensor in file.tensors.values()])
@@ -123,9 +124,10 @@ def plain_vocabulary(checkpoint: Checkpoint) -> dict[str, bool | str | list[str]
 
 
 def _words(peer: str, precision: str) -> list[str]:
-    """The command. precision: what follows the peer's name, see the program.
+    """The command. precision: the part after the peer's name, see ``peer_program.py``.
 
-    Raises MissingDependencyError where the Python has not what the peer needs.
+    Raises MissingDependencyError if the peer's packages are not installed for that Python, EngineError
+    (``engine-load``) if TRITGOLD_PEERS_PYTHON is not a Python.
     """
     python, needs = os.environ.get(PYTHON) or sys.executable, NEEDS[peer]
     hint = f"pip install {' '.join(needs)}, or name a Python that has them in {PYTHON}"
@@ -139,3 +141,57 @@ def _words(peer: str, precision: str) -> list[str]:
         what = f"{', '.join(missing)} not installed for {python}"
         raise MissingDependencyError(what, kind="missing-dependency", thing=f"engine {peer}", hint=hint)
     return [python, str(PROGRAM), f"{peer}:{precision}"]
+
+
+# ---- names of transformers' modules ---------------------------------------------------------------------------------
+
+
+def _table() -> dict[str, str]:
+    """transformers' name -> trace name, for outputs of modules and for codes and scales of their inputs."""
+    names = {}
+    for ours, theirs in TRACE_NAMES.items():
+        module, _, side = theirs.hf.partition(" ")
+        what = ours.rpartition(".")[2]
+        if what in ("codes", "scale"):
+            names[f"{module}.{what}"] = ours
+        elif side == "output" and what != "probs":  # probs are the module's second output, which no hook records
+            names[f"{module}.output"] = ours
+    return names
+
+
+_OURS = _table()
+
+
+# Gemma 3 norms the output of attention, under the name that other models give to the norm before the FFN.
+_GEMMA = {
+    "model.layers.{n}.post_attention_layernorm.output": "layers.{n}.attn_post_norm",
+    "model.layers.{n}.pre_feedforward_layernorm.output": "layers.{n}.ffn_norm",
+}
+
+
+def our_names(names: Iterable[str]) -> dict[str, str]:
+    """``transformers_peer.Recorder``'s name -> trace name. Raises KeyError for a name that the table does not have."""
+    names = list(names)
+    table = {**_OURS, **_GEMMA} if any("pre_feedforward_layernorm" in name for name in names) else _OURS
+    return {name: our_name(name, table) for name in names}
+
+
+def our_name(name: str, table: Mapping[str, str] | None = None) -> str:
+    """The trace name of one, by default with the table of all models but Gemma.
+
+    >>> our_name("model.layers.12.mlp.down_proj.codes"), our_name("model.norm.output")
+    ('layers.12.down_in.codes', 'final_norm')
+    """
+    pattern, layer = _pattern(name)
+    return (table or _OURS)[pattern].replace("{n}", layer)
+
+
+def is_recorded(ours: str) -> bool:
+    """Whether the recorder records an array of this trace name."""
+    return _pattern(ours)[0] in (*_OURS.values(), *_GEMMA.values())
+
+
+def _pattern(name: str) -> tuple[str, str]:
+    """``layers.12.x`` -> (``layers.{n}.x``, ``12``)."""
+    found = re.search(r"(?<=layers\.)\d+", name)
+    return (name, "") if found is None else (name[: found.start()] + "{n}" + name[found.end() :], found[0])

@@ -2,30 +2,23 @@
 
 import inspect
 import os
-import re
-import warnings
 from collections.abc import Callable, Generator
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritgold.checkpoint import Checkpoint
-from tritgold.errors import EngineError, OutputError, TritgoldWarning
-from tritgold_conformance.engines.xla_judged import JudgedXlaEngine
+from tritgold_conformance.comparing.activation_statistics import MOMENTS, moments
+from tritgold_conformance.engines.xla_kept import cache_is_on, keep_programs, kept_weights, tuning_file
 
 if TYPE_CHECKING:
     from tritgold_xla import XlaEngine as XlaEngine
     from tritgold_xla.decode.block_diffusion import Diffused
-    from tritgold_xla.weights_cache.prepared import KeptWeights
 
     XlaDiffused = Diffused
 
 BAR = 30  # characters
-CACHE_GB = "TRITGOLD_CACHE_GB"
-# What the speed of a compiled program depends on beside the machine.
-SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "NPROC", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+MOST_SHOWN = 4096  # log-probabilities of one next token: all of a small vocabulary
 
 
 def open_engine(
@@ -39,32 +32,32 @@ def open_engine(
 ) -> "XlaEngine":
     """The XLA engine on a checkpoint, with room for ``capacity`` positions (at most the model's).
 
-    kv_cache: how keys and values are stored, as the engine says by itself where None is given. say: hears how far
-    loading is, a bar as text. sequences: texts that are decoded together. Its programs and its packed weights are
-    kept for the next process, and what ``tuned`` has found is used. measure: where it has nothing for this machine and
-    model, measure for two seconds; not where nothing is to be kept. devices: over how many of JAX's devices the model
-    is cut; where JAX has not started, it takes the processor for so many.
+    kv_cache: name of a KV-cache scheme; None: the engine's default. say: receives the progress of loading, a bar as
+    text. sequences: texts that are decoded together. devices: over how many of JAX's devices the model is cut; if JAX
+    has not started, it starts with so many devices on the processor. measure: if ``tuned`` has stored nothing for this
+    machine and model, measure for two seconds, unless TRITGOLD_CACHE is off. Compiled programs and packed weights are
+    kept for the next process.
 
-    Raises MissingDependencyError without JAX, ConfigError for a storage that the engine does not have, EngineError
-    ``tuning-file`` for choices that cannot be read, ``cache-size``, and ``devices`` where JAX has started with fewer.
+    Raises MissingDependencyError without JAX, ConfigError for a scheme that the engine does not have, EngineError
+    ``tuning-file`` for choices that cannot be read, ``cache-size``, and ``devices`` if JAX has started with fewer.
     """
     from tritgold_xla import XlaEngine
     from tritgold_xla.processes.opening import opened
-    from tritgold_xla.processes.team import seat_of
+    from tritgold_xla.processes.seat import seat_of
     from tritgold_xla.runtime.flags import start_with_devices
 
     room = min(capacity, checkpoint.config.context)
     stored = own_kv_cache() if kv_cache is None else kv_cache
 
     def make(count: int) -> XlaEngine:
-        _keep_programs()
+        keep_programs()
         return XlaEngine(
             checkpoint.config,
             checkpoint.weights,
             room,
             kv_cache=stored,
             sequences=sequences,
-            tuning="auto" if measure and _cache_is_on() else tuning_file(),
+            tuning="auto" if measure and cache_is_on() else tuning_file(),
             progress=_bar(say),
             kept_weights=kept_weights(),
             devices=count,
@@ -79,10 +72,45 @@ def open_engine(
     return make(devices)
 
 
+class JudgedXlaEngine:
+    """An XlaEngine with ``statistics`` and ``complete`` for the judge. All other attributes are the engine's."""
+
+    def __init__(self, engine: "XlaEngine") -> None:
+        self._engine = engine
+        self._beside: XlaEngine | None = None  # made at its first use
+        self._read = list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def statistics(self, tokens: list[int]) -> dict[str, dict[str, float]]:
+        """MOMENTS of every array of ``trace``, over all its elements; inf if one is not finite."""
+        arrays = self._engine.trace(tokens).arrays
+        return {name: dict(zip(MOMENTS, moments(array).tolist(), strict=True)) for name, array in arrays.items()}
+
+    def complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        """(the token of the largest logit, {id: log-probability} of the MOST_SHOWN most likely); log-softmax, float64.
+
+        Computed by steps of a fork with its own cache: tokens that are the last ones and one more need only one step.
+        """
+        self._beside = self._beside or self._engine.fork(1)
+        known, self._read = self._read, []  # forgotten first, so that an error leaves no text to continue
+        if known and tokens[:-1] == known:
+            logits = self._beside.step(tokens[-1])
+        else:
+            self._beside.reset()
+            logits = self._beside.read(tokens)
+        self._read = list(tokens)
+        shifted = logits.astype(np.float64) - float(logits.max())
+        logprobs = shifted - np.log(np.exp(shifted).sum())
+        likeliest = np.argsort(-logprobs, kind="stable")[:MOST_SHOWN]
+        return int(likeliest[0]), dict(zip(likeliest.tolist(), logprobs[likeliest].tolist(), strict=True))
+
+
 def open_judged(
     checkpoint: Checkpoint, capacity: int, say: Callable[[str], None] | None = None, devices: int = 1
 ) -> JudgedXlaEngine:
-    """The XLA engine as the judge asks it, for ``--engine xla``."""
+    """The XLA engine with all methods for the judge, for ``--engine xla``. Arguments as of ``open_engine``."""
     return JudgedXlaEngine(open_engine(checkpoint, capacity, say=say, devices=devices))
 
 
@@ -100,82 +128,6 @@ def _bar(say: Callable[[str], None] | None) -> Callable[[int, int], None] | None
             say(f"packing weights {'━' * length:·<{BAR}} {done} of {all_} matrices")
 
     return progress
-
-
-@cache
-def _keep_programs() -> None:
-    """In XDG_CACHE_HOME/tritgold/xla; not where TRITGOLD_CACHE is off. A folder that cannot be written is said once."""
-    from tritgold_xla.runtime.flags import cache_folder, keep_programs
-
-    if not _cache_is_on():
-        return
-    try:
-        keep_programs(cache_folder() / "xla")
-    except OutputError as error:
-        text = f"compiled programs are not kept: {error}"
-        warnings.warn(text, TritgoldWarning, stacklevel=2)
-
-
-def kept_weights() -> "KeptWeights | None":
-    """In XDG_CACHE_HOME/tritgold/weights, TRITGOLD_CACHE_GB at most; None where nothing is to be kept.
-
-    Raises EngineError ``cache-size`` where TRITGOLD_CACHE_GB is not a number of gigabytes.
-    """
-    from tritgold_xla.runtime.flags import cache_folder
-    from tritgold_xla.weights_cache.prepared import KeptWeights
-
-    said = os.environ.get(CACHE_GB, "")
-    if said and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", said):
-        hint = "0 keeps no prepared weights; TRITGOLD_CACHE=off keeps nothing at all"
-        raise EngineError(
-            "is not a size", kind="cache-size", thing=CACHE_GB, got=repr(said), expected="gigabytes, 16", hint=hint
-        )
-    if not _cache_is_on() or (said and float(said) == 0):
-        return None
-    try:
-        folder = cache_folder() / "weights"
-    except OutputError:  # no home: said by ``_keep_programs``
-        return None
-    return KeptWeights(folder, int(float(said) * 1e9)) if said else KeptWeights(folder)
-
-
-def _cache_is_on() -> bool:
-    return os.environ.get("TRITGOLD_CACHE", "").lower() not in ("0", "off")
-
-
-def tuning_file() -> Path | None:
-    """The file with the choices of ``tuned``; None if there is none."""
-    from tritgold_xla.ternary_matmul.tune import default_file
-
-    try:
-        file = default_file()
-    except OutputError:  # no home folder, so no file
-        return None
-    return file if os.path.lexists(file) else None
-
-
-def choices_here() -> list[str]:
-    """What was measured on this machine, a line a matrix and number of tokens; empty where nothing was.
-
-    Raises EngineError ``tuning-file``, MissingDependencyError without JAX.
-    """
-    file = tuning_file()
-    if file is None:
-        return []
-    from tritgold_xla.ternary_matmul.tune import measured_here
-
-    return [f"{one.out}x{one.in_}, {one.tokens} tokens: {one.formulation}" for one in measured_here(file)]
-
-
-def tuned(out: int, in_: int) -> list[dict[str, Any]]:
-    """Measure the ways to multiply a matrix [out, in_] and store the fastest, for engines that are opened from now on.
-
-    One result for each number of tokens: ``tokens``, ``formulation``, and ``seconds`` of one product by formulation.
-    """
-    from tritgold_xla.ternary_matmul.tune import tune
-
-    found = tune([(out, in_)])
-    return [{"tokens": one.tokens, "formulation": one.formulation, "seconds": one.seconds} for one in found]
 
 
 def start_with(threads: int) -> None:
@@ -218,16 +170,6 @@ def reader(buffer: np.ndarray) -> Callable[[], object]:
     return lambda: program(on_device).block_until_ready()
 
 
-def settings() -> dict[str, str]:
-    """The environment variables and options of this process on which compiled programs depend."""
-    import jax
-
-    found = {name: os.environ[name] for name in SETTINGS if name in os.environ}
-    programs, tuning = jax.config.jax_compilation_cache_dir, tuning_file()
-    found |= {} if programs is None else {"JAX_COMPILATION_CACHE_DIR": str(programs)}
-    return found | ({} if tuning is None else {"tuning": str(tuning)})
-
-
 def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
     """(tokens, forward passes) of block diffusion; case: a preset and a threshold, or a number of ``passes`` per block.
 
@@ -249,7 +191,7 @@ def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str,
 def blocks_of(
     engine: "XlaEngine", prompt: list[int], tokens: int, decode: str, threshold: float, **sizes: int | None
 ) -> "Generator[list[int], None, XlaDiffused]":
-    """As ``decode_blocks``, a block at a time."""
+    """As ``decode_blocks``, but a generator: yields all tokens so far after each block."""
     from tritgold_xla.decode.block_diffusion import block_by_block
     from tritgold_xla.decode.diffusion_options import preset
 

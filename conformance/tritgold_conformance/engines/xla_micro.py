@@ -1,6 +1,6 @@
-"""Small things that the XLA engine does, each alone: what the benchmark's rows without a model time on its side.
+"""Single operations of the XLA engine, for the benchmark's rows that need no model.
 
-The very functions of the engine, compiled with its options; where it has none, the plain form in ``jax.numpy``.
+They are the engine's own functions, compiled with its options; if it has none, the plain form in ``jax.numpy``.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,11 @@ from tritgold_xla.runtime.flags import PRECISION, cpu_device, jit
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 
+wait: Callable[[Any], Any] = jax.block_until_ready  # returns its argument; typed here, because JAX leaves it untyped
+
 
 class Form(NamedTuple):
-    """One way. run: a unit of work, its result when it is there. moved: bytes that it has to read."""
+    """One formulation. run: does the work once, waits for it and returns the result. moved: bytes that it must read."""
 
     name: str
     why: str
@@ -30,23 +32,16 @@ class Form(NamedTuple):
 
 
 def _program(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """Compiled; the arguments are given at each call, as constants the compiler would work on them."""
+    """A compiled function. The arguments are passed at each call: the compiler would compute with constants."""
     compiled, on_device = jit(function), jax.tree.map(jnp.asarray, arguments)
-    return lambda: _waited(compiled(*on_device))
-
-
-def _waited(result: Any) -> Any:
-    """When all of it is computed."""
-    for leaf in jax.tree.leaves(result):
-        leaf.block_until_ready()
-    return result
+    return lambda: wait(compiled(*on_device))
 
 
 def unpack(trits: np.ndarray) -> list[Form]:
-    """Bit planes -> int8; in the order of the engine's codes, so it is turned back for comparison."""
+    """Bit planes -> int8. The columns come in the order of the engine's codes and are put back for comparison."""
     packed = jit(planes.pack)(trits)[0]
     count = planes.words(trits.shape[1])
-    # Where ``unpack`` puts each column: as ``shuffle`` does with the codes.
+    # Where ``unpack`` puts each column, the order into which ``shuffle`` brings the codes.
     order = np.arange(32 * count).reshape(4, 8, count).transpose(1, 2, 0).reshape(-1)
     back, run = np.argsort(order)[: trits.shape[1]], _program(planes.unpack, packed)
     why = "eight shifts a byte; columns in the order of the codes"
@@ -64,7 +59,7 @@ class Unpacked(NamedTuple):
 
 
 def fused(trits: list[np.ndarray], codes: np.ndarray) -> list[Form]:
-    """Matrices one by one and joined, by the engine's products for so many codes."""
+    """Several matrices with the same input, one by one and joined, by the engine's products for that many tokens."""
     weights = [Planes(*jit(planes.pack)(t)) for t in trits]
     whole, found = Planes(*jit(planes.pack)(np.concatenate(trits))), []
     for name in ("select", "int8-dot") if len(codes) == 1 else ("int8-dot",):
@@ -80,7 +75,7 @@ def fused(trits: list[np.ndarray], codes: np.ndarray) -> list[Form]:
 
 
 def sparse_linear(trits: np.ndarray, dense: np.ndarray, kept: np.ndarray) -> list[Form]:
-    """Codes int8 [tokens, in], all of them and with zeros: int8 products, and the columns that are left, gathered."""
+    """dense, kept: codes int8 [tokens, in], kept with zeros. Products of all columns, or of the non-zero ones."""
     weights = jnp.asarray(trits)
     columns = jnp.asarray(np.ascontiguousarray(trits.T))
     count = int((kept != 0).sum(axis=1).max())
@@ -115,7 +110,7 @@ def _cache(x: np.ndarray, scheme: str) -> Any:
 
 
 def kv_update(x: np.ndarray, scheme: str, positions: int) -> list[Form]:
-    """Tokens stored, keys and values both, in place; what is read back are the keys."""
+    """Store x float32 [tokens, kv_heads, head_dim] as keys and values, in place; the result reads the keys."""
     tokens, start = jnp.asarray(x), 100
     held = [_cache(np.zeros((positions, *x.shape[1:]), np.float32), scheme)]
 
@@ -130,14 +125,14 @@ def kv_update(x: np.ndarray, scheme: str, positions: int) -> list[Form]:
     stored, shown = jit(put, donate=("cache",)), jit(read)
 
     def run() -> Any:
-        held[0] = _waited(stored(held[0], tokens))
+        held[0] = wait(stored(held[0], tokens))
         return lambda: shown(held[0])
 
     return [Form("append", "keys and values, in place", run)]
 
 
 def kv_gather(x: np.ndarray, scheme: str, at: np.ndarray) -> list[Form]:
-    """Rows at positions in any order, converted to float32."""
+    """Read the rows at positions ``at``, in any order, converted to float32."""
     kind = kv_scheme(scheme)
     stored, scales = jax.tree.map(jnp.asarray, jit(kind.store)(x))
 
@@ -149,7 +144,7 @@ def kv_gather(x: np.ndarray, scheme: str, at: np.ndarray) -> list[Form]:
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scheme: str, moved: int) -> list[Form]:
-    """One token over a cache, as the engine's step has it."""
+    """Attention of one token over a cache, as in the engine's step."""
     context, kv_heads, _ = k.shape
     zero, length = jnp.int32(0), jnp.int32(context)
     cache = jit(lambda cache, k, v: kv_cache.append(cache, scheme, zero, zero, k, v))(_cache(k, scheme), k, v)
@@ -161,7 +156,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scheme: str, moved: i
 
 
 def sparse_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, kept: int) -> list[Form]:
-    """Queries that all see all positions: every weight, or the largest ones of each, masked or gathered."""
+    """Queries that see all positions: with every weight, or with the ``kept`` largest of each, masked or gathered."""
     keys, values = k.transpose(1, 0, 2), v.transpose(1, 0, 2)
     queries, heads, _ = q.shape
     kv_heads, positions, _ = keys.shape

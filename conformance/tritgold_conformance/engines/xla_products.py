@@ -18,9 +18,10 @@ from tritgold_xla.ternary_matmul.planes import pack
 
 
 class Product(NamedTuple):
-    """A way to multiply. why: where it is fast. moved: bytes of the weights in its form. run: int8 [tokens, in] codes
-    -> int32 [tokens, out] on the device, or float32 that holds the same integers. rows: the first ones, of which it
-    gives the products alone; 0 for all.
+    """A formulation of the product. why: where it is fast. moved: bytes of the weights in its form.
+
+    run: codes int8 [tokens, in] -> int32 [tokens, out] on the device, or float32 with the same integers. rows: it
+    computes only the first so many rows; 0: all.
     """
 
     name: str
@@ -34,7 +35,7 @@ _INNER = (((1,), (1,)), ((), ()))
 
 
 def products(trits: np.ndarray) -> list[Product]:
-    """Every formulation of the engine, and what is not one of them, on one matrix int8 [out, in]."""
+    """Every formulation of the engine, and others for comparison, on one matrix int8 [out, in]."""
     found = [*_formulations(trits), _float(trits, jnp.dtype(jnp.bfloat16)), _float(trits, jnp.dtype(jnp.float16))]
     found += [_shifted(trits, by_columns) for by_columns in (False, True)]
     return found + ([_tables(trits, "TL1"), _tables(trits, "TL2")] if trits.shape[1] % 4 == 0 else [])
@@ -46,7 +47,7 @@ def _formulations(trits: np.ndarray) -> list[Product]:
 
 
 def _float(trits: np.ndarray, kind: jnp.dtype) -> Product:
-    """Exact as well: codes and trits are numbers of the type, and the sums are float32."""
+    """In a float type; exact too, because codes and trits are numbers of the type and the sums are float32."""
 
     def multiply(codes: jax.Array, weights: jax.Array) -> jax.Array:
         return jax.lax.dot_general(codes.astype(kind), weights, _INNER, preferred_element_type=jnp.float32)
@@ -56,7 +57,7 @@ def _float(trits: np.ndarray, kind: jnp.dtype) -> Product:
 
 
 def _shifted(trits: np.ndarray, by_columns: bool) -> Product:
-    """Codes w + 1, and the sum of the activations taken off: [out, in], or turned over."""
+    """With weights w + 1, minus the sum of the activations. by_columns: weights as [in, out] instead of [out, in]."""
     weights = jnp.asarray((trits + 1).T if by_columns else trits + 1, jnp.int8)
     inner = (((1,), (0,)), ((), ())) if by_columns else _INNER
 
@@ -69,7 +70,7 @@ def _shifted(trits: np.ndarray, by_columns: bool) -> Product:
 
 
 def _tables(trits: np.ndarray, name: str) -> Product:
-    """Look-up tables of sums, gathered by the nibbles of TL1 or TL2, on the first rows alone: gathers are scalar."""
+    """Look-up tables of sums, read at the nibbles of TL1 or TL2; only the first rows, because gathers are scalar."""
     few = trits[:SAMPLE]
     lut = lut_kernels.tl1(few) if name == "TL1" else lut_kernels.tl2(few)
     wide = 3 * lut.triples.shape[1]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tritgold_conformance.engines.xla_micro import wait
 from tritgold_xla.kv_cache import base as kv_cache
 from tritgold_xla.layers import attention, lm_head
 from tritgold_xla.layers.feed_forward import add, gated_activation
@@ -56,7 +57,7 @@ def operations(engine: "XlaEngine", context: int) -> list[Part]:
 def _part(name: str, calls: int, step: Callable[[Any, Any], Any], carry: Any, stacked: Any) -> Part:
     """step: (carry, weights of one layer) -> carry. stacked: the weights of all calls, None without weights."""
     program = jit(lambda carry, stacked: lax.scan(lambda c, w: (step(c, w), None), carry, stacked, length=calls)[0])
-    return Part(name, calls, _bytes(stacked), lambda: _waited(program(carry, stacked)))
+    return Part(name, calls, _bytes(stacked), lambda: wait(program(carry, stacked)))
 
 
 def _float_operations(engine: "XlaEngine", context: int) -> list[Part]:
@@ -138,7 +139,7 @@ def _attention(engine: "XlaEngine", context: int) -> list[Part]:
 
     def run() -> None:
         held[0] = program(query, held[0])[1]
-        _waited(held[0])
+        wait(held[0])
 
     moved = _bytes(cache) // cache.positions * (context + 1)
     return [Part("attention", c.layers, moved, run)]
@@ -146,7 +147,7 @@ def _attention(engine: "XlaEngine", context: int) -> list[Part]:
 
 def _head(engine: "XlaEngine") -> Part:
     program, x, rows = jit(lm_head.logits), _row(engine.config.hidden), engine._parameters.head
-    return Part("head", 1, rows.nbytes, lambda: _waited(program(x, rows)))
+    return Part("head", 1, rows.nbytes, lambda: wait(program(x, rows)))
 
 
 def _row(width: int) -> jax.Array:
@@ -155,9 +156,3 @@ def _row(width: int) -> jax.Array:
 
 def _bytes(arrays: Any) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(arrays))
-
-
-def _waited(result: Any) -> None:
-    """Wait until the whole result is computed."""
-    for leaf in jax.tree.leaves(result):
-        leaf.block_until_ready()

@@ -17,7 +17,11 @@ from tritgold.kv_cache.base import KvCache
 from tritgold.kv_cache.float32 import Float32Cache
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
 
-Area = Literal["packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache", "decode", "tokenizer"]
+# "architecture" is last: measurements of the diagnosis draw noise by the place of a fault among those before it.
+Area = Literal[
+    "packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache", "decode", "tokenizer",
+    "architecture",
+]  # fmt: skip
 AREAS: tuple[Area, ...] = get_args(Area)
 # Where an engine can show a fault, from the surest sight to the weakest.
 Level = Literal[

@@ -13,7 +13,7 @@ from tritgold_conformance.golden.reference_engine import ReferenceEngine
 
 
 class FaultyEngine(ReferenceEngine):
-    """The golden model with whatever faults the mutant has."""
+    """The golden model with the faults of the mutant."""
 
     def __init__(self, mutant: Mutant, capacity: int | None = None, name: str = "faulty") -> None:
         super().__init__(mutant.checkpoint, capacity, mutant.arithmetic)
@@ -21,7 +21,7 @@ class FaultyEngine(ReferenceEngine):
         self.name, self.mutant = name, mutant
 
     def trace(self, tokens: list[int]) -> Trace:
-        """Every activation of a fresh prefill, up to where one is not finite."""
+        """Every activation of a fresh prefill, up to the first one that is not finite."""
         trace, s = Trace(), self.mutant
         cache = s.new_cache(s.config, len(tokens))
         try:
@@ -33,13 +33,13 @@ class FaultyEngine(ReferenceEngine):
     def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray:
         """float32 [out, in], trit x scale, of the bytes of a format (one of ``packing.FORMATS``).
 
-        Raises PackingError where the bytes are refused.
+        Raises PackingError if the bytes are refused.
         """
         found = self.mutant.unpack(name, data, shape) if self.mutant.unpack else None
         return FORMATS[name].unpack(data, shape, warn=False).dense() if found is None else found
 
     def generate(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
-        """Tokens, one after the other; see ``generating.generate``."""
+        """Tokens, generated one by one; see ``generating.generate``."""
         return generating.generate(self.mutant, prompt, max_tokens, options)
 
     def diffuse(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
@@ -47,15 +47,15 @@ class FaultyEngine(ReferenceEngine):
         return generating.diffuse(self.mutant, prompt, max_tokens, options)
 
     def serve(self, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
-        """Tokens as a batch server gives them; see ``generating.serve``."""
+        """Tokens of a batch server; see ``generating.serve``."""
         return generating.serve(self.mutant, prompt, max_tokens, options)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, by the tokenizer of ``tokenizer.witness_tokenizer``."""
+        """Ids of a text; see ``tokenizer.encode``."""
         return tokenizer.encode(self.mutant, text)
 
     def chat(self, message: str) -> list[int]:
-        """Ids of a message in its template."""
+        """Ids of a message in the chat template; see ``tokenizer.chat``."""
         return tokenizer.chat(self.mutant, message)
 
     def stream(self, ids: list[int]) -> list[str]:

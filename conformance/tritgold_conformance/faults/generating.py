@@ -26,10 +26,10 @@ Options = Mapping[str, Any]
 
 
 def generate(s: Mutant, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
-    """One token after the other, to the first end of sequence or max_tokens.
+    """Generate one token after the other, up to the first end of sequence or max_tokens.
 
-    options: the fields of ``Sampling``; ``stop``: ids instead of the model's; ``logit_bias``: id, as text, or ``all``,
-    -> what is added to its logits.
+    options: the fields of ``Sampling``; ``stop``: ids instead of the model's EOS; ``logit_bias``: id as text, or
+    ``all`` -> number that is added to the logit.
     """
     w, c, switches = s.checkpoint.weights, s.config, s.decoding
     sampling = Sampling(**{k: v for k, v in options.items() if k not in ("stop", "logit_bias")})
@@ -86,10 +86,10 @@ def _among(logits: np.ndarray, kept: np.ndarray, sampling: Sampling, text: list[
 
 
 def diffuse(s: Mutant, prompt: list[int], max_tokens: int, options: Options, rule: Rule | None = None) -> list[int]:
-    """By block diffusion. Defects that these options have no place for are left off.
+    """Generate by block diffusion. Defects that do not apply with these options are left out.
 
-    options: ``decode``, the name of a preset; ``threshold``, ``sub_block``; ``stop`` and ``logit_bias`` as above. rule:
-    instead of the preset's.
+    options: ``decode``, the name of a preset; ``threshold``, ``sub_block``; ``stop`` and ``logit_bias`` as in
+    ``generate``. rule: replaces the preset's.
     """
     switches = s.decoding
     changes = {k: v for k, v in options.items() if k not in ("decode", "stop", "logit_bias")}
@@ -116,7 +116,7 @@ def _fits(options: Diffusion, s: Mutant) -> bool:
 
 
 def serve(s: Mutant, prompt: list[int], max_tokens: int, options: Options) -> list[int]:
-    """Greedily, as a batch server does it: prompts in chunks of ``chunk``, ``cached`` tokens of them in a cache."""
+    """Generate greedily like a batch server: the prompt in chunks of ``chunk``, its first ``cached`` tokens cached."""
     defects = s.decoding.get("server_defects", ())
     w, c = s.checkpoint.weights, s.config
     return served(prompt, w, c, max_tokens, defects, options["chunk"], options["cached"])

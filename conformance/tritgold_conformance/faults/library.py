@@ -1,7 +1,7 @@
 """The registry: ``known_fault`` makes a Fault of a function and its docstring, ``collect`` finds those of a package.
 
-A docstring is the fault's page: what is wrong in its first line, then what it looks like, and reports set apart by
-semicolons. Notes may follow::
+A docstring is the fault's page: its first line says what is wrong, then follow what it looks like, and public reports,
+separated by semicolons. Notes may follow::
 
     Sums are kept in int16 and wrap.
 
@@ -31,11 +31,12 @@ def known_fault(
     invisible_on: tuple[str, ...] = (),
     harmless: bool = False,
 ) -> Callable[[Callable[..., Any]], Fault]:
-    """Decorates a change of the golden model; or what ``made_with``, of ``mutate`` for example, makes a change of.
+    """Decorator for a change of the golden model.
 
-    The function's name, with hyphens, is the fault's; its area is its module's ``AREA``, or the module's name. Raises
-    EngineError: ``bad-fault`` for an unknown area or key of INVISIBLE, or a docstring that lacks a section;
-    ``duplicate-fault`` where the module has a fault of this name already.
+    made_with: turns the function into a change, if it is not one; ``mutate`` has several. The fault's name is that of
+    the function, with hyphens; its area is the module's ``AREA``, or the module's name. Raises EngineError:
+    ``bad-fault`` for an unknown area or key of INVISIBLE, or a docstring without a required section;
+    ``duplicate-fault`` if the module already has a fault of this name.
     """
 
     def declared(function: Callable[..., Any]) -> Fault:
@@ -60,9 +61,9 @@ def known_fault(
 
 
 def collect(package: ModuleType) -> dict[str, Fault]:
-    """The faults of a package by name: by area, then as they stand in its modules; harmless ones are left out.
+    """The faults of a package by name, ordered by area, then as in its modules; harmless ones are left out.
 
-    Raises EngineError (``duplicate-fault``) where two of them have one name.
+    Raises EngineError (``duplicate-fault``) if two of them have the same name.
     """
     modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
     listed = [f for m in modules for f in vars(m).values() if isinstance(f, Fault) and not f.harmless]
@@ -75,7 +76,7 @@ def collect(package: ModuleType) -> dict[str, Fault]:
 
 
 def named(faults: Mapping[str, Fault], name: str) -> Fault:
-    """The fault of this name. Raises EngineError (``unknown-fault``) naming those that are nearest."""
+    """The fault of this name. Raises EngineError (``unknown-fault``), which lists similar names."""
     if name not in faults:
         near = difflib.get_close_matches(name, faults, n=3, cutoff=0.4)
         hint = f"nearest: {', '.join(near)}" if near else "tritgold faults lists them"

@@ -1,7 +1,7 @@
-"""What faults are made with: small changes of a Mutant, and makers of a change of one wrong function.
+"""Tools for faults: small changes of a Mutant, and makers, which turn one wrong function into a change.
 
-A function here takes a mutant first and gives back the changed one, or None where it has no place for the change. The
-makers (``replaces``, ``wraps``, ``gate``, ``appends``; ``packing.reads``) are given to ``library.known_fault``.
+A function here takes a mutant first and returns the changed one, or None if the change does not apply to it. The
+makers (``replaces``, ``wraps``, ``gate``, ``appends``; ``packing.reads``) are arguments of ``library.known_fault``.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,21 +19,21 @@ from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.faults.fault import Mutant, Mutation
 from tritgold_conformance.faults.quick import Rows
 
-# (trace name, value, outputs of this pass so far by trace name) -> the value in its place; None leaves it.
+# (trace name, value, earlier outputs of this pass by trace name) -> the new value; None: no change.
 Altering = Callable[[str, np.ndarray, Mapping[str, np.ndarray]], np.ndarray | None]
 TensorMutation = Callable[[str, TernaryTensor], TernaryTensor]
 Shape = tuple[int, int]
-Function = Callable[..., Any]  # of ``Arithmetic``, as it was
-KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; beyond, memory is dearer than time
+Function = Callable[..., Any]  # of ``Arithmetic``, before the change
+KEPT = 1 << 20  # elements of the largest changed tensor that is kept: 1 MB; larger ones are computed again
 
 
 def replaces(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
-    """Of a function that takes the place of one of ``Arithmetic``, whose signature it has."""
+    """Maker for a function that replaces ``operation`` of ``Arithmetic``; it has the same signature."""
     return lambda function: lambda s: with_arithmetic(s, **{operation: function})
 
 
 def wraps(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
-    """Of ``function(right, *arguments)``, which takes the place of ``right``, a function of ``Arithmetic``."""
+    """Maker for ``function(right, *arguments)``, which replaces ``operation`` of ``Arithmetic``, ``right``."""
 
     def made(function: Callable[..., Any]) -> Mutation:
         return lambda s: with_arithmetic(s, **{operation: partial(function, getattr(s.arithmetic, operation))})
@@ -42,7 +42,7 @@ def wraps(operation: str) -> Callable[[Callable[..., Any]], Mutation]:
 
 
 def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutation]:
-    """Of another activation of the gate, float64 [tokens, inter]. unless: no place where it is right."""
+    """Maker for another activation of the gate, float64 [tokens, inter]. unless: for which it is right."""
 
     def made(function: Callable[[np.ndarray], np.ndarray]) -> Mutation:
         def gated_activation(gate: np.ndarray, up: np.ndarray, activation: str) -> np.ndarray:
@@ -57,9 +57,9 @@ def gate(unless: str = "") -> Callable[[Callable[[np.ndarray], np.ndarray]], Mut
 
 
 class FaultyCache(Float32Cache):
-    """The exact cache, whose rows a fault changes on their way out.
+    """The exact cache, whose rows a fault changes when they are read.
 
-    units: float32 [2, layers, capacity], ones; for a fault to keep a number of each key row and each value row in.
+    units: float32 [2, layers, capacity], initially 1: one number for each key row and each value row, for the fault.
     """
 
     def __init__(self, config: KvShape, capacity: int) -> None:
@@ -67,15 +67,15 @@ class FaultyCache(Float32Cache):
         self.units = np.ones((2, config.layers, capacity), np.float32)
 
     def stored_values(self, layer: int) -> np.ndarray:
-        """Values of the passes before this one, float32 [length, kv_heads, head_dim]."""
+        """Values of earlier passes, float32 [length, kv_heads, head_dim]."""
         return self._values[layer, : self.length]
 
 
 def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Mutation:
-    """Of ``function(cache, layer, keys, values, new)``: all keys and values of a layer as a pass reads them.
+    """Maker for ``function(cache, layer, keys, values, new)``, which returns the keys and values that a pass reads.
 
-    It is given what the exact cache has, and how many rows of it are this pass's own. keys and values are the cache's
-    memory, float32 [length + new, kv_heads, head_dim]: what is written to them stays.
+    It gets those of the exact cache; ``new`` is the number of rows of this pass. keys and values are the cache's
+    memory, float32 [length + new, kv_heads, head_dim]: changes of them are kept.
     """
 
     class Cache(FaultyCache):
@@ -87,12 +87,12 @@ def appends(function: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Mutation:
 
 
 def with_arithmetic(s: Mutant, **functions: Any) -> Mutant:
-    """Other functions of the arithmetic, by their names; ``s.arithmetic`` has those to go on from."""
+    """The mutant with other functions of the arithmetic, by name; ``s.arithmetic`` has the earlier ones."""
     return replace(s, arithmetic=replace(s.arithmetic, **functions))
 
 
 def altered(s: Mutant, alter: Altering) -> Mutant:
-    """One output, or some, by their trace names, after what earlier faults alter."""
+    """The mutant with outputs changed by ``alter``, after the changes of earlier faults."""
     before = s.arithmetic.alter
 
     def both(name: str, value: np.ndarray, seen: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -105,19 +105,19 @@ def altered(s: Mutant, alter: Altering) -> Mutant:
 
 
 def from_layer(seen: Mapping[str, np.ndarray], name: str, other: str) -> np.ndarray | None:
-    """Another output of the layer: ``layers.3.o.out`` and ``attn_mix`` -> that of ``layers.3.attn_mix``."""
+    """Another output of the same layer: ``layers.3.o.out`` and ``attn_mix`` -> the array ``layers.3.attn_mix``."""
     return seen.get(TraceName.of(name).sibling(other))
 
 
 def output_from(s: Mutant, output: str, source: str) -> Mutant:
-    """An output of each layer replaced by one that came before it there."""
+    """An output of each layer replaced by an earlier output of the same layer."""
     return altered(
         s, lambda name, _, seen: from_layer(seen, name, source) if TraceName.of(name).inner == output else None
     )
 
 
 def with_config(s: Mutant, **fields: Any) -> Mutant | None:
-    """Other fields of the configuration; no place for it where they are so already."""
+    """Other fields of the configuration; None if they already have these values."""
     changed = replace(s.config, **fields)
     return None if changed == s.config else with_checkpoint(s, config=changed)
 
@@ -138,20 +138,20 @@ def with_layers(s: Mutant, change: Callable[[LayerWeights], Mapping[str, Any]]) 
 
 
 def reordered(s: Mutant, order: list[int]) -> Mutant | None:
-    """The layers in another order; no place for it where it is the same."""
+    """The layers in another order; None if the order is the same."""
     layers = s.checkpoint.weights.layers
     return None if order == sorted(order) else with_weights(s, layers=tuple(layers[i] for i in order))
 
 
 def with_head(s: Mutant, make: Callable[[np.ndarray], np.ndarray]) -> Mutant:
-    """An untied head made of the rows of the right one, float32 [vocab, hidden]."""
+    """An untied head that ``make`` computes from the right one, float32 [vocab, hidden]."""
     made = with_weights(s, head=Rows(make(s.checkpoint.weights.head_or_embedding.rows(slice(None)))))
     return with_checkpoint(made, config=replace(s.config, tied_head=False))
 
 
 @dataclass(frozen=True, eq=False)
 class MutatedWeight:
-    """A LinearWeight that is another one with a fault, computed when it is asked for, and kept where it is small."""
+    """A LinearWeight with a fault, computed from the right one when it is needed, and kept up to KEPT elements."""
 
     source: LinearWeight
     name: str
@@ -175,7 +175,7 @@ class MutatedWeight:
 
 
 def linears(s: Mutant, change: TensorMutation, fits: Callable[[Shape], bool] = lambda shape: True) -> Mutant | None:
-    """Every linear weight of a shape that fits, through ``change(name, tensor)``; no place for it where none fits."""
+    """Every linear weight whose shape fits, changed by ``change(name, tensor)``; None if no shape fits."""
     layers, found = [], False
     for layer in s.checkpoint.weights.layers:
         names = [name for name in LINEARS if fits(layer.linear(name).shape)]
@@ -186,7 +186,7 @@ def linears(s: Mutant, change: TensorMutation, fits: Callable[[Shape], bool] = l
 
 
 def with_scales(s: Mutant, change: Callable[[np.ndarray], np.ndarray], only: str = "") -> Mutant | None:
-    """The scale of every linear changed, or of one."""
+    """The scale of every linear changed; only: of this one in each layer."""
 
     def changed(name: str, t: TernaryTensor) -> TernaryTensor:
         return t if only not in ("", name) else TernaryTensor(t.trits, np.asarray(change(t.scale), np.float32))
@@ -195,7 +195,7 @@ def with_scales(s: Mutant, change: Callable[[np.ndarray], np.ndarray], only: str
 
 
 def with_scales_of(s: Mutant, sources: Mapping[str, str], layers_on: int = 0) -> Mutant:
-    """Linears with the scales of others, by name: of their layer, or of one ``layers_on`` after it, around the end."""
+    """Linears with the scales of others, by name: of the layer ``layers_on`` further on, cyclically (0: the same)."""
     layers = s.checkpoint.weights.layers
 
     def borrowing(layer: LayerWeights, lender: LayerWeights) -> LayerWeights:
@@ -211,7 +211,7 @@ def with_scales_of(s: Mutant, sources: Mapping[str, str], layers_on: int = 0) ->
 
 
 def with_largest_scale(s: Mutant, names: tuple[str, ...]) -> Mutant:
-    """These linears of each layer with the largest of their scales, of all their rows where rows have their own."""
+    """These linears of each layer, all with the largest of their scales (over all rows if rows have scales)."""
 
     def borrowing(layer: LayerWeights) -> dict[str, Any]:
         largest = max(layer.linear(name).ternary().scale.max() for name in names)
@@ -225,7 +225,7 @@ def with_largest_scale(s: Mutant, names: tuple[str, ...]) -> Mutant:
 
 
 def decoding(s: Mutant, **switches: Any) -> Mutant:
-    """Switches of ``generating``. Sets of defects are joined with those that are on already."""
+    """Switches of ``generating``. Sets of defects are added to those that are already on."""
     joined: dict[str, Any] = dict(s.decoding)
     for name, value in switches.items():
         before = joined.get(name)

@@ -1,7 +1,7 @@
-"""Float32 noise, which is not a fault: right engines whose roundings, and so whose broken ties, are their own.
+"""Float32 noise, which is not a fault: right engines with other roundings, and so with other broken ties.
 
-``noisy`` moves every output at random and goes with any fault. The other KINDS are arithmetics that real engines have,
-each a whole function: sums in float32 and in another order, norms in float32, scales in another order of operations.
+``noisy`` changes every output at random and can be combined with any fault. The other KINDS are arithmetics of real
+engines: sums in float32 and in another order, norms in float32, scales applied in another order.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ _SUMMED: tuple[Kind, ...] = ("rms_norm", "softmax", "mix", "lm_head")
 
 
 def noisy(mutant: Mutant, seed: int, times: float = 1.0) -> Mutant:
-    """The mutant with every float output moved at random within what float32 does to it, another way for each seed.
+    """The mutant with every float output changed at random by the noise of float32, differently for each seed.
 
-    times: of the size of that noise. Integers stay as they are; codes follow from their noisy inputs.
+    times: factor on the noise. Integers are not changed; codes follow from their noisy inputs.
     """
     calls, kinds = [0], {name: o.kind for o in operations(mutant.config) for name in o.writes.values()}
 
@@ -45,12 +45,12 @@ def noisy(mutant: Mutant, seed: int, times: float = 1.0) -> Mutant:
 
 
 def float32_norms(mutant: Mutant, seed: int) -> Mutant:
-    """Norms in float32, where the golden model has float64: transformers' order, or gain and root in one factor."""
+    """Norms in float32 instead of float64: in transformers' order, or with gain and root as one factor."""
     return _named(with_arithmetic(mutant, rms_norm=_Norm(None, seed % 2 == 0)), seed)
 
 
 def shuffled_sums(mutant: Mutant, seed: int) -> Mutant:
-    """Every float sum in float32 and in an order of its own: norms, scores, softmax, the mix, the head."""
+    """Every float sum in float32 and in a random order: norms, scores, softmax, the mix, the head."""
     order = _Order(seed)
 
     def softmax_weights(
@@ -85,7 +85,7 @@ def shuffled_sums(mutant: Mutant, seed: int) -> Mutant:
 
 
 def scales_otherwise(mutant: Mutant, seed: int) -> Mutant:
-    """Scales as engines apply them: one factor for both, the weight first, or reciprocals; rounded elsewhere."""
+    """Scales in another order, as in some engines: both as one factor, the weight first, or reciprocals."""
 
     def apply_scales(acc: np.ndarray, scale: np.ndarray, weight_scale: np.ndarray, rule: ScaleRule) -> np.ndarray:
         w = weight_scale if rule == "multiply" else (np.float32(1) / weight_scale).astype(np.float32)
@@ -100,11 +100,11 @@ def scales_otherwise(mutant: Mutant, seed: int) -> Mutant:
 
 
 def float32_everywhere(mutant: Mutant, seed: int) -> Mutant:
-    """Sums, norms and scales at once. No random roundings on top: those would count the same ones twice."""
+    """Sums, norms and scales together. Without ``noisy``, which would count the same roundings twice."""
     return scales_otherwise(shuffled_sums(mutant, seed), seed)
 
 
-# Of right engines. But for ``noisy`` each takes the golden model and no faulty one, whose functions it would replace.
+# Right engines. All but ``noisy`` need the golden model: they would replace the functions of a faulty one.
 KINDS: dict[str, Callable[[Mutant, int], Mutant]] = {
     "roundings": noisy,
     "float32 norms": float32_norms,
@@ -115,7 +115,7 @@ KINDS: dict[str, Callable[[Mutant, int], Mutant]] = {
 
 
 class _Order:
-    """A permutation for each length, by a hash."""
+    """A fixed permutation for each length, from a hash of the seed."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._known = seed, dict[int, np.ndarray]()

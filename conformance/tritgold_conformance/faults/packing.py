@@ -1,4 +1,4 @@
-"""Packed bytes read wrongly: the formats, and what makes a fault of a wrong reading of one of them."""
+"""Packed bytes read wrongly: the formats, and makers of a fault from a wrong reader of one format."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tritgold.ternary import TernaryTensor
 from tritgold_conformance.faults.fault import Mutant, Mutation, Unpack
 from tritgold_conformance.faults.mutate import KEPT, Shape, linears
 
-# The formats whose reading can be wrong, by the names that ``unpack`` has for them.
+# The formats that can be read wrongly, by their names in ``unpack``.
 FORMATS: dict[str, Packing] = {
     "hf": packing("hf"),
     "i2_s": packing("i2_s"),
@@ -27,10 +27,10 @@ REMEMBERED = 1 << 23  # trits that a fault remembers having misread: the embedde
 
 
 def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], Mutation]:
-    """Of ``function(data, (out, in))`` -> codes, uint8 [out, in]: what becomes of the bytes of a format.
+    """Maker for ``function(data, (out, in))`` -> codes, uint8 [out, in]: a wrong reader of the bytes of a format.
 
     It raises PackingError or ValueError for shapes that it cannot read: such tensors keep their trits. The model's
-    weights are written in the format first: what is wrong is the reading alone.
+    weights are first packed in the format correctly; only the reading is wrong.
     """
     layout = FORMATS[format_name]
 
@@ -58,7 +58,7 @@ def reads(format_name: str) -> Callable[[Callable[[bytes, Shape], np.ndarray]], 
 
 
 def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
-    """Bytes of some formats read by ``unpack``, those of others as before."""
+    """The mutant that reads the bytes of these formats with ``unpack``, and other formats as before."""
 
     def either(name: str, data: bytes, shape: Shape) -> np.ndarray | None:
         read = unpack if name in formats else s.unpack
@@ -68,7 +68,7 @@ def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
 
 
 def reads_as(written: str, layout: Packing) -> Callable[[Callable[[], None]], Mutation]:
-    """Of a docstring: a format's payload read as another layout; a trailer that only the other has is zeros."""
+    """Maker for a function without a body: a format's payload is read as another layout; a missing trailer is zeros."""
 
     @reads(written)
     def codes(data: bytes, shape: Shape) -> np.ndarray:
@@ -79,7 +79,7 @@ def reads_as(written: str, layout: Packing) -> Callable[[Callable[[], None]], Mu
 
 
 def reads_codes(written: str, *meant: int) -> Callable[[Callable[[], None]], Mutation]:
-    """Of a docstring: codes 0, 1, 2 and 3 of a format taken for others."""
+    """Maker for a function without a body: codes 0, 1, 2 and 3 of a format are read as the codes ``meant``."""
 
     @reads(written)
     def codes(data: bytes, shape: Shape) -> np.ndarray:
@@ -94,17 +94,17 @@ def values(codes: np.ndarray) -> np.ndarray:
 
 
 def _dense(trits: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """float32; there may be 2 among the trits where code 3 was read as one."""
+    """float32; trits may contain 2, from code 3."""
     wide = scale if scale.ndim == 0 else np.repeat(scale, trits.shape[1] // scale.shape[1], axis=1)
     return trits.astype(np.float32) * wide
 
 
 class _Newest:
-    """A function of trits that remembers what it made of the newest small ones: packing is dearer than a product."""
+    """A function of trits that remembers its newest small results, because packing takes longer than a product."""
 
     def __init__(self, make: Callable[[np.ndarray], np.ndarray]) -> None:
         self._make = make
-        # By identity; the source is kept beside it, so that no other array can have its place in memory.
+        # By identity; the source is kept too, so that no other array can get the same address.
         self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def __call__(self, trits: np.ndarray) -> np.ndarray:

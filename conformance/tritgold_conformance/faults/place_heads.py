@@ -1,13 +1,13 @@
-"""Faults at one head: the wrong output, or the wrong rows of a matrix, at that head, and the right ones elsewhere."""
+"""Faults at one head: the wrong output, or wrong rows of a matrix, only for that head."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tritgold.config import ModelConfig
-from tritgold.ternary import DenseMatrix, LinearWeight, TernaryTensor
+from tritgold.ternary import LinearWeight, TernaryTensor
+from tritgold_conformance.faults.mutate import MutatedWeight
 
 OF_HEADS = ("q", "k", "v", "rope", "probs", "attn_mix")  # operations whose outputs have heads
 
@@ -15,9 +15,9 @@ OF_HEADS = ("q", "k", "v", "rope", "probs", "attn_mix")  # operations whose outp
 def heads_of(
     function: str, right: Callable[..., Any], wrong: Callable[..., Any], head: int, config: ModelConfig
 ) -> Callable[..., Any] | None:
-    """A function of the arithmetic that is the wrong one at a query head, or at the key head that it reads.
+    """The function ``right`` of the arithmetic, but ``wrong`` at one query head, or at the key head that it reads.
 
-    None for functions whose outputs have no heads. ``rotate`` is given both tables.
+    None for functions whose outputs have no heads. ``rotate`` gets both tables, the right one first.
     """
     key_head, size = head * config.kv_heads // config.heads, config.head_dim
 
@@ -47,35 +47,21 @@ def heads_of(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RowsOfHead:
-    """A LinearWeight with some rows of another one."""
-
-    right: LinearWeight
-    wrong: LinearWeight
-    rows: slice
-    master: DenseMatrix | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(out, in)."""
-        return self.right.shape
-
-    def ternary(self) -> TernaryTensor:
-        """Trits, and a scale for each row."""
-        ours, theirs = (w.ternary().with_scales_of_rows() for w in (self.right, self.wrong))
-        trits, scale = ours.trits.copy(), np.zeros((self.shape[0], 1), np.float32)
-        scale[:] = ours.scale.reshape(-1, 1)
-        trits[self.rows] = theirs.trits[self.rows]
-        scale[self.rows] = np.broadcast_to(theirs.scale.reshape(-1, 1), scale.shape)[self.rows]
-        return TernaryTensor(trits, scale)
-
-
 def weights_of_head(
     name: str, right: LinearWeight, wrong: LinearWeight, head: int, config: ModelConfig
 ) -> LinearWeight | None:
-    """q, k or v with the wrong rows at the head; None for other linears."""
+    """q, k or v with the wrong rows at the head, and a scale for each row; None for other linears."""
     if name not in ("q", "k", "v"):
         return None
-    at = head if name == "q" else head * config.kv_heads // config.heads
-    return RowsOfHead(right, wrong, slice(at * config.head_dim, (at + 1) * config.head_dim))
+    at = (head if name == "q" else head * config.kv_heads // config.heads) * config.head_dim
+    rows = slice(at, at + config.head_dim)
+
+    def mixed(_: str, tensor: TernaryTensor) -> TernaryTensor:
+        ours, theirs = (t.with_scales_of_rows() for t in (tensor, wrong.ternary()))
+        trits, scale = ours.trits.copy(), np.zeros((len(ours.trits), 1), np.float32)
+        scale[:] = ours.scale.reshape(-1, 1)
+        trits[rows] = theirs.trits[rows]
+        scale[rows] = np.broadcast_to(theirs.scale.reshape(-1, 1), scale.shape)[rows]
+        return TernaryTensor(trits, scale)
+
+    return MutatedWeight(right, name, mixed)

@@ -140,9 +140,11 @@ def _arithmetic(
     changed, everywhere = dict(changed), dict[str, Any]()
     if "rotate" in changed:
         right, turned = ours.rotate, changed["rotate"]
-        everywhere["rotation_table"] = lambda positions, head_dim, theta: (
-            ours.rotation_table(positions, head_dim, theta),
-            theirs.rotation_table(positions, head_dim, theta if theta != s.config.rope_theta else c.rope_theta),
+        everywhere["rotation_table"] = lambda positions, head_dim, theta, *scaling: (
+            ours.rotation_table(positions, head_dim, theta, *scaling),
+            theirs.rotation_table(
+                positions, head_dim, theta if theta != s.config.rope_theta else c.rope_theta, *scaling
+            ),
         )
         everywhere["rotate"] = lambda x, tables: right(x, tables[0])
         changed["rotate"] = lambda x, tables: turned(x, tables if place.head is not None else tables[1])

@@ -1,7 +1,6 @@
-"""The golden model made quick: a diagnosis runs it a hundred times over, once for each fault.
+"""A faster golden model: a diagnosis runs it more than a hundred times, once for each fault.
 
-Same results up to float64 rounding in the head. Nothing in here is a reference; what an engine is judged by comes from
-``golden.GoldenRun``.
+Same results up to float64 rounding in the head. It is not the reference: an engine is judged by ``golden.GoldenRun``.
 """
 
 from collections.abc import Callable
@@ -21,7 +20,7 @@ LARGEST = 1 << 26  # trits of a model that is kept unpacked: 64 MB
 
 
 def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Mutant:
-    """The golden model with the head multiplied by BLAS, and, unless it is large, in memory and unpacked."""
+    """The golden model with a head multiplied by BLAS and, up to LARGEST trits, with unpacked weights in memory."""
     w = checkpoint.weights
     trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
     kept = in_memory(checkpoint) if trits <= LARGEST else checkpoint
@@ -50,12 +49,12 @@ class Rows:
         return self.values.shape[0], self.values.shape[1]
 
     def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        """Those rows."""
+        """The rows of this index, float32."""
         return self.values[index]
 
 
 def in_memory(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with every tensor read: its file may go."""
+    """The checkpoint with every tensor in memory; its files are not needed any more."""
     w = checkpoint.weights
     layers = tuple(with_linears(layer, lambda name, t: t) for layer in w.layers)
     embedding = Rows(w.embedding.rows(slice(None)).copy())

@@ -1,4 +1,4 @@
-"""How a mutant goes from text to ids and back: a small tokenizer, with the switches of ``Mutant.text``."""
+"""How a mutant converts text to ids and back: a small tokenizer, with the switches of ``Mutant.text``."""
 
 import unicodedata
 
@@ -13,9 +13,9 @@ BOS = "<bos>"
 
 
 def witness_tokenizer(digits: int = 3) -> Tokenizer:
-    """Byte-level BPE that merges digits, which it splits in groups of at most ``digits``; <bos> is added."""
+    """Byte-level BPE that splits digits into groups of at most ``digits`` and merges within them; <bos> is added."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    # In this order 123 and 4 are made of groups of three, and 1234 of digits that are not split.
+    # With this order of merges, groups of three give 123 and 4, and digits that are not split give 1234.
     merges = [("1", "2"), ("3", "4"), ("12", "34"), ("12", "3"), ("4", "5"), ("t", "h"), ("th", "e"), ("Ġ", "the")]
     names = [*alphabet, *(a + b for a, b in merges), BOS]
     raw = RawTokenizer(models.BPE(vocab={name: n for n, name in enumerate(names)}, merges=merges))
@@ -32,7 +32,7 @@ def witness_tokenizer(digits: int = 3) -> Tokenizer:
 
 
 def tokenizer_of(s: Mutant, digits: int = 3) -> Tokenizer:
-    """The checkpoint's own, or else ``witness_tokenizer``."""
+    """The checkpoint's own tokenizer; without one, ``witness_tokenizer``."""
     own = s.checkpoint.tokenizer_json()
     return witness_tokenizer(digits) if own is None else Tokenizer.from_text(own)
 
@@ -50,9 +50,9 @@ def encode(s: Mutant, text: str) -> list[int]:
 
 
 def chat(s: Mutant, message: str) -> list[int]:
-    """Ids of a user's message in the model's own template, or else in ``User: ...\\nAssistant: ``.
+    """Ids of a user's message in the model's own template; without one, in ``User: ...\\nAssistant: ``.
 
-    Special tokens are those that the model's template writes. Raises FormatError for a template that fails.
+    The model's template writes all special tokens itself. Raises FormatError if the template fails.
     """
     missing = bool(s.text.get("template_space_missing"))
     tokenizer = tokenizer_of(s)
@@ -64,7 +64,7 @@ def chat(s: Mutant, message: str) -> list[int]:
 
 
 def stream(s: Mutant, ids: list[int]) -> list[str]:
-    """The pieces of text that a growing list of ids gives, and what is left at the end; empty ones left out."""
+    """The piece of text that each next id adds, and the rest at the end; empty pieces are left out."""
     tokenizer = tokenizer_of(s)
     if s.text.get("alone"):
         return [piece for i in ids if (piece := tokenizer.decode([i]))]

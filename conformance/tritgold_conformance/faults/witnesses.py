@@ -20,6 +20,7 @@ from tritgold.ternary import TernaryTensor
 from tritgold.weights import LINEARS
 from tritgold_conformance.faults.packing import FORMATS
 from tritgold_conformance.faults.quick import Rows, in_memory, with_linears
+from tritgold_conformance.faults.witness_architectures import gemma, granite, qwen
 
 
 def _seeded(shape: Shape) -> Callable[[], Checkpoint]:
@@ -70,6 +71,11 @@ def _diffusing() -> Checkpoint:
     return replace(made, config=replace(made.config, mask=258, block=8))
 
 
+def _with_parts(of: Callable[[Checkpoint], Checkpoint], seed: int, hidden: int = 64) -> Callable[[], Checkpoint]:
+    """hidden: with 80 the root of it, Gemma's factor of the embedding, is no bfloat16 number."""
+    return lambda: of(_seeded(Shape(seed=seed, hidden=hidden, inter=96, layers=3, heads=4, kv_heads=2, context=64))())
+
+
 MODELS: dict[str, Callable[[], Checkpoint]] = {
     "kjv-ar": lambda: open_checkpoint(trained_model("kjv-ar")),
     "kjv-dlm": lambda: open_checkpoint(trained_model("kjv-dlm")),
@@ -80,6 +86,9 @@ MODELS: dict[str, Callable[[], Checkpoint]] = {
     "llama": _llama,
     "untied": _untied,
     "float-scales": _float_scales,
+    "qwen": _with_parts(qwen, 10),
+    "gemma": _with_parts(gemma, 11, hidden=80),
+    "granite": _with_parts(granite, 12),
 }
 
 

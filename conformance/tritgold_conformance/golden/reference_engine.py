@@ -92,7 +92,8 @@ class ReferenceEngine:
             case "softmax":
                 assert at.layer is not None
                 window = {} if (size := c.window_of(at.layer)) is None else {"window": size}
-                return {"x": op.softmax_weights(inputs["q"], inputs["k"], start=0, **window)}
+                q = scaled(inputs["q"], c.query_scale)
+                return {"x": op.softmax_weights(q, inputs["k"], start=0, **window)}
             case "mix":
                 values = inputs["v"].reshape(-1, c.kv_heads, c.head_dim)
                 return {"x": op.mix_values(inputs["probs"], values)}

@@ -22,8 +22,9 @@ MOST_KEPT = 1 << 26  # elements of golden logits that a process keeps
 class GoldenRun:
     """A checkpoint, tokens, and the trace of the golden model for them.
 
-    arithmetic: another than the golden one makes another reference; with a deliberate fault, for example. policy: the
-    precision that the engine declares; its roundings are in ``arithmetic`` already, and ``plain`` is without them.
+    arithmetic: may differ from the golden one, for example by a deliberate fault; the run is then a different
+    reference. policy: the precision that the engine declares; ``arithmetic`` already has its roundings, ``plain`` has
+    not.
     """
 
     checkpoint: Checkpoint

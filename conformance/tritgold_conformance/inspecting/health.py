@@ -14,7 +14,7 @@ from tritgold_conformance.inspecting.files import Linear
 # Shares of zeros outside of which weights were probably not trained to be ternary: of Gaussian master weights, absmean
 # makes 31 % zero, I2_S's quantiser none (sign x max), that of TQ1_0 and TQ2_0 87 % (divides by the largest of 256).
 FEWEST_ZEROS, MOST_ZEROS = 0.01, 0.7
-_MASTERS = "this of master weights that were not made ternary first"
+_MASTERS = "this for master weights that were not made ternary first"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def look(linear: Linear, layout: Packing | None, shape: tuple[int, int] | None) 
         seen.findings.append(_invalid(layout, codes, shape))
     seen.findings += _of_trits(layout, linear, codes, seen.trits)
     if odd := layout.odd_bytes(linear.stored.data, shape):
-        seen.findings.append(Finding("odd-bytes", f"{odd} bytes that decode, yet that no encoder writes"))
+        seen.findings.append(Finding("odd-bytes", f"{odd} bytes that can be decoded but that no encoder writes"))
     _scales(seen, layout, codes, shape)
     return seen
 
@@ -113,7 +113,7 @@ def _of_trits(layout: Packing, linear: Linear, codes: np.ndarray, trits: tuple[i
         return [Finding("all-zero", f"every weight is 0{bytes_}")]
     found = [] if layout.name == "q1_0" else _density(trits)
     if (rows := np.flatnonzero(~codes.any(axis=1))).size:
-        what = f"{rows.size} rows of nothing but -1, the first is {rows[0]}: zero bytes"
+        what = f"{rows.size} rows with only -1, the first is row {rows[0]}: zero bytes"
         found.insert(0, Finding("rows-minus-one", what))
     return found
 
@@ -121,9 +121,9 @@ def _of_trits(layout: Packing, linear: Linear, codes: np.ndarray, trits: tuple[i
 def _density(trits: tuple[int, int, int]) -> list[Finding]:
     zeros = trits[1] / max(sum(trits), 1)
     if zeros < FEWEST_ZEROS:
-        return [Finding("no-zeros", f"{zeros:.1%} zeros: I2_S's quantiser makes {_MASTERS}")]
+        return [Finding("no-zeros", f"{zeros:.1%} zeros: I2_S's quantiser gives {_MASTERS}")]
     if MOST_ZEROS < zeros < 1:
-        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: TQ1_0's and TQ2_0's quantisers make {_MASTERS}")]
+        return [Finding("few-non-zeros", f"{1 - zeros:.0%} non-zero: TQ1_0's and TQ2_0's quantisers give {_MASTERS}")]
     return []
 
 
@@ -131,7 +131,7 @@ def _scales(seen: Look, layout: Packing, codes: np.ndarray, shape: tuple[int, in
     linear, findings = seen.linear, seen.findings
     inside = layout.scales(linear.stored.data, shape)
     if linear.beside is None and not layout.stores_scale:
-        findings.append(Finding("scale-missing", "no scale beside it, and 1 is never assumed"))
+        findings.append(Finding("scale-missing", "no scale is stored, and none is assumed"))
         return
     with np.errstate(over="ignore", invalid="ignore"):
         scales: np.ndarray = inside if linear.beside is None else inside * linear.beside
@@ -146,7 +146,7 @@ def _scales(seen: Look, layout: Packing, codes: np.ndarray, shape: tuple[int, in
         findings.append(Finding("scale-negative", f"{np.count_nonzero(scales < 0)} negative scales: {scales.min()}"))
     blocks = (codes != 1).reshape(shape[0], scales.shape[1], -1).any(axis=2) if scales.ndim else (codes != 1).any()
     if ((scales == 0) & blocks).any():
-        findings.append(Finding("scale-zero", "a scale of 0 silences weights that are not 0"))
+        findings.append(Finding("scale-zero", "a scale of 0 turns non-zero weights into 0"))
     if scales.ndim and scales.min() != scales.max():
         try:
             tensor = TernaryTensor((codes - np.uint8(1)).view(np.int8), scales).with_scales_of_rows()

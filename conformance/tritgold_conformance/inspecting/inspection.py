@@ -180,9 +180,9 @@ def _of_the_file(examined: Examined, checkpoint: Checkpoint | None) -> Iterator[
         types = sorted({linear.stored.dtype for linear in examined.linears})
         if labels and not set(labels) & set(types):
             there, called = ", ".join(types) or "not there", " or ".join(labels)
-            yield Finding("file-type", f"general.file_type calls the file {called}, yet its linear weights are {there}")
+            yield Finding("file-type", f"general.file_type calls the file {called}, but its linear weights are {there}")
         elif number is not None and number > _MOST_FILE_TYPES:
-            yield Finding("file-type", f"general.file_type is {number}, which nobody has defined")
+            yield Finding("file-type", f"general.file_type is {number}, which is not defined")
     for head, embedding in (("output.weight", "token_embd.weight"), ("lm_head.weight", "model.embed_tokens.weight")):
         first, second = file.tensors.get(head), file.tensors.get(embedding)
         if checkpoint and first and second and first.dtype == second.dtype and np.array_equal(first.data, second.data):

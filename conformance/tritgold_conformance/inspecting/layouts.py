@@ -12,13 +12,12 @@ from tritgold.formats.fingerprint import (
     is_float,
     is_open,
     label_of,
-    merged,
     options_of,
-    padding_is_zero,
     places,
     sglbitnt_hypotheses,
     uint8_hypotheses,
 )
+from tritgold.formats.fingerprint_group import merged, padding_is_zero
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.layouts import I2S_KEY, Layouts, Tile, tiles_of
 from tritgold.formats.packings.packing_base import Packing
@@ -135,7 +134,7 @@ def groups(file: Opened, found: list[Linear], asked: ReadOptions, truth: Mapping
         group.notes += [trouble] if trouble else []
         if given and len(given) > 1 and stated is not None and shape is not None:
             key = f"tritgold.tile.{shape[0]}x{shape[1]}"
-            group.notes.append(f"the file itself says {label_of(stated)} ({key}); the option goes before it")
+            group.notes.append(f"the file states {label_of(stated)} ({key}); the option overrides it")
         _decide(group, *((label_of(said), by) if said is not None else _said_of_i2_s(group, file, asked)))
         _note(group)
         made.append(group)
@@ -174,7 +173,7 @@ def _said_of_i2_s(group: Group, file: Opened, asked: ReadOptions) -> tuple[str |
     label = _I2_S.get(stated) if isinstance(stated, str) else None
     if asked.layouts.i2_s is not None:
         if label is not None and stated != asked.layouts.i2_s:
-            group.notes.append(f"the file itself says {stated} ({I2S_KEY}); the option goes before it")
+            group.notes.append(f"the file states {stated} ({I2S_KEY}); the option overrides it")
         return _I2_S[asked.layouts.i2_s], "option"
     return label, "file"
 
@@ -186,7 +185,7 @@ def _decide(group: Group, wanted: str | None, by: str) -> None:
         group.layout, group.by = wanted, by
         return
     if wanted is not None:
-        group.notes.append(f"the {by} says {wanted}, and the bytes rule it out")
+        group.notes.append(f"the {by} states {wanted}, but the bytes exclude it")
     if len(fitting) == 1 and not group.open:
         group.layout, group.by = fitting[0], "type" if len(group.merged) == 1 else "bytes"
 
@@ -194,13 +193,13 @@ def _decide(group: Group, wanted: str | None, by: str) -> None:
 def _note(group: Group) -> None:
     padding = padding_is_zero(linear.stored for linear in group.linears)
     if group.dtype == "I2_S" and padding is True and group.layout is None:
-        what = "zeros after every scale, as Python converters write, which know blocks of 128 only: a hint, no proof"
+        what = "zeros after every scale, as Python converters write, which only know blocks of 128: a hint, not a proof"
         group.notes.append(what)
     elif padding is False:
-        group.notes.append("what lies after the scales is not zero: written by llama-quantize, on any machine")
+        group.notes.append("the bytes after the scales are not zero: written by llama-quantize, on any machine")
     if group.open:
         size = " x ".join(map(str, group.linears[0].stored.shape))
-        what = f"tiles that were not published may fit {size} as well; {group.dtype} bytes do not say theirs"
+        what = f"unpublished tiles may fit {size} too; {group.dtype} bytes do not contain their tile"
         group.notes.append(what)
 
 
@@ -218,13 +217,13 @@ def advice(group: Group) -> str | None:
 
 def _option(group: Group) -> str | None:
     if group.dtype == "I2_S":
-        return f"tell the other commands --i2s {_I2_S_OPTIONS[str(group.layout)]}"
+        return f"for the other commands: --i2s {_I2_S_OPTIONS[str(group.layout)]}"
     layout = group.packing()
     given = {} if layout is None else options_of(layout)
     if group.dtype in _TILED:
         rows, columns = group.linears[0].stored.shape
-        return f"tell the other commands --tile {rows}x{columns}=" + ",".join(str(size) for size in given.values())
-    return f"tell the other commands --q2-0-block {given['block']}" if given.get("block") == 128 else None
+        return f"for the other commands: --tile {rows}x{columns}=" + ",".join(str(size) for size in given.values())
+    return f"for the other commands: --q2-0-block {given['block']}" if given.get("block") == 128 else None
 
 
 def decided_layouts(found: list[Group], asked: ReadOptions) -> Layouts:

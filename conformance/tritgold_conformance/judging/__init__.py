@@ -1,1 +1,1 @@
-"""From what an engine answered to a verdict, one file a level."""
+"""From an engine's answers to a verdict, one file for each level."""

@@ -1,4 +1,4 @@
-"""Levels generate, serve, diffuse, encode, chat, stream: does the engine do with the model what the golden one does?"""
+"""Levels generate, serve, diffuse, encode, chat, stream: does the engine give the same results as the golden model?"""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tritgold_conformance.results.report import Level
 
 
 def judge_behaviours(golden: GoldenRun, evidence: Evidence) -> tuple[dict[str, Level], list[Comparison]]:
-    """The levels, and a Comparison for each answer that is wrong, named as its question."""
+    """The levels, and a Comparison for each wrong answer, with the label of its question as its name."""
     levels, wrong = dict[str, Level](), list[Comparison]()
     for method in BEHAVIOURS:
         levels[method], failing = _level(golden, evidence, method)
@@ -28,7 +28,7 @@ def _level(golden: GoldenRun, evidence: Evidence, method: str) -> tuple[Level, l
     asked = behaviours(golden, (method,))
     if not asked:
         own = method == "chat" and golden.checkpoint.chat_template() is not None
-        return lacks("the model has a template of its own" if own else "the model has no place for the questions"), []
+        return lacks("the model has its own template" if own else "the questions do not apply to the model"), []
     judged = fair(golden, evidence.answers, method)
     if not judged:
         given = any(q.label in evidence.answers for q in asked)
@@ -50,13 +50,13 @@ def _level(golden: GoldenRun, evidence: Evidence, method: str) -> tuple[Level, l
 
 
 def difference(ours: Answer, theirs: Answer) -> str:
-    """The first element that differs, or the whole answers where one is a text."""
+    """The first element that differs, or the whole answers if one is a text, as words."""
     position = first_difference(ours, theirs)
     return f"{_shown(theirs, position)}, expected {_shown(ours, position)}"
 
 
 def first_difference(ours: Answer, theirs: Answer) -> int | None:
-    """Index of the first element that differs; None where one is not a sequence."""
+    """Index of the first element that differs; None if one of both is not a sequence."""
     if isinstance(ours, str | None) or isinstance(theirs, str | None):
         return None
     a, b = np.asarray(ours).reshape(-1), np.asarray(theirs).reshape(-1)

@@ -1,4 +1,4 @@
-"""A level that is a list of comparisons: operations, edge cases, packed bytes, statistics."""
+"""Levels that consist of comparisons: operations, edge cases, packed bytes, statistics."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from tritgold_conformance.results.report import Level
 
 
 def level_of(outcomes: Iterable[Comparison | str]) -> tuple[Level, list[Comparison]]:
-    """A level of comparisons, and of names that are not assessed."""
+    """The level of these outcomes, and their Comparisons. A name among the outcomes is not assessed."""
     judged = list(outcomes)
     comparisons = [c for c in judged if isinstance(c, Comparison)]
     absent = [name for name in judged if isinstance(name, str)]
@@ -25,12 +25,12 @@ def level_of(outcomes: Iterable[Comparison | str]) -> tuple[Level, list[Comparis
 
 
 def lacks(note: str) -> Level:
-    """A level that could not be assessed, and why."""
+    """A level that is not assessed. note: why."""
     return Level(status="not assessed", note=note)
 
 
 def _note(comparisons: list[Comparison]) -> str:
-    """The first failure, or how many were equal, within, at ties."""
+    """The first failure; without one, how many are equal, within the tolerance, and different at ties."""
     failed = [c for c in comparisons if not c.passed]
     if failed:
         return f"first: {failed[0].name}: {failed[0].what}"
@@ -39,7 +39,7 @@ def _note(comparisons: list[Comparison]) -> str:
 
 
 def unknown_names(names: list[str]) -> str:
-    """The first of the names that are not ours.
+    """Text with the first three of the unknown names.
 
     >>> unknown_names(["layer.0.q"])
     'unknown names: layer.0.q'

@@ -1,4 +1,4 @@
-"""What a verdict is about: counted over what was asked, answered and judged."""
+"""What a verdict covers: counts of what was requested, answered and judged."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ LOOPS = ("generate", "serve", "diffuse")
 
 
 def coverage(golden: GoldenRun, evidence: Evidence, levels: dict[str, Level]) -> Coverage:
-    """Of one judgement."""
+    """The coverage of one judgement."""
     config = golden.checkpoint.config
     judged = {name for name, level in levels.items() if level.status != "not assessed"}
     sessions = list(_answered(golden, evidence, judged))
@@ -52,7 +52,7 @@ def coverage(golden: GoldenRun, evidence: Evidence, levels: dict[str, Level]) ->
 
 
 def _answered(golden: GoldenRun, evidence: Evidence, judged: set[str]) -> Iterable[tuple[str, Session]]:
-    """(level, session) of every session that has logits and was looked at."""
+    """(level, session) of every session that has logits and was judged."""
     for session in main_sessions(golden.tokens, evidence.has):
         level = {"prefill": "logits"}.get(session.id, session.id)
         if level in evidence.logits and level in judged:
@@ -65,7 +65,7 @@ def _answered(golden: GoldenRun, evidence: Evidence, judged: set[str]) -> Iterab
 
 
 def _different(texts: list[list[int]]) -> list[tuple[int, ...]]:
-    """Texts that are not the beginning of another."""
+    """Texts that are not the beginning of another text."""
     found: list[tuple[int, ...]] = []
     for text in sorted(map(tuple, texts), key=len, reverse=True):
         if not any(longer[: len(text)] == text for longer in found):

@@ -16,7 +16,7 @@ from tritgold_conformance.questions.evidence import OperationAnswer
 
 
 def judge_edge_cases(golden: GoldenRun, answers: Sequence[OperationAnswer]) -> Iterator[Comparison | str]:
-    """Yields Comparisons and names that are not assessed, as ``judge_operations`` does."""
+    """Yields Comparisons, and names of outputs that are not assessed, like ``judge_operations``."""
     arithmetic = golden.policy.golden(GOLDEN_ARITHMETIC)
     reference = ReferenceEngine(golden.checkpoint, capacity=1, arithmetic=arithmetic)
     for (operation, label, inputs), given in zip(edge_inputs(golden), answers, strict=True):
@@ -26,7 +26,7 @@ def judge_edge_cases(golden: GoldenRun, answers: Sequence[OperationAnswer]) -> I
 
 
 def edge_tolerances(golden: GoldenRun, operation: Operation, inputs: dict[str, np.ndarray]) -> dict[str, Tolerance]:
-    """Output role -> tolerance; the codes are exact, because x * s is."""
+    """Output role -> tolerance; codes must be equal, because x * s is exact."""
     allowed = tolerances(operation, inputs, golden.checkpoint.config, golden.checkpoint.weights, golden.policy)
     if operation.kind == "quantize":
         allowed["codes"] = Exact("x * s is exact here: half to even, -128 to 127, floor of 1e-5")

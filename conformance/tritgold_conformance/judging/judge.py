@@ -1,4 +1,4 @@
-"""judge: what one engine answered about one golden run -> one report. Pure: the engine is asked by ``ask``."""
+"""judge: one engine's answers about one golden run -> one report. A pure function: ``ask`` calls the engine."""
 
 import shlex
 from collections.abc import Callable
@@ -37,8 +37,8 @@ def judge(
 ) -> Report:
     """Judge the evidence about a golden run.
 
-    model: what to call the model in the report. options: of the command line, to be repeated in ``reproduce``. Speed
-    is shown only where every assessed level passed.
+    model: its name in the report. options: of the command line, to be repeated in ``reproduce``. Speed is shown only if
+    every assessed level passed.
     """
     on_progress("judging")
     packed, from_bytes = _packed_bytes(evidence)
@@ -140,7 +140,7 @@ def _next_tokens(golden: GoldenRun, evidence: Evidence) -> tuple[Level, TextVerd
 def _other_mode(
     golden: GoldenRun, evidence: Evidence, levels: dict[str, Level], paths: Paths, on_progress: OnProgress
 ) -> str:
-    """The mode that its logits and its next tokens match, where they fail by the one that they were judged by."""
+    """Another mode that its logits and next tokens match, if they fail in their own mode; otherwise empty."""
     if all(levels[name].status != "failed" for name in ("logits", "continued", "steps", "next_tokens")):
         return ""
     on_progress("other modes")
@@ -158,7 +158,7 @@ def _first_divergence(
     paths: Paths,
     wrong_answers: list[Comparison],
 ) -> Comparison | None:
-    """The first failure: of reading bytes; of operations and the free run, in execution order; of behaviours."""
+    """The first failure: of packed bytes; then of operations and the trace, in execution order; then of behaviours."""
     order = list(golden.trace.arrays)
     for c in from_bytes:
         if not c.passed:
@@ -180,7 +180,7 @@ def _command(evidence: Evidence, model: str, options: tuple[str, ...], only: str
 
 
 def verdict_of(levels: dict[str, Level]) -> Verdict:
-    """Of all levels: one that fails is enough, and one must have passed."""
+    """The verdict of all levels: one failed level is enough to fail, and to conform one must have passed."""
     statuses = {level.status for level in levels.values()}
     if "failed" in statuses:
         return "does not conform"

@@ -1,7 +1,8 @@
 """Levels lengths, long_state, vocabulary, pieces, sessions: logits of each session of ``questions.ladder``.
 
-Each is held to the golden logits of its text, ties followed as for the judged text; what explains a long prompt is
-tried first on its prefixes. An engine whose logits of the judged text fail is wrong, and is not looked at again here.
+Each session is compared with the golden logits of its text, with ties followed as for the judged text; what explains a
+long prompt is tried first on its prefixes. If the logits of the judged text fail, the engine is wrong already, and
+these levels are not assessed.
 """
 
 from collections.abc import Iterator
@@ -9,11 +10,11 @@ from dataclasses import dataclass, field
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import Explained, judge_rows, moved_by
+from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
 from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import LADDER_LEVELS, Ladder, Rung, ladder_of
-from tritgold_conformance.questions.sessions import cuts
 from tritgold_conformance.results.report import Level
 
 DECLINED = "gave no logits, which it gives in other sessions"
@@ -21,7 +22,7 @@ DECLINED = "gave no logits, which it gives in other sessions"
 
 @dataclass
 class _Text:
-    """A text, its golden logits once they are needed, and what explained the engine's on it so far."""
+    """A text with its golden run, and the explanations of the engine's logits on it so far."""
 
     golden: GoldenRun
     known: list[Explained] = field(default_factory=list)
@@ -29,22 +30,22 @@ class _Text:
 
 @dataclass
 class _Found:
-    """What is known of a level so far."""
+    """The counts of a level so far. worst: largest error of a row, relative to its largest logit."""
 
     sessions: int = 0
     rows: int = 0
     absent: int = 0
     worst: float = 0.0
     ties: int = 0
-    weak: int = 0  # sessions held to the spread
-    moved_by: str = ""  # what the spread comes from
+    weak: int = 0  # sessions that were only compared within the golden model's own spread
+    moved_by: str = ""  # the cause of this spread
     failing: list[Comparison] = field(default_factory=list)
 
 
 def judge_ladder(
     golden: GoldenRun, evidence: Evidence, known: list[Explained], failed: bool
 ) -> tuple[dict[str, Level], list[Comparison]]:
-    """The levels, and what fails, by session. known: explanations of the judged text. failed: its logits are wrong."""
+    """The levels and the failing sessions. known: explanations of the judged text. failed: its logits are wrong."""
     ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
     if ladder is None:
         return {name: lacks("one text alone was asked") for name in LADDER_LEVELS}, []
@@ -70,14 +71,14 @@ def judge_ladder(
 
 
 def answered_kinds(evidence: Evidence, ladder: Ladder) -> set[tuple[bool, bool]]:
-    """What the engine has shown that it can do, see ``Session.kind``."""
+    """The kinds of sessions (``Session.kind``) of which the engine has answered at least one."""
     answered = {rung.session.kind for rung in ladder.rungs if rung.session.id in evidence.logits}
     main = {"logits": (False, False), "continued": (True, bool(cuts(len(evidence.tokens))[0]) and evidence.has("step"))}
     return answered | {kind for path, kind in {**main, "steps": (False, True)}.items() if path in evidence.logits}
 
 
 def _judge(of: _Found, rung: Rung, evidence: Evidence, texts: dict[int, _Text], ladder: Ladder, search: bool) -> bool:
-    """Judge one session; whether it fails."""
+    """Judge one session; returns whether it fails."""
     if rung.text not in texts:
         texts[rung.text] = _Text(texts[0].golden.of_text(ladder.texts[rung.text]))
     text, count = texts[rung.text], len(rung.session.tokens)

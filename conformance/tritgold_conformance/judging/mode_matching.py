@@ -1,6 +1,6 @@
-"""Which other arithmetic an engine follows, where its logits or its text fail by the one that it was held to.
+"""Which other arithmetic an engine follows, if its logits or next tokens fail in the requested mode.
 
-"It computes as llama.cpp does" is worth more than "wrong": the mode is one option away, the fault would be looked for.
+"It computes like llama.cpp" is more useful than "wrong": the mode is only another option, not a fault to search for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from tritgold_conformance.policies import FLOAT32, Policy, named_policy
 from tritgold_conformance.policies.roundings import bf16, f16
 
 NEARER = 0.7
-FAR = 0.5  # of logits: farther off no declared precision brings an engine. Of text, in nats
+FAR = 0.5  # a larger distance is not caused by any declared precision; relative for logits, in nats for next tokens
 POLICIES = ("kv-f16", "kv-bf16", "kv-int8", "kv-q8_0", "attention-f16", "weights-only")
 
 
 def matched_mode(
     golden: GoldenRun, paths: Mapping[str, np.ndarray], completions: Sequence[Completion | None] = ()
 ) -> str:
-    """The id of another of ARITHMETICS by which all that was given passes; empty where none does, or nothing is given.
+    """The id of another of ARITHMETICS in which everything given passes; empty if there is none or nothing is given.
 
-    paths: logits [tokens, vocab] by path. completions: next tokens, one a position. A golden pass for each other mode;
-    and one for each of POLICIES, where the engine is not far from the golden model and declares none.
+    paths: logits [tokens, vocab] by path. completions: next tokens, one for each position. Costs a golden pass for each
+    other mode, and one for each of POLICIES if the engine declares none and is not far from the golden model.
     """
     if not paths and not any(completions):
         return ""
@@ -42,7 +42,7 @@ def matched_mode(
             other = GoldenRun.of(golden.checkpoint, golden.tokens, arithmetic, policy)
         except TritgoldError:  # blocks that do not divide this model's rows
             continue
-        # Most engines that fail are as far from every mode: for them no ties are searched.
+        # Most engines that fail are equally far from every mode: then no ties are searched for.
         near = bool(policy.logits) or _distance(other, paths, completions) < NEARER * far
         if near and _passes(other, paths, completions):
             return other.mode
@@ -50,7 +50,7 @@ def matched_mode(
 
 
 def _policies(paths: Mapping[str, np.ndarray]) -> list[Policy]:
-    """POLICIES; where all logits are numbers of 16 bits, first that they are handed out so."""
+    """POLICIES; if all logits are 16-bit numbers, first the policy that they are returned in this type."""
     rows = [np.asarray(logits, np.float32) for logits in paths.values()]
     narrow = [name for name, rounded in (("logits-f16", f16), ("logits-bf16", bf16))
               if rows and all(np.array_equal(rounded(a), a) for a in rows)]  # fmt: skip
@@ -58,7 +58,7 @@ def _policies(paths: Mapping[str, np.ndarray]) -> list[Policy]:
 
 
 def _distance(golden: GoldenRun, paths: Mapping[str, np.ndarray], completions: Sequence[Completion | None]) -> float:
-    """One number to compare two modes by: of logits, the median position's; of text, the mean one's."""
+    """The distance to a mode: for logits that of the median position, for next tokens the mean."""
     for logits in paths.values():
         if incomparable(golden.logits, logits):
             return np.inf

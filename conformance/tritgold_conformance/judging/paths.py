@@ -1,6 +1,6 @@
-"""Levels logits, continued, steps and trace: whole runs of the engine, among which broken ties are told from bugs.
+"""Levels logits, continued, steps and trace: whole runs of the engine, in which broken ties are told apart from bugs.
 
-What explains one path is tried first on the next: the explanations are handed on from path to path.
+What explains one path is tried first on the next path.
 """
 
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from tritgold_conformance.comparing.free_running import FreeRunning, compare_tra
 from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits, moved_by
 from tritgold_conformance.comparing.tie_sensitivity import trace_spread
 from tritgold_conformance.comparing.ties import BrokenTie, follow_ties
+from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks, unknown_names
 from tritgold_conformance.questions.evidence import Evidence
-from tritgold_conformance.questions.sessions import cuts
 from tritgold_conformance.results.report import FreeRun, Level
 
 BOUNDS = f"bounds are known for mode {GOLDEN.id} alone"
@@ -26,9 +26,9 @@ _VERDICT_NAMES = {"logits": "prefill"}  # of a level, in LogitsVerdict.path
 
 @dataclass(frozen=True)
 class Paths:
-    """Levels, verdicts on logits in the order in which they were judged, and the trace with its errors.
+    """Levels, verdicts on logits in the order of judging, and the trace with its errors.
 
-    known: what explained the logits of the judged text.
+    known: the explanations of the logits of the judged text.
     """
 
     levels: dict[str, Level]
@@ -40,7 +40,7 @@ class Paths:
 
 @dataclass(frozen=True)
 class _Judged:
-    """What is known after a path: broken: the engine computes wrongly, and no ties are searched for."""
+    """The results after a path. broken: the engine is already known to be wrong, so no ties are searched for."""
 
     broken: bool
     levels: dict[str, Level] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class _Judged:
 
 
 def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
-    """Judge the logits of every path, and the trace. broken: an operation or the statistics failed already."""
+    """Judge the logits of every path, and the trace. broken: an operation or the statistics have failed."""
     trace = evidence.trace
     if not golden.policy.followed:
         return _by_policy(golden, evidence, broken)
@@ -70,7 +70,7 @@ def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
 
 
 def _by_policy(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
-    """The same of an engine whose roundings are declared, and too many to be followed: each path by itself."""
+    """The same for an engine with a policy whose roundings are too many to follow: each path is judged alone."""
     judged = _path(golden, evidence, "logits", _Judged(broken))
     level, free, free_run = _free_run(golden, evidence, golden.trace, [], strict=False)
     judged = _with(judged, "trace", level)
@@ -113,9 +113,9 @@ def _absent(evidence: Evidence, path: str) -> str:
 def _followed_by_logits(
     golden: GoldenRun, evidence: Evidence, judged: _Judged
 ) -> tuple[_Judged, Trace, list[BrokenTie], bool]:
-    """Follow the ties that logits tell of, of a trace without codes; and whether no tie can be hidden any more.
+    """Follow the ties that the logits show, for a trace without codes; and whether no other tie can be hidden.
 
-    They are those of the prefill, or of the trace itself, or token by token. What no ties explain is wrong.
+    The logits are those of the prefill, of the trace itself, or of the steps. What ties do not explain is wrong.
     """
     searched, trace = not judged.broken, evidence.trace
     if not judged.logits and "logits" in trace:
@@ -139,7 +139,7 @@ def _told_by(followed: Trace, ties: list[BrokenTie]) -> list[Explained]:
 def _free_run(
     golden: GoldenRun, evidence: Evidence, followed: Trace, ties: list[BrokenTie], strict: bool
 ) -> tuple[Level, FreeRunning | None, FreeRun | None]:
-    """strict: ties are known. Otherwise they may hide where the trace shows no codes."""
+    """The level trace. strict: all ties are known; otherwise some may be hidden, because the trace shows no codes."""
     trace, count = evidence.trace, len(golden.tokens)
     if not trace:
         unbounded = golden.plain == Q8_K_ARITHMETIC
@@ -165,7 +165,7 @@ def _codes(trace: Trace) -> set[str]:
 
 
 def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explained]) -> Explained:
-    """What explained this path, to be tried first on the next."""
+    """The explanation of this path, to be tried first on the next one."""
     if verdict.allowed is not None:
         return Explained(golden.logits, allowed=verdict.allowed, largest=verdict.largest)
     same = next((e for e in known if e.ties == verdict.ties and e.allowed is None), None)
@@ -176,7 +176,7 @@ def _explanation(verdict: LogitsVerdict, golden: GoldenRun, known: list[Explaine
 
 
 def _trace_note(free: FreeRunning, unknown: list[str], golden: GoldenRun, hidden: bool) -> str:
-    """The divergence, or the noise. hidden: codes are not shown, and no logits told which ties broke."""
+    """The divergence, or the noise. hidden: the trace has no codes, and the logits did not show the broken ties."""
     if free.divergence:
         return f"first divergence: {free.divergence.name}: {free.divergence.what}"
     notes = []
@@ -198,7 +198,7 @@ def _trace_note(free: FreeRunning, unknown: list[str], golden: GoldenRun, hidden
 
 
 def _logits_note(verdict: LogitsVerdict, golden: GoldenRun) -> str:
-    """How far, at most, and what a reader of the text would notice."""
+    """The largest difference, broken ties, and whether the most likely tokens are the same."""
     positions = verdict.positions
     equal = sum(p.argmax[0] == p.argmax[1] for p in positions)
     near = sum(p.near_tie for p in positions)

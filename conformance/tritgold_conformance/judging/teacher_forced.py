@@ -1,7 +1,7 @@
 """Level operations: each operation gets the golden input, so that an error cannot cascade.
 
-This is the verdict that counts: the integer tier with zero tolerance, the float tier within derived bounds, and
-each operation judged on its own, so the first failing one in execution order is where the bug is.
+This is the most reliable verdict: integers with zero tolerance, floats within derived bounds, and each operation judged
+alone, so that the first failing one in execution order is where the bug is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from tritgold_conformance.questions.evidence import OperationAnswer, Raised
 
 
 def named(golden: GoldenRun, only: str = "") -> Iterator[tuple[Operation, dict[str, np.ndarray]]]:
-    """Operations with golden inputs. only: the name of one, or of one of its outputs; empty: all."""
+    """Operations with their golden inputs. only: the name of one operation or of one of its outputs; empty: all."""
     for operation, inputs in golden.operations():
         if only in ("", operation.name, *operation.writes.values()):
             yield operation, inputs
@@ -27,8 +27,8 @@ def judge_operations(
 ) -> Iterator[Comparison | str]:
     """Judge the answers to ``named(golden, only)``.
 
-    Yields a Comparison for each output, in execution order, or the name of an output that the engine does not give:
-    not assessed. An exception of the engine's is a failure of that operation; the others are still judged.
+    Yields a Comparison for each output, in execution order, or the name of an output that the engine does not give,
+    which is not assessed. If the engine raised in an operation, this operation fails; the others are still judged.
     """
     config, weights, policy = golden.checkpoint.config, golden.checkpoint.weights, golden.policy
     for (operation, inputs), given in zip(named(golden, only), answers, strict=True):
@@ -46,7 +46,7 @@ def judge_operation(
     allowed: dict[str, Tolerance],
     label: str = "",
 ) -> Iterator[Comparison | str]:
-    """One operation's answer. label: what follows the outputs' names, for inputs that are not the golden ones."""
+    """Judge the answer of one operation. label: added to the outputs' names for inputs other than the golden ones."""
     for role, name in operation.writes.items():
         shown = name + label
         if isinstance(given, Raised):

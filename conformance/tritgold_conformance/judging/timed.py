@@ -1,4 +1,4 @@
-"""Level timed: were the calls that gave the tokens/s answered rightly, each of them?"""
+"""Level timed: were the answers of all timed calls right?"""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tritgold_conformance.results.report import Level
 
 
 def judge_timed(golden: GoldenRun, evidence: Evidence) -> Level:
-    """evidence.timed: ``prefill``, all the rows of each timed prefill; ``step``, those of the steps after one token."""
+    """Compare the logits of the timed calls: of each prefill, and of the steps after a prompt of one token."""
     if evidence.speed is None:
         return lacks("was not timed")
     if not evidence.timed:

@@ -1,4 +1,4 @@
-"""Precision policies: roundings that an engine declares beside the golden ones, and what they may do to a number."""
+"""Precision policies: roundings that an engine declares in addition to the golden ones, and their effect on numbers."""
 
 from tritgold_conformance.policies.policy import FLOAT32, PARTS, Policy, named_policy
 

@@ -1,6 +1,6 @@
-"""Attention in float16, as llama.cpp has it on a CPU with its default KV cache, with flash attention and without.
+"""Attention in float16, as in llama.cpp on a CPU with its default KV cache, with and without flash attention.
 
-K and V are float16, and so is what they are multiplied with. Source: llama.cpp, ggml/src/ggml-cpu,
+K and V are float16, and so are the numbers that they are multiplied with. Source: llama.cpp, ggml/src/ggml-cpu,
 ``ggml_compute_forward_mul_mat`` and ``ggml_compute_forward_flash_attn_ext``.
 """
 
@@ -25,9 +25,9 @@ def without_flash(base: Arithmetic) -> Arithmetic:
 
 
 def with_flash(base: Arithmetic) -> Arithmetic:
-    """q, k and v are rounded to float16, and so is the running sum of weighted values, after each key.
+    """q, k and v are rounded to float16, and after each key the running sum of weighted values too.
 
-    The sum is of exp(score - largest so far), and is scaled when a larger one comes.
+    The weights are exp(score - largest score so far); the sum is rescaled when a larger score comes.
     """
 
     def weights(q: np.ndarray, k: np.ndarray, *more: int, **named: int) -> np.ndarray:
@@ -37,7 +37,7 @@ def with_flash(base: Arithmetic) -> Arithmetic:
         heads, tokens, keys = p.shape
         values = np.repeat(f16(v), heads // v.shape[1], axis=1)  # [keys, heads, head_dim]
         with np.errstate(divide="ignore"):
-            # [heads, tokens, keys]; a weight of next to nothing that noise made negative is nothing
+            # [heads, tokens, keys]; noise can make a tiny weight negative, which then counts as 0
             scores = np.log(np.maximum(p, 0).astype(np.float64))
         largest, total = np.full((tokens, heads), -np.inf), np.zeros((tokens, heads))
         sums = np.zeros((tokens, heads, v.shape[2]), np.float32)
@@ -45,7 +45,7 @@ def with_flash(base: Arithmetic) -> Arithmetic:
             seen = slice(max(0, key - (keys - tokens)), None)  # the tokens that see this key
             score = scores[:, seen, key].T
             higher = np.maximum(largest[seen], score)
-            with np.errstate(invalid="ignore"):  # a weight that came out 0, and none before it
+            with np.errstate(invalid="ignore"):  # -inf - -inf: this weight is 0, and all before it too
                 shrunk, weight = (np.nan_to_num(np.exp(x - higher)) for x in (largest[seen], score))
             scaled = np.where(shrunk[..., None] < 1, sums[seen] * shrunk[..., None].astype(np.float32), sums[seen])
             sums[seen] = f16(f16(scaled) + values[key] * weight[..., None].astype(np.float32))

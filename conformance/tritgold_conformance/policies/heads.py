@@ -1,4 +1,4 @@
-"""Heads of quantised blocks: how far rounding weights and what they multiply may move a logit.
+"""Heads of quantised blocks: how far the rounding of weights and of their inputs may change a logit.
 
 ggml multiplies a Q8_0 row with activations in Q8_0, and a Q6_K row with activations in Q8_K: int8 codes and a scale for
 each block. Q6_K has 64 steps for each 16 weights, Q8_0 255 for each 32.
@@ -15,7 +15,7 @@ from tritgold_conformance.policies.roundings import Noise
 
 @dataclass(frozen=True)
 class Blocks:
-    """weights: in a block with one step; steps: that the largest has. inputs: in a block of what is multiplied."""
+    """weights: how many share one step; steps: of the largest weight, in steps. inputs: values in a block of inputs."""
 
     weights: int
     steps: int
@@ -35,7 +35,7 @@ def half_steps(rows: np.ndarray, block: int, steps: int) -> np.ndarray:
 def perturbed_head(
     logits: Callable[..., np.ndarray], blocks: str, noise: Noise, run: int
 ) -> Callable[[np.ndarray, DenseMatrix], np.ndarray]:
-    """The head with what it multiplies moved within half a step, and in every second run its weights as well."""
+    """The head with its inputs changed at random within half a step, and in every second run its weights too."""
     b = BLOCKS[blocks]
 
     def moved(x: np.ndarray, head: DenseMatrix) -> np.ndarray:
@@ -50,7 +50,7 @@ def perturbed_head(
 
 
 def head_bound(x: np.ndarray, head: DenseMatrix, blocks: str) -> np.ndarray:
-    """How far each logit may be off, float64 [tokens, vocab]: DEVIATIONS of the sum of the roundings."""
+    """How far each logit may be off, float64 [tokens, vocab]: DEVIATIONS standard deviations of all its roundings."""
     b, rows = BLOCKS[blocks], head.rows(slice(None)).astype(np.float64)
     wide = x.astype(np.float64)
     of_weights = (wide**2) @ (half_steps(rows, b.weights, b.steps) ** 2).T

@@ -1,9 +1,9 @@
 """Policy: the precision that an engine declares, by name, for example ``kv-f16+logits-bf16``.
 
-A policy does two things to the golden model. It *rounds* where the policy says, which is what an engine is compared
-with. And it *perturbs*: what follows from an engine's own roundings cannot be known to the last bit, so the golden
-model is run again with every value moved as far as the declared precision moves it, and what that does to an output is
-how far an engine may be off there. Nothing is a guess: the bounds are derived from the model, the text and the policy.
+A policy changes the golden model in two ways. It *rounds* where the policy says; the result is compared with the
+engine. And it *perturbs*: the effect of an engine's own roundings is not known to the last bit, so the golden model is
+run again with every value changed at random by as much as the declared precision allows, and the change of an output
+is the tolerance there. All bounds are derived from the model, the text and the policy.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ from tritgold_conformance.policies.roundings import Noise, Rounding, bf16, f16, 
 
 Area = Literal["arithmetic", "activations", "cache", "head", "logits"]
 AREAS: tuple[Area, ...] = get_args(Area)
-FLOAT32_MOVES = 3e-7  # of each value and of its row's largest: what a float32 engine's sums do
-ROUNDINGS = 2.0  # in one operation, of a bfloat16 or float16 engine, at random
+FLOAT32_MOVES = 3e-7  # relative change of each value, and of its row's largest, by the sums of a float32 engine
+ROUNDINGS = 2.0  # random roundings in one operation of a bfloat16 or float16 engine
 
 
 @dataclass(frozen=True)
 class Part:
     """One declared rounding.
 
-    what: in words. rounds: the golden arithmetic with it. unit: of bfloat16 or float16, half their spacing at 1. step:
-    of a cache, how far one stored number may go the other way, relative to the largest of its head. logits: how far a
-    logit that is handed out may be, relative to itself. head: a key of ``heads.BLOCKS``.
+    what: a description. rounds: adds the rounding to an arithmetic. unit: half the spacing at 1 of bfloat16 or
+    float16. step: of a cache, the change of a stored number at a rounding tie, relative to the largest of its head.
+    logits: how far a returned logit may be off, relative to itself. head: a key of ``heads.BLOCKS``.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Part:
 
 
 def _everywhere(rounded: Rounding) -> Callable[[Arithmetic], Arithmetic]:
-    """Every output but codes, sums of codes and the scales of codes, which engines keep in float32 or round as well."""
+    """Rounds every output but codes, their sums and their scales: some engines keep these in float32."""
 
     def rounds(arithmetic: Arithmetic) -> Arithmetic:
         before = arithmetic.alter
@@ -61,7 +61,7 @@ def _everywhere(rounded: Rounding) -> Callable[[Arithmetic], Arithmetic]:
 
 
 def _cache(scheme: str) -> Callable[[Arithmetic], Arithmetic]:
-    """Attention reads keys and values as a cache of this scheme gives them back, those of the same pass as well."""
+    """Attention reads all keys and values, also those of the same pass, as a cache of this scheme returns them."""
     keys, values = stored(scheme, "k"), stored(scheme, "v")
 
     def rounds(arithmetic: Arithmetic) -> Arithmetic:
@@ -118,7 +118,7 @@ PARTS: dict[str, Part] = {part.name: part for part in _LISTED}
 
 @dataclass(frozen=True)
 class Policy:
-    """Declared roundings, at most one of each area, in the order of AREAS. None: float32 throughout, as golden."""
+    """Declared roundings, at most one for each area, in the order of AREAS. Empty: float32, like the golden model."""
 
     parts: tuple[Part, ...] = ()
 
@@ -138,22 +138,22 @@ class Policy:
 
     @property
     def logits(self) -> float:
-        """How far a logit handed out may be off because it is rounded, relative to the largest."""
+        """How far a returned logit may be off because it is rounded, relative to the largest."""
         part = self.of("logits")
         return part.logits if part else 0.0
 
     @property
     def followed(self) -> bool:
-        """Whether an engine's values are golden up to float32 noise and rounding ties of codes, which are followed.
+        """Whether an engine's values equal the golden ones up to float32 noise and followed rounding ties of codes.
 
-        Otherwise roundings of the policy break one way or the other, too many to follow: rows that are not equal up to
-        noise are held to what ``perturbed`` does.
+        Otherwise too many roundings of the policy may go the other way to follow them: rows that are not equal up to
+        noise may differ as much as those of ``perturbed``.
         """
         return all(part.area == "logits" for part in self.parts)
 
     @property
     def quantised(self) -> bool:
-        """Whether activations are."""
+        """Whether activations are quantised."""
         return self.of("activations") is None
 
     def golden(self, arithmetic: Arithmetic) -> Arithmetic:
@@ -161,7 +161,7 @@ class Policy:
         return _golden(self, arithmetic) if self.parts else arithmetic
 
     def perturbed(self, golden: Arithmetic, run: int) -> Arithmetic:
-        """What ``golden`` returned, with every value moved at random as an engine of this policy may move it."""
+        """The arithmetic of ``golden``, with every value changed at random as much as this policy allows an engine."""
         if self.followed:
             return golden
         noise, before, quantize = Noise(run), golden.alter, golden.quantize

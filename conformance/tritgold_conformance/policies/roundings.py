@@ -1,4 +1,4 @@
-"""What a policy rounds with: functions of float32 arrays, and the noise that stands for an engine's own roundings."""
+"""The roundings of policies, as functions of float32 arrays, and random noise in place of an engine's own roundings."""
 
 from collections.abc import Callable
 
@@ -20,28 +20,29 @@ def bf16(x: np.ndarray) -> np.ndarray:
 
 
 def f16(x: np.ndarray) -> np.ndarray:
-    """Nearest float16, as float32. What it cannot hold stays as it is: an engine that is right keeps it elsewhere."""
+    """Nearest float16, as float32. Values too large for float16 stay, because a right engine does not round them."""
     with np.errstate(over="ignore"):
         return np.where(np.abs(x) > _LARGEST_F16, x, x.astype(np.float16).astype(np.float32))
 
 
 def stored(scheme: str, side: Side) -> Rounding:
-    """Keys or values [tokens, kv_heads, head_dim] as a KV cache of this scheme gives them back.
+    """Keys or values [tokens, kv_heads, head_dim] as a KV cache of this scheme returns them.
 
-    Raises ConfigError where it cannot hold these heads, and NonFiniteError for what overflows it.
+    Raises ConfigError if the scheme does not support the heads' size, NonFiniteError for values that overflow it.
     """
     codec = kv_scheme(scheme)
     assert isinstance(codec, TokenScheme)
 
     def rounded(x: np.ndarray) -> np.ndarray:
         shape = Sizes(1, x.shape[1], x.shape[2])
+        codec.row_bytes(shape, side)  # raises for heads that are not whole blocks
         return codec.load(codec.store(np.ascontiguousarray(x), 0, side), shape, 0, side)
 
     return rounded
 
 
 class Noise:
-    """Random numbers from -1 to 1, another array at each call; the same for the same run, on every machine."""
+    """Random numbers from -1 to 1, a new array at each call; the same for the same run, on every machine."""
 
     def __init__(self, run: int) -> None:
         self._run, self._calls = run, 0

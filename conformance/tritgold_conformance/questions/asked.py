@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.contract.engine import BEHAVIOURS
-from tritgold_conformance.contract.session import Session
+from tritgold_conformance.contract.session import Session, cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.ladder import Ladder
 from tritgold_conformance.questions.packed_bytes import cases
 from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch
-from tritgold_conformance.questions.sessions import cuts
 
 
 def all_questions(

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from tritgold_conformance.comparing.next_tokens import Completion as Completion
 from tritgold_conformance.contract.clock import Speed
+from tritgold_conformance.contract.engine import BEHAVIOURS as BEHAVIOURS
 from tritgold_conformance.questions.ladder import ONE_TEXT
 
 PATHS = ("logits", "continued", "steps")
 UNANSWERED = "next_tokens "  # and a position: in Evidence.refused
-BEHAVIOURS = ("generate", "serve", "diffuse", "encode", "chat", "stream")
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,21 @@ class Raised:
 Outputs = dict[str, np.ndarray]
 OperationAnswer = Outputs | Raised | None  # by role
 Unpacked = np.ndarray | Raised | None
-Completion = tuple[int, dict[int, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Answers in the order of the questions; None or empty if the engine gave none.
 
-    name, spec, versions: of the engine. machine, reference: versions of what asked. mode: the arithmetic that it is
-    held to, ``name/version``. model_hash, tokens: of the golden run. methods: that the engine has. packed: of
-    ``packed_bytes.cases``. operations, edges: outputs by role, of the golden inputs and of ``edge_inputs``. trace:
-    trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS, or a session of the ladder,
-    -> float [tokens, vocab], shape (0, 0) where rows have several widths. refused: session, or UNANSWERED and a
-    position, -> what it raised, empty where it gave no rows. depth, seed: of the ladder; ONE_TEXT where there was none.
-    next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a behaviour's question -> ids,
-    texts, or REFUSED. timed: what the timed calls gave, by call. speed, reference_speed: None where not measured.
+    name, spec, versions: of the engine. machine, reference: versions of the asking machine and of the reference. mode:
+    the arithmetic with which it is compared, ``name/version``. model_hash, tokens: of the golden run. methods: that
+    the engine has. packed: of ``packed_bytes.cases``. operations, edges: outputs by role, for the golden inputs and
+    for ``edge_inputs``. trace: trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS,
+    or a session of the ladder, -> float [tokens, vocab], shape (0, 0) if rows have different widths. refused: session,
+    or UNANSWERED and a position, -> error message, empty if the engine gave no rows. depth, seed: of the ladder;
+    ONE_TEXT without one. next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a
+    behaviour's question -> ids, texts, or REFUSED. timed: logits of the timed calls, by call. speed, reference_speed:
+    None if not measured.
     """
 
     name: str

@@ -24,7 +24,7 @@ SCHEMA = "tritgold.evidence/2"
 JSON, ARRAYS = "evidence.json", "answers.safetensors"
 _LARGEST = 1 << 28
 _HINT = "tritgold ask --engine ENGINE -o FOLDER makes it again"
-Given = bool | str  # False: no answer. True: an array, or arrays by role. Text: the message of an error
+Given = bool | str  # False: no answer. True: an array, or arrays by role. Text: an error message
 
 
 class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -65,16 +65,10 @@ def write_evidence(folder: Path, evidence: Evidence, options: tuple[str, ...] = 
     arrays |= {f"logits/{path}": rows for path, rows in evidence.logits.items()}
     arrays |= {f"answers/{label}": a for label, a in evidence.answers.items() if isinstance(a, np.ndarray)}
     arrays |= {f"timed/{call}": rows for call, rows in evidence.timed.items()}
-    same = "name spec mode model_hash tokens methods depth seed refused versions machine reference statistics"
-    same += " next_tokens speed reference_speed"
-    saved = _Saved(
-        **{name: getattr(evidence, name) for name in same.split()},
-        options=list(options),
-        packed=[_given(a) for a in evidence.packed],
-        operations=[_given(a) for a in evidence.operations],
-        edges=[_given(a) for a in evidence.edges],
-        answers={label: None if isinstance(a, np.ndarray) else a for label, a in evidence.answers.items()},
-    )
+    fields = {name: getattr(evidence, name) for name in _Saved.__struct_fields__ if name not in ("schema", "options")}
+    fields |= {part: [_given(answer) for answer in fields[part]] for part in ("packed", "operations", "edges")}
+    fields["answers"] = {label: None if isinstance(a, np.ndarray) else a for label, a in evidence.answers.items()}
+    saved = _Saved(**fields, options=list(options))
     with written_folder(folder) as scratch:
         (scratch / JSON).write_bytes(msgspec.json.encode(_spelt(msgspec.to_builtins(saved, str_keys=True))))
         save_file({name: np.array(array, order="C") for name, array in arrays.items()}, scratch / ARRAYS)
@@ -101,7 +95,9 @@ def read_evidence(folder: Path) -> tuple[Evidence, tuple[str, ...]]:
         raise
     except OSError as error:
         name = Path(error.filename or path)
-        raise FormatError("is not there, or cannot be read", kind="evidence-malformed", file=name, hint=_HINT) from None
+        raise FormatError(
+            "does not exist or cannot be read", kind="evidence-malformed", file=name, hint=_HINT
+        ) from None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError, SafetensorError) as error:
         raise FormatError(
             f"is not evidence: {printable(error)}", kind="evidence-malformed", file=folder, expected=SCHEMA, hint=_HINT

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritgold_conformance.rendering.escaping import table, terminal
-from tritgold_conformance.rendering.wording import IN_PROCESS, candidate, distance, where
+from tritgold_conformance.rendering.wording import IN_PROCESS, candidate, distances, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
 _LISTED = 12  # fault names on one line
@@ -44,11 +44,8 @@ def _divergence(d: Divergence, heading: str, console: Console) -> None:
 
 def _named(number: int, fault: Named, console: Console) -> None:
     console.print(f"\n{number}. [bold red]{terminal(fault.fault)}[/]: {terminal(fault.summary)}")
-    line = f"   With it the golden model is {distance(fault.distance)} from the engine ({terminal(fault.level)}), "
-    line += f"without it {distance(fault.golden)}"
-    if fault.next_best is not None:
-        line += f"; the next best is {terminal(fault.next_best[0])}, {distance(fault.next_best[1])} away"
-    console.print(line + ".", soft_wrap=True)
+    line = terminal(distances(fault))
+    console.print(f"   {line[0].upper()}{line[1:]}.", soft_wrap=True)
     if fault.same:
         console.print(f"   On this input the same as: {terminal(', '.join(fault.same))}", soft_wrap=True)
     console.print(f"   tritgold faults show {terminal(fault.fault)}")

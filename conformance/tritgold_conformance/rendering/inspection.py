@@ -14,7 +14,7 @@ _BY = {
     "type": "by its type",
     "bytes": "the only one that fits",
     "file": "the file says so",
-    "option": "as told",
+    "option": "stated by an option",
     "twin": "it agrees with the twin",
 }
 _SHOWN = 10
@@ -148,7 +148,7 @@ def _twin(twin: dict[str, Any], console: Console) -> None:
 
 def _health(findings: list[dict[str, Any]], refused: bool, console: Console) -> None:
     if not findings:
-        about = " about the linear weights; why the model is refused stands below" if refused else ""
+        about = " about the linear weights; the reason for the refusal is shown below" if refused else ""
         _say(console, f"\n[bold]Health[/]: nothing odd{about}")
         return
     _say(console, "\n[bold]Health[/]:")
@@ -172,10 +172,10 @@ def _verdict(facts: dict[str, Any], console: Console) -> None:
         if problem["hint"]:
             _say(console, _safe(problem["hint"]), soft_wrap=True)
     if facts["exit_code"] == 4:
-        _say(console, "\n[bold yellow]Ambiguous: two or more layouts fit, and nothing says which.[/]")
+        _say(console, "\n[bold yellow]Ambiguous: two or more layouts fit, and nothing decides between them.[/]")
     elif problem is None and any(group["verdict"] == "nothing fits" for group in facts["fingerprint"]):
-        _say(console, "\n[bold red]It opens as a model, yet no layout fits all of its bytes.[/]")
+        _say(console, "\n[bold red]It opens as a model, but no layout fits all of its bytes.[/]")
     elif problem is None and facts["exit_code"] == 1:
-        _say(console, "\n[bold red]It opens as a model, yet not as that of its twin.[/]")
+        _say(console, "\n[bold red]It opens as a model, but not as the model of --twin.[/]")
     elif problem is None:
         _say(console, "\n[bold green]It opens as a model, and its layout is certain.[/]")

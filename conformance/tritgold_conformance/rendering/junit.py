@@ -84,4 +84,4 @@ def _whole(suite: ET.Element, report: Report) -> None:
         if entry.stale:
             strict = report.xfail is not None and report.xfail.strict
             kind = "failure" if strict else "skipped"
-            ET.SubElement(element, kind, type="stale", message=f"stale: it {entry.state}; take it out of the file")
+            ET.SubElement(element, kind, type="stale", message=f"stale: it {entry.state}; remove it from the file")

@@ -17,7 +17,7 @@ from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.levels import LEVELS
 from tritgold_conformance.results.report import Problem, Report, Xfail
 
-_VERDICTS = {"known failures only": "fails, but nowhere that its xfail file does not list"}
+_VERDICTS = {"known failures only": "fails only where its xfail file lists it"}
 _STYLES = {"passed": "green", "failed": "bold red", "known failures": "magenta", "not assessed": "yellow"}
 CLOCKS = {"engine": " (its own claim)", "program": " (in its own process)"}
 _SHOWN_TIES = 10
@@ -75,9 +75,9 @@ def _not_judged(report: Report, problem: Problem, console: Console) -> None:
 
 def _xfail(xfail: Xfail, console: Console) -> None:
     fails = sum(entry.state == "fails" for entry in xfail.entries)
-    console.print(f"\nKnown failures, {terminal(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as they say")
+    console.print(f"\nKnown failures, {terminal(xfail.file)}: {fails} of {len(xfail.entries)} entries fail as listed")
     for entry in xfail.stale:
-        console.print(f"  [bold red]stale[/], line {entry.line}: {terminal(entry.pattern)} {entry.state}; take it out")
+        console.print(f"  [bold red]stale[/], line {entry.line}: {terminal(entry.pattern)} {entry.state}; remove it")
     for entry in xfail.entries:
         if entry.state == "not assessed":
             console.print(f"  line {entry.line}: {terminal(entry.pattern)} was [yellow]not assessed[/]")

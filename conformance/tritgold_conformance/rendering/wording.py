@@ -7,7 +7,7 @@ from tritgold_conformance.comparing.compare import place
 from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.rendering.escaping import clean, number
 from tritgold_conformance.results.cases import Case
-from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Ranked
+from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named, Ranked
 from tritgold_conformance.results.levels import WHERE_OFFERED
 from tritgold_conformance.results.report import Level, Report, Side, Status
 
@@ -94,11 +94,7 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
     if found.first_divergence is not None:
         lines.append(f"first divergence: {_divergence(found.first_divergence)}")
     for fault in found.faults:
-        line = f"{fault.fault}: {fault.summary.rstrip('.')}; with it the golden model is"
-        line += f" {distance(fault.distance)} from the engine"
-        line += f" ({fault.level}), without it {distance(fault.golden)}"
-        if fault.next_best is not None:
-            line += f"; the next best is {fault.next_best[0]}, {distance(fault.next_best[1])} away"
+        line = f"{fault.fault}: {fault.summary.rstrip('.')}; {distances(fault)}"
         lines.append(line + (f"; on this input the same as {', '.join(fault.same)}" if fault.same else ""))
     lines += [f"none of the known faults explains {_divergence(d)}" for d in found.unexplained]
     lines += [found.nothing] if found.clean else []
@@ -106,6 +102,15 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
         near = (f"{r.fault} ({candidate(r)})" for r in found.ranking[:5])
         lines.append(f"nearest candidates, none of which explains it: {', '.join(near)}")
     return lines
+
+
+def distances(fault: Named) -> str:
+    """How near a fault brings the golden model to the engine, and how near the next best does; plain text."""
+    line = f"with it the golden model is {distance(fault.distance)} from the engine ({fault.level})"
+    line += f", without it {distance(fault.golden)}"
+    if fault.next_best is not None:
+        line += f"; the next best is {fault.next_best[0]}, {distance(fault.next_best[1])} away"
+    return line
 
 
 def _divergence(d: Divergence) -> str:
@@ -125,10 +130,10 @@ def candidate(ranked: Ranked) -> str:
     """How near a candidate is at the first divergence; and that it is wrong elsewhere, where it fits there.
 
     >>> candidate(Ranked(fault="silu", distance=0.0, explains=False))
-    'fits here, and spoils outputs that are right'
+    'fits here, but breaks outputs that are right'
     """
     if ranked.distance is not None and ranked.distance <= FITS and not ranked.explains:
-        return "fits here, and spoils outputs that are right"
+        return "fits here, but breaks outputs that are right"
     return number(ranked.distance, 2)
 
 

@@ -103,7 +103,7 @@ class Diagnosis(msgspec.Struct, kw_only=True):
             return "Nothing to explain."
         said = f"Nothing found beyond {'; '.join(self.within) or 'what a diagnosis allows'}."
         return said + (
-            " The judge knows more of ties, and its verdict stands: it does not conform." if self.fails else ""
+            " The judge knows more ties, and its verdict is valid: it does not conform." if self.fails else ""
         )
 
 

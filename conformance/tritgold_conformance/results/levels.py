@@ -15,7 +15,7 @@ LEVELS = {
     "pieces": "pieces of all kinds",
     "sessions": "sessions one after the other",
     "timed": "the calls that were timed",
-    "next_tokens": "next token, likeliest tokens",
+    "next_tokens": "next token, most likely tokens",
     "generate": "generated tokens",
     "serve": "tokens of a batch server",
     "diffuse": "tokens by block diffusion",

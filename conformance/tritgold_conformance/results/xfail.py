@@ -9,9 +9,8 @@ import msgspec
 
 from tritgold.errors import ConfigError
 from tritgold.formats.untrusted_text import printable, read_text
-from tritgold_conformance.results.cases import cases
+from tritgold_conformance.results.cases import cases, matches
 from tritgold_conformance.results.levels import LEVELS
-from tritgold_conformance.results.patterns import matches
 from tritgold_conformance.results.report import Expected, Level, Report, Status, Verdict, Xfail
 
 _LARGEST = 1 << 20
@@ -48,7 +47,7 @@ def _require(pattern: str, number: int, path: Path, before: list[Expected]) -> N
         raise ConfigError("is not an entry", kind="xfail-file", file=path, thing=thing, got=got, expected=expected)
     twice = next((entry.line for entry in before if entry.pattern == pattern), None)
     if twice is not None:
-        what = f"{printable(pattern)} stands on line {twice} already"
+        what = f"{printable(pattern)} is already on line {twice}"
         raise ConfigError(what, kind="xfail-file", file=path, thing=thing)
 
 

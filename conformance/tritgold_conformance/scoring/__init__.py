@@ -1,4 +1,4 @@
-"""How often a model is right: the tasks of ``tritgold.skills``, scored by exact answer, for any engine that goes on.
+"""How often an engine is right: the tasks of ``tritgold.skills``, scored by exact answer.
 
-Weaker than every level of the judge: an engine that is wrong in the last digit of every logit may answer everything.
+This is weaker than every level of the judge: an engine whose logits are all wrong may still give all answers.
 """

@@ -1,4 +1,4 @@
-"""Scores by block diffusion, in the golden model and in the JAX engine: the same tokens, the same passes."""
+"""Scores by block diffusion, of the golden model and of the JAX engine, whose tokens and passes are equal."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tritgold.errors import EngineError
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.engines import xla
 from tritgold_conformance.scoring.exam import SPARE, Answered, Item, ends
-from tritgold_conformance.scoring.greedy import OnProgress, by_ids
+from tritgold_conformance.scoring.greedy import OnProgress, by_ids, counted
 
 ENGINES = ("reference", "xla")
 Decoder = Callable[[list[int], int], Any]
@@ -27,23 +27,22 @@ def score(
     threshold: float,
     on_progress: OnProgress = lambda _: None,
 ) -> list[Answered]:
-    """An answer for each item, with its passes; those that keep a finished block count.
+    """An answer for each item, with its passes, including those that commit a finished block.
 
-    Raises EngineError for another engine, ConfigError for a model that has no block diffusion, or a threshold that
-    is none.
+    Raises EngineError for another engine, ConfigError for a model without block diffusion or an invalid threshold.
     """
     if engine not in ENGINES:
         expected = " or ".join(ENGINES)
-        raise EngineError("has no block diffusion to be scored", kind="engine-unknown", got=engine, expected=expected)
+        raise EngineError("cannot be scored by block diffusion", kind="engine-unknown", got=engine, expected=expected)
     longest = max((len(item.prompt) + len(item.answer) for item in asked), default=1) + SPARE
     make = _reference if engine == "reference" else _xla
     decoder, over = make(checkpoint, decode, threshold, longest), ends(tokenizer, checkpoint.config)
-    found = list[Answered]()
-    for item in asked:
+
+    def answered(item: Item) -> Answered:
         done = decoder(item.prompt, len(item.answer) + SPARE)
-        found.append(by_ids(list(done.tokens), item, over, tokenizer, done.forwards))
-        on_progress(len(found))
-    return found
+        return by_ids(list(done.tokens), item, over, tokenizer, done.forwards)
+
+    return counted(map(answered, asked), on_progress)
 
 
 def _reference(checkpoint: Checkpoint, decode: str, threshold: float, longest: int) -> Decoder:

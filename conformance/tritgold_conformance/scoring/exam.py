@@ -1,15 +1,16 @@
-"""The questions of a score, as token ids, and what is said of the answers."""
+"""The questions of a score, as token ids, and the summary of the answers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 from tritgold.config import ModelConfig
 from tritgold.skills import LEVELS, Question, held_out_questions
 from tritgold.tokenizer import Tokenizer
-from tritgold_conformance.scoring.interval import wilson
 
-SPARE = 2  # tokens that an engine may write besides the right answer: the end, and one that makes it wrong
+Z = 1.959964  # 95 % of the normal distribution
+SPARE = 2  # tokens that an engine may write beyond the right answer: the end, and one that makes it wrong
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Answered:
-    """What an engine made of an item. tokens: it wrote; forwards: passes over blocks, 0 where it is not diffusion.
+    """An engine's answer to an item. tokens: how many it generated; forwards: passes over blocks, 0 without diffusion.
 
-    text: what it wrote, None where it was scored without writing (``greedy``).
+    text: what it wrote, None if it was scored by its logits.
     """
 
     right: bool
@@ -48,23 +49,23 @@ def items(tokenizer: Tokenizer, tasks: Iterable[str], levels: Iterable[str], cou
 
 
 def _ids(tokenizer: Tokenizer, question: Question) -> tuple[list[int], list[int]]:
-    """Prompt and answer. The answer is what the whole text has after the prompt."""
+    """Prompt and answer: the ids of the whole text, unless the tokenizer merges across the edge between them."""
     prompt = tokenizer.encode(question.prompt)
     whole = tokenizer.encode(question.prompt + question.answer)
     if whole[: len(prompt)] == prompt:
         return prompt, whole[len(prompt) :]
-    bos = len(tokenizer.encode(""))  # merged across the edge: the answer by itself is one way to write it
+    bos = len(tokenizer.encode(""))  # merged across the edge: use the ids of the answer alone
     return prompt, tokenizer.encode(question.answer)[bos:]
 
 
 def ends(tokenizer: Tokenizer, config: ModelConfig) -> set[int]:
-    """Ids after which an answer is over: the ends of sequence, and what begins a new line."""
+    """Ids that end an answer: the ends of sequence, and the beginning of a new line."""
     bos = len(tokenizer.encode(""))
     return {*config.eos, *tokenizer.encode("\n")[bos:][:1]}
 
 
 def is_right(text: str, question: Question) -> bool:
-    """Whether a text that goes on from the prompt gives the answer: its first line, spaces around it left out.
+    """Whether the first line of a text after the prompt is the right answer, without the spaces around it.
 
     >>> is_right(" 95\\n1 + 1 = 2", Question("", "37 + 58", "95")), is_right(" 955", Question("", "37 + 58", "95"))
     (True, False)
@@ -94,3 +95,17 @@ def _row(task: str, level: str, answers: Sequence[Answered]) -> dict[str, Any]:
     if forwards := sum(answer.forwards for answer in answers):
         row["passes_per_token"] = round(forwards / max(1, sum(answer.tokens for answer in answers)), 4)
     return row
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a probability, after ``right`` successes in ``of`` trials (Wilson 1927). 0 trials: (0, 1).
+
+    >>> [round(end, 3) for end in wilson(98, 100)], wilson(0, 0)
+    ([0.93, 0.994], (0.0, 1.0))
+    """
+    if of == 0:
+        return 0.0, 1.0
+    share, more = right / of, Z * Z / of
+    middle = (share + more / 2) / (1 + more)
+    half = Z / (1 + more) * sqrt(share * (1 - share) / of + more / (4 * of))
+    return max(0.0, middle - half), min(1.0, middle + half)

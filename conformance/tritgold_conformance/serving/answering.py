@@ -1,4 +1,4 @@
-"""One request's answers as they grow: jobs are handed to the core, and what it says of them becomes text."""
+"""One request's answers as they grow: submits jobs to the core, and turns their events into text."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,11 @@ FINISHES = {"stop": "stop", "length": "length", "context_full": "length", "shutd
 
 @dataclass(eq=False)
 class Answer:
-    """One text to be generated. blocks: by block diffusion, so; else a token a pass. hears: the prompt's logits too.
+    """One text to be generated. blocks: options of block diffusion; None: one token per pass.
 
-    tokens, shown: generated. reused, moved: tokens of the prompt. reason: as OpenAI says why it ended; None while it
-    grows. why: as the model says it.
+    hears: whether the prompt's log-probabilities are needed. tokens, shown: of the generated text. reused, moved:
+    tokens of the prompt, see ``core.Event``. reason: OpenAI's ``finish_reason``, None while it grows. why: the reason
+    of the model or of the server.
     """
 
     prompt: list[int]
@@ -46,7 +47,7 @@ class Answer:
 
 
 class Delta(NamedTuple):
-    """What is new: of which answer, text that may be shown, and why it ended, None where it goes on."""
+    """New text of one answer (its index), and OpenAI's ``finish_reason``, None if it goes on."""
 
     which: int
     text: str
@@ -54,7 +55,7 @@ class Delta(NamedTuple):
 
 
 class Generation:
-    """The answers of one request, from ``start`` to the end of ``deltas``; ``close`` frees what is left, at once."""
+    """The answers of one request, from ``start`` to the end of ``deltas``; ``close`` cancels what is left."""
 
     def __init__(self, service: Service, answers: Sequence[Answer]) -> None:
         self.answers = list(answers)
@@ -66,7 +67,7 @@ class Generation:
         self._started, self._first = time.monotonic(), True
 
     async def start(self) -> None:
-        """Hand the answers over, and wait until each is accepted. Raises ApiError, 429 where there is no room."""
+        """Submit the answers and wait until all are accepted. Raises ApiError, with status 429 if the queue is full."""
         early: list[tuple[int, Event]] = []
         self._jobs = [self._job(n, answer) for n, answer in enumerate(self.answers)]
         try:
@@ -90,7 +91,7 @@ class Generation:
                 if event.kind == "ended" and n in waiting:
                     raise _failure(event)
                 waiting.discard(n)
-                if event.kind != "accepted":  # of one that is under way already
+                if event.kind != "accepted":  # of an answer that is already being generated
                     early.append((n, event))
         except BaseException:
             self.close()
@@ -98,7 +99,7 @@ class Generation:
         self._early.extend(early)
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """What is new, as it comes. Raises ApiError where the server ends it, after saying so of each answer."""
+        """New text as it arrives. If the server ends an answer, raises ApiError after that answer's last delta."""
         live = set(range(len(self.answers)))
         while live:
             n, event = await self._next()
@@ -113,7 +114,7 @@ class Generation:
                 raise _failure(event)
 
     def close(self) -> None:
-        """End whatever is not ended."""
+        """Cancel all answers that have not ended."""
         self._cancel([job for job, answer in zip(self._jobs, self.answers, strict=True) if answer.reason is None])
 
     def _cancel(self, jobs: Sequence[Job | BlockJob]) -> None:
@@ -160,7 +161,7 @@ class Generation:
             answer.offsets.append(len(answer.pieces.text))
             answer.tokens.append(event.token)
             answer.shown.append(event.shown)
-            # The token that ends a text is not a part of it.
+            # The token that ends a text is not part of it.
             text = "" if event.token in answer.stop_ids else answer.pieces.push(event.token)
             answer.reason = "stop" if answer.pieces.stopped else None
             answer.why = "stop_text" if answer.reason else None
@@ -177,4 +178,4 @@ def _failure(event: Event) -> ApiError:
         return api_errors.of(event.error)
     if event.reason == "shutdown":
         return api_errors.stopping()
-    return ApiError(500, "the engine failed, and was started again; ask once more", code="engine_failed")
+    return ApiError(500, "the engine failed and was started again; send the request again", code="engine_failed")

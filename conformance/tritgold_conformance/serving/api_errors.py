@@ -1,10 +1,10 @@
-"""Errors as OpenAI's API has them: a status, and an object that names the field."""
+"""Errors in the form of OpenAI's API: an HTTP status, and an object that names the field."""
 
 from typing import Any
 
 from tritgold.errors import TritgoldError
 
-# Of errors that tritgold raises, by kind: which field of a request they blame.
+# kind of a TritgoldError -> the field of a request that causes it
 _FIELDS = {
     "token-id": "prompt",
     "no-tokens": "prompt",
@@ -24,7 +24,7 @@ _FIELDS = {
 
 
 class ApiError(Exception):
-    """What a client is told. param: the field at fault. code: a short stable word. retry: seconds, for Retry-After."""
+    """An error response. param: the wrong field. code: a short stable word. retry: seconds, for Retry-After."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str | None = None, retry: int | None = None
@@ -34,7 +34,7 @@ class ApiError(Exception):
 
     @property
     def type(self) -> str:
-        """OpenAI's kinds of error."""
+        """OpenAI's ``error.type`` for the status."""
         if self.status in (401, 403):
             return "authentication_error"
         if self.status == 429:
@@ -42,18 +42,17 @@ class ApiError(Exception):
         return "invalid_request_error" if self.status < 500 else "server_error"
 
     def body(self) -> dict[str, Any]:
-        """The answer."""
-        said = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": said}
+        """The JSON of the response."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
 def bad(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
-    """A request that is wrong; param: where."""
+    """Status 400: a wrong request. param: the field, which also begins the message."""
     return ApiError(400, f"{param}: {message}" if param else message, param, code)
 
 
 def of(error: TritgoldError, param: str | None = None) -> ApiError:
-    """An error of ours about a request. Files are not named: a client has no business with them."""
+    """The response for a TritgoldError: 400, or 500 if the model gave NaN or inf. It never names a file."""
     param = param or _FIELDS.get(error.kind) or (error.thing if error.kind == "sampling-option" else None)
     said = f"{error.message}: found {error.got}" if error.got is not None else error.message
     if error.expected is not None:
@@ -64,5 +63,5 @@ def of(error: TritgoldError, param: str | None = None) -> ApiError:
 
 
 def stopping() -> ApiError:
-    """The server takes no more."""
+    """Status 503: the server is stopping."""
     return ApiError(503, "the server is stopping", code="server_stopping", retry=10)

@@ -1,8 +1,8 @@
 """How a request's next token is chosen, and the log-probabilities that it shows.
 
-Shown is what the model says: the log-softmax, in float64, of the logits as they come, before penalties, biases,
-temperature and filters. Chosen is, in this order: presence and frequency penalties, logit bias, min-p, and then as
-``tritgold.decode.sampling`` says. Nothing here knows of other requests.
+The log-probabilities are the log-softmax, in float64, of the model's logits before penalties, biases, temperature and
+filters. The token is chosen in this order: presence and frequency penalties, logit bias, min-p, and then the steps of
+``tritgold.decode.sampling``. Nothing here depends on other requests.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from tritgold_conformance.comparing.logits import log_softmax
 
 
 class Shown(NamedTuple):
-    """The log-probability of a token, and the likeliest at its place, likeliest first; of equal ones the lowest id."""
+    """The log-probability of a token. top: (id, log-probability), most likely first; of equal ones the lowest id."""
 
     token: int
     logprob: float
@@ -28,11 +28,11 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class Choosing:
-    """What a request says of choosing.
+    """The options of a request that change which token is chosen.
 
-    presence, frequency: subtracted from the logit of a token that was generated, once, and for each time. bias: added
-    to logits, by id. min_p: tokens less likely than so many times the likeliest are left out. shown: how many
-    log-probabilities each token comes with; None: none, not even its own.
+    presence, frequency: subtracted from the logit of a token that was generated already, once, and once for each time.
+    bias: added to logits, by id. min_p: tokens with a probability below ``min_p`` times the largest are left out.
+    shown: how many of the most likely tokens are shown with each token; None: no log-probabilities at all.
     """
 
     sampling: Sampling = GREEDY
@@ -44,9 +44,9 @@ class Choosing:
 
 
 class Chooser:
-    """One text's ``choose`` and ``hear``, as ``Request`` takes them. newest: what the last token is shown with.
+    """The ``choose`` and ``hear`` of one text, for ``Request``. newest: log-probabilities of the last token.
 
-    read: what the tokens of the prompt are shown with, from its second token on.
+    read: log-probabilities of the prompt's tokens, from the second one on.
     """
 
     def __init__(self, choosing: Choosing, config: ModelConfig, prompt: Sequence[int]) -> None:
@@ -56,7 +56,7 @@ class Chooser:
         self.read: list[Shown] = []
 
     def choose(self, logits: np.ndarray, text: Sequence[int]) -> int:
-        """The token after ``text``. Raises NonFiniteError where no token is left."""
+        """The token after ``text``. logits: float32 [vocab]. Raises NonFiniteError if no token has a finite logit."""
         c = self.choosing
         scores = possible(logits, self._config)
         self._change(scores)
@@ -66,7 +66,10 @@ class Chooser:
         return token
 
     def hear(self, start: int, logits: np.ndarray) -> None:
-        """Logits [tokens, vocab] at the prompt's tokens from ``start`` on; those at its last one are for the text."""
+        """Receive the logits [tokens, vocab] at the prompt's tokens from ``start`` on.
+
+        Those at the last token of the prompt are not kept: they belong to the first generated token.
+        """
         for position, row in enumerate(logits, start + 1):
             if position < len(self._prompt):
                 self.read.append(shown(row[: self._config.vocab], self._prompt[position], self.choosing.shown or 0))
@@ -84,7 +87,7 @@ class Chooser:
 
 
 def shown(logits: np.ndarray, token: int, count: int) -> Shown:
-    """The log-softmax of finite logits [vocab] at ``token``, and at the ``count`` likeliest.
+    """The log-softmax of finite logits [vocab] at ``token``, and at the ``count`` most likely ids.
 
     >>> shown(np.log([1.0, 2.0, 1.0]), 0, 2)
     Shown(token=0, logprob=-1.3862943611198906, top=[(1, -0.6931471805599453), (0, -1.3862943611198906)])

@@ -1,7 +1,8 @@
 """The core: one thread that owns a model and steps all live requests together.
 
-Others hand it jobs and hear events; nothing else of theirs touches the model. A job that is refused, or fails, does so
-alone. An unforeseen error ends the jobs that were live, each being told, and the model is made again.
+Other threads submit jobs and receive events; only this thread touches the model. A job that is refused or fails does
+not affect the others. After an unexpected exception every live job receives ``ended``, and the model is made again.
+If it cannot be made again, the core stops: waiting jobs receive ``ended``, and later ones are refused.
 """
 
 import contextlib
@@ -23,10 +24,10 @@ Reason = Ending | Literal["shutdown", "crashed"]
 
 
 class Event(NamedTuple):
-    """What a job hears: first ``accepted`` or ``refused``; then ``token`` for each; at last ``ended``.
+    """What a job receives: first ``accepted`` or ``refused``; then ``token`` for each; at last ``ended``.
 
-    token, shown: of ``token``. error: why it was refused or failed. reason: why it ended. reused: tokens of the prompt
-    that were found cached; moved: whose keys are those of another text.
+    token, shown: only for ``token``. error: why it was refused or failed. reason: why it ended. reused: tokens of the
+    prompt that were in the cache; moved: tokens of the prompt whose keys are those of another text.
     """
 
     kind: Literal["accepted", "refused", "token", "ended"]
@@ -40,7 +41,10 @@ class Event(NamedTuple):
 
 @dataclass(eq=False)
 class Job:
-    """A text to be continued. hear: called with each event, by the core's thread; it must not wait."""
+    """A text to be continued. hear: called with each event by the core's thread; it must not block.
+
+    since: when it was accepted, by ``time.monotonic``.
+    """
 
     request: Request
     chooser: Chooser
@@ -50,7 +54,7 @@ class Job:
 
 
 class FullError(Exception):
-    """The queue has no room. seconds: after which it may have."""
+    """The queue is full. seconds: after which a client may try again."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"the queue is full; try again in {seconds} s")
@@ -58,11 +62,14 @@ class FullError(Exception):
 
 
 class StoppingError(Exception):
-    """The server takes no more requests."""
+    """The server is stopping and accepts no more requests."""
 
 
 class Core:
-    """The thread. made: makes the model, again after a crash. places: jobs that it holds at once, waiting ones too."""
+    """The thread. made: makes the model, and again after a crash. places: most jobs at once, waiting ones included.
+
+    say: receives the traceback of a crash.
+    """
 
     def __init__(
         self, made: Callable[[], ServedModel], places: int, say: Callable[[str], None] = lambda _: None
@@ -71,11 +78,12 @@ class Core:
         self.model = made()
         self._inbox = SimpleQueue[Callable[[], None] | None]()
         self._lock = threading.Lock()
-        self._held = 0  # jobs handed over that have not ended
+        self._held = 0  # submitted jobs that have not ended
         self._live = dict[int, Job]()
         self._stop_at: float | None = None
         self.crashes = 0
-        self.seconds_a_job = 1.0  # lately
+        self.lost: Exception | None = None  # why the model could not be made again; then the core has stopped
+        self.seconds_a_job = 1.0  # a moving average
         self._thread = threading.Thread(target=self._run, name="tritgold-core", daemon=True)
         self._thread.start()
 
@@ -90,7 +98,7 @@ class Core:
         return self._stop_at is not None
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Hand over jobs, all or none. Raises FullError, StoppingError."""
+        """Queue all of these jobs or none. Raises FullError, StoppingError."""
         with self._lock:
             if self.stopping:
                 raise StoppingError
@@ -101,20 +109,20 @@ class Core:
                 self._inbox.put(lambda job=job: self._accept(job))  # type: ignore[misc]
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """End jobs now, or when the pass under way is made; each hears ``ended``. Those that have ended stay so."""
+        """End jobs after the current pass; each receives ``ended``. Nothing happens to jobs that have ended."""
         for job in jobs:
             job.cancelled = True
         self._inbox.put(None)  # wake up
 
     def stop(self, seconds: float) -> None:
-        """Take no more jobs; those that are live may go on for so long, and are then ended with ``shutdown``."""
+        """Accept no more jobs; live ones may go on for so many seconds and are then ended with ``shutdown``."""
         with self._lock:
             until = time.monotonic() + seconds
             self._stop_at = until if self._stop_at is None else min(until, self._stop_at)
         self._inbox.put(None)
 
     def join(self, seconds: float) -> None:
-        """Wait until it has stopped."""
+        """Wait at most so many seconds until the thread has ended."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -133,7 +141,7 @@ class Core:
                 self._crashed()
 
     def _commands(self) -> Iterator[Callable[[], None]]:
-        """What is in the inbox; without anything to step, wait for it."""
+        """All commands in the inbox; waits for one if no job is live."""
         wait = not self._live and self._stop_at is None
         with contextlib.suppress(Empty):
             while True:
@@ -194,12 +202,17 @@ class Core:
             self._release()
             self._tell(job, Event("ended", reason="crashed"))
         self._live.clear()
-        self.model = self._made()
+        try:
+            self.model = self._made()
+        except Exception as error:
+            self._say(traceback.format_exc())
+            with self._lock:
+                self.lost, self._stop_at = error, time.monotonic()
 
     def _release(self) -> None:
         with self._lock:
             self._held -= 1
 
     def _tell(self, job: Job, event: Event) -> None:
-        with contextlib.suppress(Exception):  # its client may be gone; the others are not concerned
+        with contextlib.suppress(Exception):  # its client may be gone, which must not affect other jobs
             job.hear(event)

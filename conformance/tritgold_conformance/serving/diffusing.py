@@ -1,7 +1,7 @@
-"""Block diffusion as a server has it: texts take turns, a block each, with a cache of its own, beside the core.
+"""Block diffusion in the server: one thread, in which texts take turns, one block each.
 
-The tokens of a block come when it is done. What is cancelled stops before its next pass. Nothing is shared between
-texts but the weights: the compiled program of a block is of one text, and the golden model reads one at a time.
+The tokens of a block are sent when the block is complete. A cancelled text stops before its next pass. Texts share
+only the weights, and each has its own cache: the compiled program of a block, like the golden model, reads one text.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ XLA_WAYS = ("fast-dllm-v2", "greedy", "iterative", "adaptive")
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """A way of block diffusion by its preset; None: as the preset, or the model, says."""
+    """A preset of block diffusion, and changes to it. None: the value of the preset, or of the model."""
 
     decode: str = "fast-dllm-v2"
     threshold: float | None = None
@@ -38,19 +38,19 @@ class BlockOptions:
     max_passes: int | None = None
 
     def sized(self) -> dict[str, int]:
-        """The sizes that are given, by the names of ``Diffusion``."""
+        """The sizes that are not None, by their names in ``Diffusion``."""
         sizes = {"block": self.block_size, "sub_block": self.sub_block, "max_passes": self.max_passes}
         return {name: size for name, size in sizes.items() if size is not None}
 
     def diffusion(self, sampling: Sampling = GREEDY) -> Diffusion:
-        """As the golden decoder takes it. Raises ConfigError."""
+        """The options of the golden decoder. Raises ConfigError."""
         threshold = THRESHOLD if self.threshold is None else self.threshold
         return preset(self.decode, threshold, sampling=sampling, **self.sized())
 
 
 @dataclass(eq=False)
 class BlockJob:
-    """A text to be generated; ``hear`` as of the core's jobs."""
+    """A text to be generated. budget: most tokens. stop: ids that end it. hear: as in ``core.Job``."""
 
     prompt: list[int]
     budget: int
@@ -62,11 +62,11 @@ class BlockJob:
 
 
 class Done(Protocol):
-    """What both decoders return of a text."""
+    """What both decoders return at the end of a text."""
 
     @property
     def tokens(self) -> list[int]:
-        """Generated."""
+        """All generated tokens."""
 
     @property
     def reason(self) -> str:
@@ -74,15 +74,15 @@ class Done(Protocol):
 
 
 class CancelledError(Exception):
-    """The text is not wanted any more."""
+    """The text was cancelled."""
 
 
-Blocks = Generator[list[int], None, Done]  # all tokens so far, after each block
+Blocks = Generator[list[int], None, Done]  # yields all tokens so far after each block
 Decode = Callable[[BlockJob], Blocks]
 
 
 def reference_blocks(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Decode:
-    """The golden decoder."""
+    """The golden decoder; a cancelled text ends before its next pass."""
     config = checkpoint.config
 
     def decode(job: BlockJob) -> Blocks:
@@ -101,14 +101,17 @@ def reference_blocks(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARI
 
 
 def xla_blocks(engine: "xla.XlaEngine") -> Decode:
-    """The JAX engine's decoder; each text that is under way has a cache of its own, made when there is none free."""
+    """The JAX engine's decoder. Each running text has its own cache, which later texts reuse.
+
+    Raises ConfigError (``unknown-preset``) for a preset that the engine does not have, and for a temperature above 0.
+    """
     free: list[xla.XlaEngine] = []
 
     def decode(job: BlockJob) -> Blocks:
         options = job.options
         if options.decode not in XLA_WAYS or job.sampling.temperature:
             expected = f"{', '.join(XLA_WAYS)}, at temperature 0"
-            raise ConfigError("the XLA engine decodes otherwise", kind="unknown-preset", got=options.decode,
+            raise ConfigError("the XLA engine has no such decoder", kind="unknown-preset", got=options.decode,
                               expected=expected)  # fmt: skip
         threshold = THRESHOLD if options.threshold is None else options.threshold
         own = free.pop() if free else engine.fork(1)
@@ -121,7 +124,7 @@ def xla_blocks(engine: "xla.XlaEngine") -> Decode:
 
 
 class BlockDiffusion:
-    """A thread that decodes texts. places: jobs that it holds at once. together: of which so many take turns."""
+    """A thread that decodes texts. places: most jobs at once. together: how many of them take turns; others wait."""
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class BlockDiffusion:
         self._config, self._decode, self._places, self._say = checkpoint.config, decode, places, say
         self._together = together
         self._jobs: list[BlockJob] = []  # in the order in which they came
-        self._live: dict[BlockJob, tuple[Blocks, int]] = {}  # and how many tokens were told
+        self._live: dict[BlockJob, tuple[Blocks, int]] = {}  # and how many tokens its job has received
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -145,7 +148,7 @@ class BlockDiffusion:
         return len(self._jobs)
 
     def check(self, job: BlockJob) -> None:
-        """Raises ConfigError or ContextError for what cannot be decoded."""
+        """Raises ConfigError or ContextError if the job cannot be decoded; its ``stop`` must be the model's EOS ids."""
         resolve(job.options.diffusion(job.sampling), self._config)
         check_limits(job.prompt, self._config, job.budget, job.stop, job.sampling)
         if job.stop != tuple(self._config.eos):
@@ -154,7 +157,7 @@ class BlockDiffusion:
             )
 
     def submit(self, jobs: Sequence[BlockJob]) -> None:
-        """Hand over jobs, all or none. Raises as the core does."""
+        """Queue all of these jobs or none. Raises FullError, StoppingError."""
         with self._changed:
             if self._stopping:
                 raise StoppingError
@@ -174,7 +177,7 @@ class BlockDiffusion:
             self._changed.notify()
 
     def stop(self, seconds: float) -> None:
-        """Take no more; those that are left after so many seconds are ended, and told so."""
+        """Accept no more jobs; those that are left after so many seconds are ended with ``shutdown``."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -205,7 +208,7 @@ class BlockDiffusion:
                     self._ended(job, end)
 
     def _turn(self, job: BlockJob) -> Event | None:
-        """The next block of a text; what its job hears at its end."""
+        """Decode the next block of a text. Returns the ``ended`` event if it was the last one."""
         try:
             if job.cancelled:
                 raise CancelledError

@@ -1,4 +1,4 @@
-"""What stands before every endpoint: who may ask, how much, how long; what is logged; and errors in one form."""
+"""Before every endpoint: checks host, key, size and time of a request, logs it, and turns exceptions into responses."""
 
 import asyncio
 import hashlib
@@ -16,13 +16,13 @@ from tritgold_conformance.serving.api_errors import ApiError
 from tritgold_conformance.serving.service import Service
 from tritgold_conformance.serving.streams import ClientGoneError, refusal
 
-OPEN = ("/health",)  # needs no key, and is answered however busy the server is
+OPEN = ("/health",)  # needs no key, and is answered even if the server is busy
 
 
 class Guard:
-    """An ASGI application around another. The body, read whole, stands in ``scope["state"]["body"]``.
+    """An ASGI application around another. ``scope["state"]`` gets ``body``, the whole body, and ``said``, a dictionary.
 
-    ``scope["state"]["said"]``: a dictionary to which endpoints add what the log is to say.
+    Endpoints add fields of the log entry to ``said``. paths: the known ones; the log and the metrics name no others.
     """
 
     def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
@@ -77,7 +77,7 @@ class Guard:
         body = b""
         if scope["method"] == "POST":
             kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-            # What a browser sends to another site without asking is of other types.
+            # A page of another site can make a browser send other types without a preflight request, but not JSON.
             if kind != b"application/json":
                 raise ApiError(415, "send Content-Type: application/json", code="content_type")
             body = await self._body(receive, headers)
@@ -85,13 +85,12 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _refuse(self, error: ApiError, scope: Scope, receive: Receive, send: Send, status: list[int]) -> None:
-        """Where the answer has begun already, nothing can be said any more."""
-        if not status[0]:
+        if not status[0]:  # otherwise the response has already begun
             with suppress(OSError):
                 await refusal(error)(scope, receive, send)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        """A page of another site, whose name leads to this machine, is not this machine's user."""
+        """Refuse other host names, against DNS rebinding: a page of a site whose name resolves to this machine."""
         if not self._service.local:
             return
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -100,7 +99,7 @@ class Guard:
             ipaddress.ip_address(name)
             return
         if name not in ("localhost", ""):
-            raise ApiError(403, "the server answers for localhost alone", code="host")
+            raise ApiError(403, "the server answers only for localhost", code="host")
 
     def _check_key(self, headers: dict[bytes, bytes]) -> None:
         if not self._keys:
@@ -112,7 +111,7 @@ class Guard:
             raise ApiError(401, "send Authorization: Bearer KEY, with one of the server's keys", code="invalid_api_key")
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        """The whole of it, within its size and time."""
+        """The whole body. Raises ApiError 413 or 408 above the limits, ClientGoneError if the client disconnects."""
         limits = self._service.limits
         too_large = ApiError(413, f"the body has more than {limits.body} bytes", code="body_too_large")
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""llama.cpp's own endpoints, as far as its clients need them, and the ones beside them: tokens, health, metrics."""
+"""llama.cpp's own endpoints, as far as its clients need them: /completion, /props, tokens, health, metrics."""
 
 import asyncio
 import time
@@ -12,13 +12,12 @@ from tritgold.decode.sampling import Sampling
 from tritgold_conformance.serving import log_probabilities, streams
 from tritgold_conformance.serving.answering import Answer, Generation
 from tritgold_conformance.serving.api_errors import bad
-from tritgold_conformance.serving.chatting import chat_text
-from tritgold_conformance.serving.openai_api import closed, collect, note_prompts, stream
-from tritgold_conformance.serving.planning import answers_of
+from tritgold_conformance.serving.planning import answers_of, chat_text
 from tritgold_conformance.serving.request_fields import Detokenize, LlamaCompletion, Tokenize, llama_biases, read
+from tritgold_conformance.serving.responding import respond
 from tritgold_conformance.serving.service import Service
 
-DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)  # llama.cpp's defaults, of what there is here
+DRAWN = Sampling(temperature=0.8, top_k=40, top_p=0.95)  # llama.cpp's defaults of the samplers that are supported
 _STOPS = {"stop": "eos", "stop_text": "word", "length": "limit", "context_full": "limit"}
 
 
@@ -30,7 +29,7 @@ async def completion(request: Request, service: Service) -> Response:
         raise bad("prompt", "one prompt; /v1/completions takes several")
     if asked.n_predict == 0:
         raise bad("n_predict", "expected 1 or more, or -1 for as many as there is room for")
-    if asked.seed is None or asked.seed == (1 << 32) - 1:  # llama.cpp's word for none
+    if asked.seed == (1 << 32) - 1:  # for llama.cpp this means a random seed
         asked.seed = None
     answers = answers_of(
         service, asked, prompts, 1, None if asked.n_predict < 0 else asked.n_predict, None,
@@ -38,7 +37,6 @@ async def completion(request: Request, service: Service) -> Response:
         param="n_probs",
     )  # fmt: skip
     (answer,), generation, started = answers, Generation(service, answers), time.monotonic()
-    note_prompts(request, service, prompts)
 
     def part(text: str, begin: int) -> dict[str, Any]:
         made: dict[str, Any] = {"index": 0, "content": text, "stop": False}
@@ -51,19 +49,15 @@ async def completion(request: Request, service: Service) -> Response:
     def last(text: str, begin: int) -> dict[str, Any]:
         return part(text, begin) | _ended(service, answer, time.monotonic() - started)
 
-    if asked.stream:
+    async def events() -> AsyncIterator[bytes]:
+        begin = 0
+        async for delta in generation.deltas():
+            made = (part if delta.reason is None else last)(delta.text, begin)
+            begin = len(answer.tokens)
+            yield streams.event(made)
 
-        async def events() -> AsyncIterator[bytes]:
-            begin = 0
-            async for delta in generation.deltas():
-                made = (part if delta.reason is None else last)(delta.text, begin)
-                begin = len(answer.tokens)
-                yield streams.event(made)
-
-        return await stream(request, service, generation, events())
-    await streams.unless_gone(collect(service, generation), request.receive)
-    closed(request, service, generation)
-    return streams.answer(last(answer.pieces.text, 0))
+    stream = events() if asked.stream else None
+    return await respond(request, service, generation, prompts, stream, lambda: last(answer.pieces.text, 0))
 
 
 def _ended(service: Service, answer: Answer, seconds: float) -> dict[str, Any]:
@@ -84,7 +78,7 @@ def _ended(service: Service, answer: Answer, seconds: float) -> dict[str, Any]:
 
 
 def _flat(service: Service, given: str | list[Any]) -> str | list[Any]:
-    """llama.cpp's prompts may mix texts and ids: one prompt of them all."""
+    """llama.cpp's prompts may mix texts and ids: all parts together are one prompt. Only the first part gets a BOS."""
     if not isinstance(given, list) or not any(isinstance(part, str) for part in given) or len(given) < 2:
         return given
     ids: list[int] = []
@@ -99,7 +93,7 @@ def _flat(service: Service, given: str | list[Any]) -> str | list[Any]:
 
 
 async def props(request: Request, service: Service) -> Response:
-    """GET /props. No path of this machine is in it."""
+    """GET /props. It shows no file path of this machine."""
     settings = {"n_ctx": service.config.context, "params": {**vars(DRAWN), "n_predict": -1}}
     template = "" if service.template is None else service.template.source
     return streams.answer(
@@ -133,7 +127,7 @@ async def tokenize(request: Request, service: Service) -> Response:
     if asked.messages is not None:
         text, special = await chat_text(service, asked.messages, asked.add_generation_prompt), special or False
     else:
-        # llama.cpp adds none unless asked to, vLLM does unless asked not to.
+        # By default llama.cpp adds no special tokens, and vLLM adds them.
         text = asked.content if asked.content is not None else asked.prompt or ""
         special = (asked.content is None) if special is None else special
     ids = service.encode_plain(text, given[0], special)
@@ -149,7 +143,7 @@ async def detokenize(request: Request, service: Service) -> Response:
 
 
 async def health(request: Request, service: Service) -> Response:
-    """GET /health: 200 while requests are taken, 503 from the time on that the server stops."""
+    """GET /health: 200 while requests are accepted, 503 once the server is stopping."""
     if service.core.stopping:
         return streams.answer({"status": "stopping"}, 503)
     return streams.answer({"status": "ok"})

@@ -1,7 +1,7 @@
-"""How fast a server is: so many clients at once, over HTTP and by direct calls of the same core.
+"""How fast a server is with several clients at once, over HTTP and by direct calls of the same core.
 
-A client asks, waits for its whole answer, and asks again. Times are by the clients' clocks, connecting included.
-Prompts differ, lest a cache know them; the answers are greedy and go on past the end of a sequence.
+A client sends a request, waits for the whole answer, and sends the next one. Times are by the clients' clocks and
+include connecting. Prompts differ, so that no cache has them; answers are greedy and do not end at EOS.
 """
 
 import http.client
@@ -22,7 +22,7 @@ CLIENTS = (1, 4, 16)
 
 
 class Answered(NamedTuple):
-    """One answer: seconds to its first token and to its end, and its tokens."""
+    """One answer: seconds to its first token and to its end, and its number of tokens."""
 
     first: float
     whole: float
@@ -32,33 +32,45 @@ class Answered(NamedTuple):
 Ask = Callable[[list[int]], Answered]
 
 
+class RefusedError(Exception):
+    """An answer that is not 200. retry: its Retry-After."""
+
+    def __init__(self, status: int, retry: str | None) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.retry = status, retry
+
+
 def over_http(port: int, tokens: int) -> Ask:
-    """Asks a server of this machine, streaming."""
+    """Requests of ``tokens`` tokens to a server on this machine, with streaming: ours, or any that takes token ids.
+
+    Raises RefusedError for an answer that is not 200, RuntimeError for another number of tokens.
+    """
 
     def ask(prompt: list[int]) -> Answered:
         body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
-                "return_token_ids": True}  # fmt: skip
+                "stream_options": {"include_usage": True}}  # fmt: skip
         started, first, count = time.perf_counter(), 0.0, 0
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        for line in answer:
-            if line.startswith(b"data: {"):
-                first = first or time.perf_counter() - started
-                event = json.loads(line[6:])
-                if "choices" not in event:
-                    break
-                count += len(event["choices"][0]["token_ids"])
-        connection.close()
-        if answer.status != 200 or count != tokens:
-            raise RuntimeError(f"status {answer.status}, {count} of {tokens} tokens")
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise RefusedError(answer.status, answer.getheader("retry-after"))
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    first = first or time.perf_counter() - started
+                    count = (json.loads(line[6:]).get("usage") or {}).get("completion_tokens", count)
+        finally:
+            connection.close()
+        if count != tokens:
+            raise RuntimeError(f"{count} of {tokens} tokens")
         return Answered(first, time.perf_counter() - started, count)
 
     return ask
 
 
 def directly(service: Service, tokens: int) -> Ask:
-    """Asks the core, without HTTP, JSON and texts."""
+    """Requests of ``tokens`` tokens to the core, without HTTP, JSON and texts."""
 
     def ask(prompt: list[int]) -> Answered:
         started, times, ended = time.perf_counter(), list[float](), threading.Event()
@@ -78,7 +90,7 @@ def directly(service: Service, tokens: int) -> Ask:
 
 
 def load(ask: Ask, prompts: Sequence[list[int]], clients: int) -> dict[str, Any]:
-    """What ``clients`` at once get, together asking all prompts once. Seconds, and tokens a second of all together."""
+    """Times of ``clients`` clients that together send each prompt once: seconds, and tokens/s of all together."""
     left, lock, answered = list(prompts), threading.Lock(), list[Answered]()
     failed: list[Exception] = []
 
@@ -124,7 +136,7 @@ def load(ask: Ask, prompts: Sequence[list[int]], clients: int) -> dict[str, Any]
 
 
 def benchmark(service: Service, port: int, prompt: list[int], requests: int, tokens: int) -> list[dict[str, Any]]:
-    """A row for each number of CLIENTS and each way to ask; each prompt is a turn of ``prompt``, and its own number."""
+    """A row for each number of CLIENTS, over HTTP and directly; each prompt is a different token and ``prompt``."""
     vocab, rows = service.config.vocab, list[dict[str, Any]]()
     turns = iter(range(1 << 30))
 
@@ -132,6 +144,6 @@ def benchmark(service: Service, port: int, prompt: list[int], requests: int, tok
         return [[n % vocab, *prompt] for n in (next(turns) for _ in range(count))]
 
     for name, ask in (("http", over_http(port, tokens)), ("direct", directly(service, tokens))):
-        load(ask, some(2), 1)  # programs are compiled
+        load(ask, some(2), 1)  # so that all programs are compiled before they are timed
         rows += [{"way": name, **load(ask, some(requests), clients)} for clients in CLIENTS]
     return rows

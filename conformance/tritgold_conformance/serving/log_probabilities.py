@@ -1,4 +1,4 @@
-"""Log-probabilities in the three forms that clients know: OpenAI's two, and llama.cpp's."""
+"""Log-probabilities as JSON, in the three forms of OpenAI's two endpoints and of llama.cpp."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from tritgold_conformance.serving.text_pieces import TokenTexts
 def legacy(
     shown: Sequence[Shown | None], offsets: Sequence[int], texts: TokenTexts, by_id: bool, first: int | None = None
 ) -> dict[str, Any]:
-    """``logprobs`` of /v1/completions: parallel lists. first: a token in front of which nothing is known (echo).
+    """``logprobs`` of /v1/completions: parallel lists. first: the prompt's first token, which has null (for echo).
 
-    by_id: tokens are named ``token_id:N``; so is in any case what has no text of its own.
+    by_id: tokens are named ``token_id:N``; a token without its own text always is.
     """
     lists: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [*offsets]}
     if first is not None:
@@ -23,7 +23,7 @@ def legacy(
         if one is not None:
             ids = [token for token, _ in one.top]
             names = texts.names(ids, by_id)
-            # Under the name that it has among the likeliest: another token may have the same text.
+            # Under the name that it has among the most likely: another token may have the same text.
             own = dict(zip(ids, names, strict=True)).get(one.token)
             lists["tokens"].append(own or texts.name(one.token, by_id or texts.name(one.token) in names))
             lists["token_logprobs"].append(one.logprob)

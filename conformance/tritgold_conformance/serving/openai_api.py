@@ -11,14 +11,14 @@ from starlette.responses import Response
 
 from tritgold_conformance.serving import log_probabilities, streams
 from tritgold_conformance.serving.answering import Answer, Generation
-from tritgold_conformance.serving.api_errors import ApiError, bad
-from tritgold_conformance.serving.chatting import chat_text
+from tritgold_conformance.serving.api_errors import bad
 from tritgold_conformance.serving.choosing import Shown
-from tritgold_conformance.serving.planning import answers_of
+from tritgold_conformance.serving.planning import answers_of, chat_text
 from tritgold_conformance.serving.request_fields import Chat, Completion, OpenAiCommon, biases, read
+from tritgold_conformance.serving.responding import respond
 from tritgold_conformance.serving.service import Service
 
-# (index, text, tokens and what they are shown with from which on, why it ended, whether it is the first) -> a choice.
+# (index of the answer, new text, first new token, why it ended, whether it is the first event) -> an entry of choices.
 Choice = Callable[[int, str, int, str | None, bool], dict[str, Any]]
 
 
@@ -26,10 +26,10 @@ async def completions(request: Request, service: Service) -> Response:
     """POST /v1/completions."""
     asked = read(request.state.body, Completion)
     service.check_model(asked.model)
-    prompts = await asyncio.to_thread(service.prompts_of, asked.prompt)  # others go on meanwhile
+    prompts = await asyncio.to_thread(service.prompts_of, asked.prompt)  # other requests are served meanwhile
     echo, nothing = bool(asked.echo), asked.max_tokens == 0
     if nothing and not echo:
-        raise bad("max_tokens", "0 is for echo alone")
+        raise bad("max_tokens", "0 is only allowed with echo")
     answers = answers_of(
         service, asked, prompts, asked.n or 1, 1 if nothing else asked.max_tokens, 16,
         bias=biases(asked.logit_bias, service.config.vocab), shown=asked.logprobs,
@@ -39,7 +39,7 @@ async def completions(request: Request, service: Service) -> Response:
 
     def choice(index: int, text: str, begin: int, reason: str | None, first: bool) -> dict[str, Any]:
         answer = answers[index]
-        prefix = _echoed(service, answer) if echo and first else ""
+        prefix = service.tokenizer.decode(answer.prompt) if echo and first and service.tokenizer is not None else ""
         made: dict[str, Any] = {"index": index, "text": prefix + ("" if nothing else text), "logprobs": None}
         if asked.logprobs is not None:
             made["logprobs"] = _legacy(service, answer, begin, by_id, echo and first, nothing)
@@ -113,99 +113,46 @@ async def _served(
     head: dict[str, Any],
     nothing: bool = False,
 ) -> Response:
-    """The answers, as one object or as events. nothing: of what was generated, nothing was asked for."""
+    """The answers, as one object or as events. nothing: the generated token is not part of the answer (echo alone)."""
     head |= {"created": int(time.time()), "model": service.name, "system_fingerprint": f"tritgold-{service.backend}"}
-    note_prompts(request, service, prompts)
+    answers = generation.answers
 
     def usage() -> dict[str, Any]:
-        written = 0 if nothing else sum(len(answer.tokens) for answer in generation.answers)
+        written = 0 if nothing else sum(len(answer.tokens) for answer in answers)
         read_ = sum(map(len, prompts))
-        details = {"cached_tokens": sum(answer.reused for answer in generation.answers)}
+        details = {"cached_tokens": sum(answer.reused for answer in answers)}
         if service.approximations:
-            details["moved_tokens"] = sum(answer.moved for answer in generation.answers)
+            details["moved_tokens"] = sum(answer.moved for answer in answers)
         return {"prompt_tokens": read_, "completion_tokens": written, "total_tokens": read_ + written,
                 "prompt_tokens_details": details}  # fmt: skip
 
-    if asked.stream:
-        with_tokens = bool(asked.return_token_ids) or generation.answers[0].choosing.shown is not None
+    async def events() -> AsyncIterator[bytes]:
+        with_tokens = bool(asked.return_token_ids) or answers[0].choosing.shown is not None
         with_usage = asked.stream_options is not None and asked.stream_options.include_usage
+        seen = [0] * len(answers)
+        async for delta in generation.deltas():
+            index, first = delta.which, not seen[delta.which]
+            begin = max(seen[index] - 1, 0)
+            if not (delta.text or delta.reason or with_tokens or first):
+                continue
+            seen[index] = len(answers[index].tokens) + 1
+            made = choice(index, delta.text, begin, delta.reason, first)
+            yield streams.event({**head, "choices": [made], **({"usage": None} if with_usage else {})})
+        if with_usage:
+            yield streams.event({**head, "choices": [], "usage": usage()})
+        yield streams.DONE
 
-        async def events() -> AsyncIterator[bytes]:
-            seen = [0] * len(generation.answers)
-            async for delta in generation.deltas():
-                index, first = delta.which, not seen[delta.which]
-                begin = max(seen[index] - 1, 0)
-                if not (delta.text or delta.reason or with_tokens or first):
-                    continue
-                seen[index] = len(generation.answers[index].tokens) + 1
-                made = choice(index, delta.text, begin, delta.reason, first)
-                yield streams.event({**head, "choices": [made], **({"usage": None} if with_usage else {})})
-            if with_usage:
-                yield streams.event({**head, "choices": [], "usage": usage()})
-            yield streams.DONE
+    def whole() -> dict[str, Any]:
+        choices = [choice(n, answer.pieces.text, 0, answer.reason, True) for n, answer in enumerate(answers)]
+        return {**head, "choices": choices, "usage": usage()}
 
-        return await stream(request, service, generation, events())
-    await streams.unless_gone(collect(service, generation), request.receive)
-    closed(request, service, generation)
-    choices = [choice(n, answer.pieces.text, 0, answer.reason, True) for n, answer in enumerate(generation.answers)]
-    return streams.answer({**head, "choices": choices, "usage": usage()})
-
-
-async def collect(service: Service, generation: Generation) -> None:
-    """All of it. What is cut short by the server is an error: its text would be taken for the whole."""
-    try:
-        await generation.start()
-        async for _ in generation.deltas():
-            pass
-    finally:
-        generation.close()
-
-
-async def stream(request: Request, service: Service, generation: Generation, events: AsyncIterator[bytes]) -> Response:
-    """Events, once the answers are accepted: what is refused has a status of its own. What fails later is an event."""
-    await streams.unless_gone(generation.start(), request.receive)
-
-    async def told() -> AsyncIterator[bytes]:
-        try:
-            async for event in events:
-                yield event
-        except ApiError as error:
-            request.state.said["error"] = error.code
-            yield streams.event(error.body())
-
-    def over() -> None:
-        generation.close()
-        closed(request, service, generation)
-
-    return streams.EventStream(told(), service.limits.write_seconds, over)
-
-
-def note_prompts(request: Request, service: Service, prompts: Sequence[list[int]]) -> None:
-    """For the log: how long they are; and what they say, where that is asked for."""
-    request.state.said["prompt_tokens"] = sum(map(len, prompts))
-    if service.prompts:
-        request.state.said["prompts"] = list(prompts)
-
-
-def closed(request: Request, service: Service, generation: Generation) -> None:
-    """Count and log what became of it."""
-    said, metrics = request.state.said, service.metrics
-    said["generated_tokens"] = sum(len(answer.tokens) for answer in generation.answers)
-    said["reasons"] = [answer.why or "gone" for answer in generation.answers]
-    metrics.prompt_tokens.inc(said.get("prompt_tokens", 0))
-    metrics.tokens.inc(said["generated_tokens"])
-    metrics.reused_tokens.inc(sum(answer.reused for answer in generation.answers))
-    for answer in generation.answers:
-        metrics.ended.labels(answer.why or "gone").inc()
-
-
-def _echoed(service: Service, answer: Answer) -> str:
-    return "" if service.tokenizer is None else service.tokenizer.decode(answer.prompt)
+    return await respond(request, service, generation, prompts, events() if asked.stream else None, whole)
 
 
 def _legacy(
     service: Service, answer: Answer, begin: int, by_id: bool, with_prompt: bool, nothing: bool
 ) -> dict[str, Any]:
+    """``logprobs`` of the tokens from ``begin`` on. with_prompt: of the prompt's tokens too, before them."""
     shown: list[Shown | None] = [] if nothing else answer.shown[begin:]
     offsets = [] if nothing else answer.offsets[begin:]
     if not with_prompt:

@@ -1,7 +1,7 @@
-"""What requests consist of: the fields of each endpoint, with their types and bounds.
+"""The fields of each endpoint's requests, with their types and bounds.
 
-An unknown field is refused by name: it would be left out in silence. Fields of other servers that change no
-answer are passed over; those that would change it may have the value at which they do not.
+An unknown field is an error that names it; it is never ignored silently. Fields of other servers that change no answer
+are ignored; fields that would change the answer are accepted only with the value at which they do not.
 """
 
 import re
@@ -19,23 +19,23 @@ Ids = list[Annotated[int, Meta(ge=0, le=MOST)]]
 _Count = Annotated[int, Meta(ge=0, le=MOST)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
-_Seed = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]  # -1, as llama.cpp has it: none
+_Seed = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]  # -1, as in llama.cpp: a random one
 _Stops = str | Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None
-_Budget = Annotated[int, Meta(ge=-1, le=MOST)]  # -1, as llama.cpp has it: as many as there is room for
+_Budget = Annotated[int, Meta(ge=-1, le=MOST)]  # -1, as in llama.cpp: as many as there is room for
 _Choices = Annotated[int, Meta(ge=1, le=128)]
 
 
 class StreamOptions(Struct, forbid_unknown_fields=True):
-    """include_usage: a last event says how many tokens there were."""
+    """include_usage: the last event has the numbers of tokens."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
 class Common(Struct, kw_only=True):
-    """What every generation may say. None: the server's default.
+    """Fields of every endpoint that generates. None: the server's default.
 
-    decode, threshold, block_size, sub_block, max_passes: of block diffusion, as ``tritgold run`` has them.
+    decode, threshold, block_size, sub_block, max_passes: of block diffusion, as in ``tritgold run``.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=1e6)] | None = None
@@ -43,7 +43,7 @@ class Common(Struct, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
     min_p: _Share | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None  # llama.cpp's word for it
+    repeat_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None  # llama.cpp's name of repetition_penalty
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     seed: _Seed | None = None
@@ -59,7 +59,7 @@ class Common(Struct, kw_only=True):
 
 
 class OpenAiCommon(Common, kw_only=True):
-    """What both of OpenAI's endpoints have."""
+    """Fields of both of OpenAI's endpoints."""
 
     model: str | None = None
     n: _Choices | None = None
@@ -79,7 +79,7 @@ class Completion(OpenAiCommon, kw_only=True):
 
 
 class Message(Struct):
-    """A message: what its template makes of it is the template's business."""
+    """A message of a chat; the chat template may refuse a role."""
 
     role: Annotated[str, Meta(min_length=1, max_length=64)]
     content: str | list[dict[str, Any]] | None = None
@@ -128,14 +128,14 @@ class Detokenize(Struct, kw_only=True):
     model: str | None = None
 
 
-# Fields that change no answer, and are passed over.
+# Fields that change no answer, and are ignored.
 _IGNORED = {
     "model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
     "parallel_tool_calls",
     "id_slot", "timings_per_token", "slot_id", "cache_prompt", "return_progress", "t_max_predict_ms",
     "reasoning_format", "parse_special", "samplers", "response_fields", "n_discard", "verbosity",
 }  # fmt: skip
-# Fields that would change it, and the values at which they do not.
+# Fields that would change the answer, and the values at which they do not.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,), "suffix": ("",), "tools": ([],), "tool_choice": ("none", "auto"), "functions": ([],),
     "response_format": ({"type": "text"},), "modalities": (["text"],), "use_beam_search": (False,),
@@ -146,7 +146,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n_keep": (0, -1), "n_indent": (0,), "post_sampling_probs": (False,), "grammar": ("",), "json_schema": ({},),
     "lora": ([],), "image_data": ([],), "reasoning_effort": ("none",),
 }  # fmt: skip
-# What only matters where one of the above is not neutral.
+# Fields without effect while the fields above have these values.
 _IDLE = {
     "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length",
     "dry_penalty_last_n", "dry_sequence_breakers", "repeat_last_n", "penalize_nl",
@@ -157,7 +157,7 @@ _AT = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
 
 
 def read(body: bytes, schema: type[S]) -> S:
-    """A request. Raises ApiError 400, naming the field."""
+    """A request from its JSON. Raises ApiError 400, which names the field."""
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -169,7 +169,7 @@ def read(body: bytes, schema: type[S]) -> S:
     if unknown := [name for name in kept if name not in known]:
         raise bad(_short(unknown[0]), "no such field", "unknown_parameter")
     if isinstance(kept.get("decode"), str) and kept["decode"] not in DECODE:
-        raise bad("decode", f"no such way to decode; expected one of {', '.join(DECODE)}")
+        raise bad("decode", f"no such decoder; expected one of {', '.join(DECODE)}")
     try:
         return msgspec.convert(kept, schema)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -180,7 +180,7 @@ def read(body: bytes, schema: type[S]) -> S:
 
 
 def _passed_over(name: str, value: Any) -> bool:
-    """Whether a field is one of another server's that changes nothing here. Raises ApiError where it would."""
+    """Whether a field of another server can be ignored. Raises ApiError if its value would change the answer."""
     if name in _IGNORED or name in _IDLE:
         return True
     if name not in _NEUTRAL:
@@ -201,27 +201,26 @@ def _printed(error: Exception) -> str:
 
 
 def biases(given: Mapping[str, float] | None, vocab: int) -> dict[int, float]:
-    """OpenAI's logit_bias, by id. Raises ApiError for what is not the id of a token."""
-    found: dict[int, float] = {}
-    for name, value in (given or {}).items():
-        if not re.fullmatch(r"\d{1,9}", name) or int(name) >= vocab:
-            raise bad("logit_bias", f"{_short(name)!r} is not a token id, 0 to {vocab - 1}")
-        found[int(name)] = value
-    return found
+    """OpenAI's logit_bias, by id. Raises ApiError for a key that is not the id of a token."""
+    return {_token_id(name, vocab): value for name, value in (given or {}).items()}
 
 
 def llama_biases(given: list[Any] | dict[str, Any] | None, vocab: int) -> dict[int, float]:
-    """llama.cpp's: pairs [id, number or false]."""
-    pairs = given.items() if isinstance(given, dict) else given or []
+    """llama.cpp's logit_bias, by id: pairs [id, number or false]; false, which is -inf, bans the token."""
     found: dict[int, float] = {}
-    for pair in pairs:
+    for pair in given.items() if isinstance(given, dict) else given or []:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise bad("logit_bias", "expected pairs [id, number or false]")
-        token, value = pair
-        token = int(token) if isinstance(token, str) and re.fullmatch(r"\d{1,9}", token) else token
-        if type(token) is not int or not 0 <= token < vocab:
-            raise bad("logit_bias", f"{_short(str(token))!r} is not a token id, 0 to {vocab - 1}")
+        token, value = _token_id(pair[0], vocab), pair[1]
         if value is not False and (type(value) not in (int, float) or not abs(value) <= 1e6):
             raise bad("logit_bias", "expected a number, or false, for each id")
         found[token] = float("-inf") if value is False else float(value)
     return found
+
+
+def _token_id(given: Any, vocab: int) -> int:
+    """An id from an integer or its decimal digits."""
+    token = int(given) if isinstance(given, str) and re.fullmatch(r"\d{1,9}", given) else given
+    if type(token) is not int or not 0 <= token < vocab:
+        raise bad("logit_bias", f"{_short(str(given))!r} is not a token id, 0 to {vocab - 1}")
+    return token

@@ -1,4 +1,4 @@
-"""What the core asks of a model, and the two that answer: the golden model's own scheduler, and the JAX engine."""
+"""The interface between the core and a model, and its two implementations: the golden model, and the JAX engine."""
 
 from typing import Protocol
 
@@ -18,19 +18,19 @@ PAGE = 16  # positions
 
 
 class ServedModel(Protocol):
-    """Requests in, tokens out, a pass at a time; ``tritgold.decode.scheduler.Scheduler`` says what the members mean."""
+    """Requests in, tokens out, one pass at a time; ``tritgold.decode.scheduler.Scheduler`` documents the members."""
 
     counters: Counters
     outcomes: dict[int, Outcome]
 
     def submit(self, request: Request) -> int:
-        """Queue a request. Raises ContextError, with nothing queued, for one that can never be served."""
+        """Queue a request. Raises ContextError, and queues nothing, if it can never be served."""
 
     def cancel(self, number: int) -> None:
         """End a request now."""
 
     def step(self) -> list[tuple[int, Step]]:
-        """One pass for all that are running."""
+        """One pass for all running requests: (number of the request, its next token)."""
 
     @property
     def unfinished(self) -> tuple[int, int]:
@@ -38,11 +38,11 @@ class ServedModel(Protocol):
 
     @property
     def positions_in_use(self) -> int:
-        """Positions of the KV cache that requests hold; 0 without requests."""
+        """Positions of the KV cache that running requests hold; 0 without requests."""
 
 
 class ReferenceModel(Scheduler):
-    """The golden model. What its radix cache keeps for later requests is not in use: it is given up when needed."""
+    """The golden model. Pages that only its radix cache keeps do not count as in use: they are freed when needed."""
 
     @property
     def unfinished(self) -> tuple[int, int]:
@@ -51,15 +51,15 @@ class ReferenceModel(Scheduler):
 
     @property
     def positions_in_use(self) -> int:
-        """Pages that are out and could not be had by others, in positions."""
+        """Positions of the pages that are neither free nor evictable."""
         idle = self.pool.free_pages + (0 if self.radix is None else self.radix.evictable_pages)
         return (self.pool.pages - idle) * self.pool.page_size
 
 
 def positions_within(checkpoint: Checkpoint, scheme: KvScheme, sequences: int, memory: int) -> int:
-    """Positions, of all sequences together, that so many bytes hold; at most the context for each sequence.
+    """KV-cache positions of all sequences together in ``memory`` bytes; at most the context for each sequence.
 
-    Raises ConfigError (``kv-memory``) where that is not even a page for each sequence.
+    Raises ConfigError (``kv-memory``) if that is less than one page for each sequence.
     """
     config = checkpoint.config
     a_position = config.layers * scheme.bytes_per_token(config)
@@ -80,7 +80,7 @@ def positions_within(checkpoint: Checkpoint, scheme: KvScheme, sequences: int, m
 def reference_model(
     checkpoint: Checkpoint, serving: Serving, memory: int, defects: tuple[str, ...] = ()
 ) -> ReferenceModel:
-    """The golden model with the KV cache that ``memory`` bytes hold. defects: names of ``tritgold faults``.
+    """The golden model with a KV cache of ``memory`` bytes. defects: names of ``tritgold faults``.
 
     Raises ConfigError (``kv-memory``, ``defect``), EngineError (``unknown-fault``).
     """
@@ -92,7 +92,11 @@ def reference_model(
 
 
 def faulty(checkpoint: Checkpoint, defects: tuple[str, ...]) -> Mutant:
-    """The model with faults of weights or arithmetic. Others do not show in what a server answers, and are refused."""
+    """The model with faults of weights or arithmetic.
+
+    Raises ConfigError (``defect``) for a fault of another kind, which no answer would show, and for a fault that does
+    not apply to this model.
+    """
     mutant = Mutant(checkpoint, GOLDEN_ARITHMETIC)
     for name in defects:
         known = fault(name)
@@ -118,14 +122,15 @@ def xla_model(
     devices: int = 1,
     cache_reuse: int = 0,
 ) -> XlaScheduler:
-    """The JAX engine over so many devices, with so many sequences, each of the positions that ``memory`` bytes hold.
+    """The JAX engine over so many devices, with so many sequences, which share ``memory`` bytes of KV cache equally.
 
-    Raises MissingDependencyError without JAX, and as ``positions_within`` and the engine do.
+    cache_reuse: see ``XlaScheduler``. Raises MissingDependencyError without JAX, ConfigError (``cache-reuse``) if the
+    engine cannot move keys, and the errors of ``positions_within`` and of the engine.
     """
     positions = positions_within(checkpoint, scheme, sequences, memory)
     positions, name = positions // sequences, scheme.name
     engine = open_engine(checkpoint, positions, name, sequences=sequences, measure=True, devices=devices)
     if cache_reuse and not engine.movable:
-        what = "needs one device, and a model whose layers all turn keys alike"
+        what = "needs one device, and a model with the same rotary embedding in all layers"
         raise ConfigError(what, kind="cache-reuse", thing="--cache-reuse", hint="do without it")
     return XlaScheduler(engine, reuse, cache_reuse)

@@ -1,10 +1,12 @@
-"""What all endpoints share: the model, its texts, the core, and what a server allows."""
+"""What all endpoints share: the model and its tokenizer, the core, limits and metrics."""
 
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.decode.sampling import Sampling
@@ -16,18 +18,20 @@ from tritgold_conformance.serving.api_errors import ApiError, bad
 from tritgold_conformance.serving.choosing import Choosing
 from tritgold_conformance.serving.core import Core
 from tritgold_conformance.serving.diffusing import BlockDiffusion, BlockOptions
-from tritgold_conformance.serving.metrics import Metrics
 from tritgold_conformance.serving.request_fields import Common, Ids
 from tritgold_conformance.serving.text_pieces import TokenTexts
 
 MOST_SHOWN = 1 << 22  # log-probabilities of one request
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server allows. body: bytes. tokens: of an answer; None: as many as the context has. seconds: of a whole
-    request, of a head and of a body to come, of a reader that takes nothing. connections: at once. requests: in flight,
-    those that wait included. keys: one of which each request must bear; none: anybody may ask.
+    """The limits of one server.
+
+    body: bytes. tokens: of one answer; None: up to the context. seconds: for a whole request; head_seconds,
+    body_seconds: to receive its head and its body; write_seconds: for the client to take one event. connections: at
+    once. requests: in flight, waiting ones included. keys: each request needs one of them; empty: no key is needed.
     """
 
     body: int = 8 << 20
@@ -41,12 +45,40 @@ class Limits:
     keys: tuple[str, ...] = ()
 
 
+class Metrics:
+    """Counters and times for Prometheus, in a separate registry, so that several servers share nothing."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter("tritgold_requests", "Answered requests.", ["path", "status"], registry=registry)
+        self.ended = Counter("tritgold_answers", "Texts that ended, by reason.", ["reason"], registry=registry)
+        self.prompt_tokens = Counter("tritgold_prompt_tokens", "Tokens of prompts.", registry=registry)
+        self.reused_tokens = Counter("tritgold_prompt_tokens_reused", "Of them found cached.", registry=registry)
+        self.tokens = Counter("tritgold_generated_tokens", "Generated tokens.", registry=registry)
+        self.first_token = Histogram(
+            "tritgold_first_token_seconds", "From a request to its first token.", buckets=_SECONDS, registry=registry
+        )
+        self.seconds = Histogram(
+            "tritgold_request_seconds", "From a request to the end of its answer.", buckets=_SECONDS, registry=registry
+        )
+        self.in_flight = Gauge("tritgold_requests_in_flight", "Requests that are being answered.", registry=registry)
+        self.running = Gauge("tritgold_texts_running", "Texts in the model's passes.", registry=registry)
+        self.waiting = Gauge("tritgold_texts_waiting", "Texts that wait for a place.", registry=registry)
+        self.positions = Gauge("tritgold_kv_positions", "Positions of the KV cache in use.", registry=registry)
+        self.crashes = Gauge("tritgold_engine_restarts", "Times that the engine was made again.", registry=registry)
+
+    def text(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
 @dataclass(eq=False)
 class Service:
-    """One model that is served. name: as it is called. log: hears what happened, as fields; prompts: with the texts.
+    """One model that is served. name: of the model in the API. log: receives each log entry as fields.
 
-    decode: the way where a request names none; blocks: how, of block diffusion. local: only this machine can ask.
-    approximations: for which answers may differ from those given alone, by name; none unless asked for.
+    prompts: whether the log has the prompts' ids. decode: the default decoder; blocks: the default options of block
+    diffusion. local: whether only this machine can connect. approximations: options that make answers inexact, by
+    name; empty by default. started: seconds since 1970.
     """
 
     name: str
@@ -71,13 +103,13 @@ class Service:
         self.texts = TokenTexts(self.tokenizer)
 
     def require_tokenizer(self, param: str) -> Tokenizer:
-        """The tokenizer. Raises ApiError where there is none."""
+        """The tokenizer. Raises ApiError if the model has none."""
         if self.tokenizer is None:
             raise bad(param, "the model has no tokenizer; give token ids", "no_tokenizer")
         return self.tokenizer
 
     def encode_plain(self, text: str, param: str, special: bool) -> list[int]:
-        """Ids of a text, whatever they are. Raises ApiError."""
+        """Ids of a text, which may be none. special: with BOS, as the tokenizer says. Raises ApiError."""
         tokenizer = self.require_tokenizer(param)
         try:
             return tokenizer.encode(text, special)
@@ -85,7 +117,7 @@ class Service:
             raise api_errors.of(error, param) from None
 
     def encode(self, text: str, param: str, special: bool = True) -> list[int]:
-        """Ids of a prompt, of which there must be one. Raises ApiError."""
+        """Ids of a prompt. Raises ApiError if there is none, and for two BOS at the beginning."""
         ids = self.encode_plain(text, param, special)
         if not ids:
             raise bad(param, "holds no token")
@@ -115,7 +147,7 @@ class Service:
         return found
 
     def ids(self, given: Ids, param: str) -> Ids:
-        """Token ids that the model has. Raises ApiError."""
+        """The given token ids. Raises ApiError if one is not in the vocabulary."""
         for token in given:
             if not 0 <= token < self.config.vocab:
                 shown = token if token.bit_length() < 64 else "an integer without end"
@@ -123,9 +155,9 @@ class Service:
         return given
 
     def budget(self, prompt: list[int], wanted: int | None, otherwise: int | None) -> int:
-        """Tokens to be generated at most. Raises ApiError.
+        """The maximum number of tokens to generate, 1 or more. Raises ApiError.
 
-        wanted: asked for; -1: as many as there is room for; None: otherwise, and where that is None the room.
+        wanted: the requested number; -1: up to the end of the context; None: ``otherwise``; both None: as -1.
         """
         wanted, otherwise = (None, None) if wanted == -1 else (wanted, otherwise)
         room = self.config.context - len(prompt) + 1
@@ -141,7 +173,7 @@ class Service:
     def choosing(
         self, asked: Common, bias: Mapping[int, float], shown: int | None, number: int, seed: int, default: Sampling
     ) -> Choosing:
-        """How the ``number``-th answer to a prompt is chosen. Raises ApiError."""
+        """How the tokens of the ``number``-th answer to a prompt are chosen. Raises ApiError."""
         given = {
             "temperature": asked.temperature,
             "top_k": None if asked.top_k is None else max(asked.top_k, 0),
@@ -162,11 +194,11 @@ class Service:
         return secrets.randbits(63) if asked.seed in (None, -1) else asked.seed
 
     def stop_ids(self, asked: Common) -> tuple[int, ...]:
-        """Tokens that end the text."""
+        """The ids that end the text. Raises ApiError for an id outside the vocabulary."""
         return (*(() if asked.ignore_eos else self.config.eos), *self.ids(asked.stop_token_ids, "stop_token_ids"))
 
     def check_shown(self, shown: int | None, tokens: int, param: str) -> None:
-        """Refuse more log-probabilities than the vocabulary has, or than an answer may hold."""
+        """Raises ApiError for more log-probabilities than the vocabulary has, or more than MOST_SHOWN in all."""
         if shown is None:
             return
         if shown > self.config.vocab:
@@ -175,10 +207,7 @@ class Service:
             raise bad(param, f"{shown} for each of {tokens} tokens is more than {MOST_SHOWN}: ask for fewer tokens")
 
     def check_model(self, asked: str | None) -> None:
-        """Refuse a model that is not the one served; an empty name is any."""
+        """Raises ApiError for the name of another model; None and "" are accepted."""
         if asked and asked != self.name:
-            raise ApiError(404, f"model: {asked[:80]!r} is not here, {self.name!r} is", "model", "model_not_found")
-
-    def way(self, asked: Common) -> str:
-        """How a request is decoded."""
-        return asked.decode or self.decode
+            what = f"model: {asked[:80]!r} is not served; expected {self.name!r}"
+            raise ApiError(404, what, "model", "model_not_found")

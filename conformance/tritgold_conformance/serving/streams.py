@@ -1,4 +1,4 @@
-"""Answers that end when their reader goes away: one object, or events of which each is written in time."""
+"""Responses that end when the client disconnects: one JSON object, or events with a time limit for each."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def as_json(value: Any) -> bytes:
-    """JSON in UTF-8; numbers that JSON has not are a bug of ours, and raise ValueError."""
+    """JSON in UTF-8. NaN and inf, which JSON does not have, raise ValueError."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -26,7 +26,7 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def refusal(error: ApiError) -> Response:
-    """An error in OpenAI's form."""
+    """The response for an error, in OpenAI's form."""
     headers = {} if error.retry is None else {"Retry-After": str(error.retry)}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -34,11 +34,11 @@ def refusal(error: ApiError) -> Response:
 
 
 class ClientGoneError(Exception):
-    """The client has hung up, or reads nothing."""
+    """The client has disconnected or takes no data."""
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """What ``work`` returns. Raises ClientGoneError, and work is cancelled, where the client hangs up first."""
+    """What ``work`` returns. If the client disconnects first, cancels it and raises ClientGoneError."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -58,9 +58,9 @@ async def _gone(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """Server-sent events. An event that its reader has not taken after ``seconds`` ends the stream.
+    """Server-sent events. The stream ends if the client has not taken an event after ``seconds``.
 
-    closed: called when it is over, in whatever way.
+    closed: called when the stream is over for any reason.
     """
 
     def __init__(self, events: AsyncIterator[bytes], seconds: float, closed: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class EventStream(Response):
         self._events, self._seconds, self._closed = events, seconds, closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write all of them."""
+        """Send all events. Raises ClientGoneError."""
         try:
             await unless_gone(self._write(send), receive)
         finally:
@@ -91,5 +91,5 @@ class EventStream(Response):
 
 
 def event(value: Any) -> bytes:
-    """One event."""
+    """One server-sent event with JSON data."""
     return b"data: " + as_json(value) + b"\n\n"

@@ -1,4 +1,4 @@
-"""Tokens to the text that may be shown: whole characters only, and nothing of what may yet become a stop text."""
+"""From tokens to text that may be sent: only complete characters, and nothing that may become part of a stop text."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ from tritgold.tokenizer import TextStream, Tokenizer
 
 
 class TextPieces:
-    """The text of one answer as it grows. stopped: a stop text has occurred, before which the text ends.
+    """The text of one answer as it grows. text: everything sent so far; it stays empty without a tokenizer.
 
-    Without a tokenizer there is no text. text: all that was shown.
+    stopped: whether a stop text has occurred; the text ends before it.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stops: Sequence[str] = ()) -> None:
@@ -18,11 +18,11 @@ class TextPieces:
         self.text, self.stopped = "", False
 
     def push(self, token: int) -> str:
-        """What may be shown since the last token."""
+        """Add a token; returns the text that may be sent now."""
         return "" if self._stream is None or self.stopped else self._show(self._stream.push(token), last=False)
 
     def finish(self) -> str:
-        """What was held back."""
+        """No more tokens: returns the text that was held back."""
         return "" if self._stream is None or self.stopped else self._show(self._stream.finish(), last=True)
 
     def _show(self, piece: str, last: bool) -> str:
@@ -38,7 +38,7 @@ class TextPieces:
         return shown
 
     def _undecided(self, held: str) -> int:
-        """Characters at the end that begin a stop text.
+        """How many characters at the end may be the beginning of a stop text.
 
         >>> TextPieces(None, ["abc", "bcd"])._undecided("xxab")
         2
@@ -49,25 +49,25 @@ class TextPieces:
 
 
 class TokenTexts:
-    """The texts of single tokens, for log-probabilities: a name for each."""
+    """The texts of single tokens, and names for them in log-probabilities."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
         self._known: dict[int, str] = {}
 
     def text(self, token: int) -> str:
-        """The text of a token; "" without a tokenizer, and U+FFFD where it is a part of a character."""
+        """The text of a token; "" without a tokenizer; with U+FFFD if it is part of a character."""
         if token not in self._known:
             self._known[token] = "" if self._tokenizer is None else self._tokenizer.decode([token])
         return self._known[token]
 
     def name(self, token: int, by_id: bool = False) -> str:
-        """Its text, where that is whole; else, and by_id, ``token_id:N`` as vLLM writes it."""
+        """Its text if that is complete; otherwise, and with ``by_id``, ``token_id:N`` like vLLM."""
         text = self.text(token)
         return f"token_id:{token}" if by_id or not text or "\ufffd" in text else text
 
     def names(self, tokens: Sequence[int], by_id: bool = False) -> list[str]:
-        """Names of several, no two alike: of those whose text is the same, all but the first are named by id."""
+        """Different names for several tokens: of tokens with the same text, all but the first are named by id."""
         seen, found = set[str](), list[str]()
         for token in tokens:
             name = self.name(token, by_id)

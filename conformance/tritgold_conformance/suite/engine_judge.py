@@ -4,19 +4,13 @@ The engine runs in another process (``engines.host``, a program, a server), so i
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
-from tritgold.checkpoint import Checkpoint
 from tritgold.errors import EngineError, TritgoldError
-from tritgold_conformance.commands import model_input
-from tritgold_conformance.commands.judge_request import JudgeRequest
-from tritgold_conformance.contract.engine_specs import DEFAULT_TIMEOUT
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.engines.load import load_engine
-from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
+from tritgold_conformance.commands.judge_request import JudgeRequest, Opened
+from tritgold_conformance.golden.run import judging_tokens
 from tritgold_conformance.judging.check import check
-from tritgold_conformance.policies import named_policy
 from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.rendering.escaping import clean
 from tritgold_conformance.results.report import Report
@@ -24,13 +18,12 @@ from tritgold_conformance.results.report import Report
 LADDER_AT = 40  # the input length with which the ladder is used
 
 
-@dataclass
+@dataclass(frozen=True)
 class EngineJudge:
-    """checkpoint, engine: None if they could not be opened; ``problem`` says why."""
+    """opened: None if model or engine could not be opened; ``problem`` says why."""
 
     request: JudgeRequest
-    checkpoint: Checkpoint | None = None
-    engine: EngineUnderTest | None = None
+    opened: Opened | None
     problem: str = ""
 
     def report(self, count: int) -> Report | str:
@@ -38,24 +31,18 @@ class EngineJudge:
 
         Raises EngineError, kind ``not-judged``, if the engine could not be judged.
         """
-        if self.checkpoint is None or self.engine is None:
+        if self.opened is None:
             raise EngineError(self.problem, kind="not-judged")
-        context = self.checkpoint.config.context
-        if count > context:
-            return f"the model has {context} positions"
-        tokens = self.engine.judged_text or judging_tokens(count, self.checkpoint.config.vocab, seed=1)
-        request = self.request
+        config, request = self.opened.checkpoint.config, self.request
+        if count > config.context:
+            return f"the model has {config.context} positions"
+        tokens = self.opened.engine.judged_text or judging_tokens(count, config.vocab, seed=1)
         try:
             depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
-            ladder = ladder_of(self.checkpoint.config, tokens, depth, 1)
-            arithmetic = named_arithmetic(request.mode or self.engine.mode)
-            policy = named_policy(request.policy or self.engine.policy)
-            golden = GoldenRun.of(self.checkpoint, tokens, arithmetic, policy)
-            options = request.options()
-            declared = request.policy is None
-            return check(golden, self.engine, request.model_name, False, options, ladder=ladder, as_declared=declared)[
-                0
-            ]
+            ladder, name = ladder_of(config, tokens, depth, 1), request.model_name
+            golden, options = replace(self.opened, tokens=tokens).golden_run(), request.options()
+            declared = self.opened.as_declared
+            return check(golden, self.opened.engine, name, False, options, ladder=ladder, as_declared=declared)[0]
         except TritgoldError as error:
             raise EngineError(clean(str(error)), kind="not-judged") from None
 
@@ -63,15 +50,9 @@ class EngineJudge:
 @contextmanager
 def engine_judge(request: JudgeRequest) -> Iterator[EngineJudge]:
     """The engine opened on its model for inputs of at most ``request.tokens``; closed after the block."""
-    judge = EngineJudge(request)
-    with model_input.model_path(request.model) as path:
+    with ExitStack() as stack:
         try:
-            judge.checkpoint = request.reading.open(path)
-            seconds = request.timeout or DEFAULT_TIMEOUT
-            ladder = ladder_of(judge.checkpoint.config, [0] * LADDER_AT, request.depth or "default", 1)
-            room = max(request.tokens, 0 if ladder is None else ladder.longest)
-            policy = None if request.policy is None else named_policy(request.policy)
-            judge.engine = load_engine(request.engine, path, judge.checkpoint, room, seconds, policy=policy)
+            judge = EngineJudge(request, stack.enter_context(request.opened()))
         except TritgoldError as error:
-            judge.problem = clean(str(error))
+            judge = EngineJudge(request, None, clean(str(error)))
         yield judge

@@ -38,7 +38,7 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.results.diagnosis import Diagnosis
 
 SCHEMA = "tritgold.diagnosis_matrix/2"
-MODEL_AREAS = ("packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache")
+MODEL_AREAS = ("packing", "scale", "activation", "accumulator", "graph", "attention", "kv-cache", "architecture")
 # What an engine may show: everything; activations and logits, no single operations; statistics; logits alone.
 LEVELS = ("operations", "trace", "statistics", "logits")
 PAIR_LEVELS = ("operations", "trace")
@@ -264,6 +264,7 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--noise-runs", type=int, default=200)
     parser.add_argument("--only", nargs="*", help="some faults alone")
+    parser.add_argument("--area", choices=MODEL_AREAS, help="the faults of one area alone")
     parser.add_argument("--levels", nargs="*", choices=LEVELS, default=LEVELS)
     parser.add_argument("--merge", action="store_true", help="put the rows of --only into the report that is there")
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
@@ -273,9 +274,8 @@ if __name__ == "__main__":
         say=sys.stderr,
         of={"model": given.model, "tokens": given.tokens},
     )
-    measured = report(
-        given.model, given.tokens, given.pairs, given.noise_runs, given.only, tuple(given.levels), journal=kept
-    )
+    only = given.only or ([f.name for f in FAULTS.values() if f.area == given.area] if given.area else None)
+    measured = report(given.model, given.tokens, given.pairs, given.noise_runs, only, tuple(given.levels), journal=kept)
     if given.merge:
         measured = merged(json.loads(given.out.read_text(encoding="utf-8")), measured)
     if given.out:

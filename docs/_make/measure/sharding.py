@@ -3,16 +3,19 @@
 ``python -m measure.sharding > docs/data/sharding.json``: some minutes, on a quiet machine.
 
 ``measured``: layers of BitNet b1.58 2B-4T with random weights, on 1 device with one thread, 1 device with two, and 2
-devices; each in a process of its own, in turn, the least of a few rounds. ``modelled``: the formulas of
-docs/sharding.md for models of 7B to 100B, with this machine's bandwidth and collectives and with a network's.
+devices; each in a process of its own, in turn, the least of a few rounds. ``collectives``: how many stand in the
+program of a step, those of a layer once, and how many a token has; ``collective``: seconds of one, of many in a row.
+``predicted``: the step on 2 devices by the formulas of docs/sharding.md, from the step on 1 and the collective.
+``modelled``: the same formulas for models of 7B to 100B.
 """
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +26,33 @@ from tritgold.config import ModelConfig
 from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights, ModelWeights
 
-SCHEMA = "tritgold.sharding/1"
-LAYERS, VOCAB = 6, 16_032
-CONFIG = ModelConfig(
-    vocab=VOCAB, hidden=2560, inter=6912, layers=LAYERS, heads=20, kv_heads=5, head_dim=128, context=256, norm_eps=1e-5,
-    rope_theta=5e5, activation="relu2", sub_norms=True, tied_head=True, scale_rule="multiply",
-)  # fmt: skip
+SCHEMA = "tritgold.sharding/2"
 # (devices, threads): XLA's own threads are those of one pool, which all devices share.
 WAYS = ((1, 1), (1, 2), (2, 2))
-ROUNDS, STEPS = 3, 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model, all else being BitNet b1.58 2B-4T's; and of the measurement. prompt: tokens."""
+
+    layers: int = 6
+    vocab: int = 16_032
+    hidden: int = 2560
+    inter: int = 6912
+    heads: int = 20
+    kv_heads: int = 5
+    context: int = 256
+    prompt: int = 128
+    rounds: int = 3
+    steps: int = 8
+
+    def config(self) -> ModelConfig:
+        """The model."""
+        sizes = {name: value for name, value in asdict(self).items() if name not in ("prompt", "rounds", "steps")}
+        return ModelConfig(
+            **sizes, head_dim=self.hidden // self.heads, norm_eps=1e-5, rope_theta=5e5, activation="relu2",
+            sub_norms=True, tied_head=True, scale_rule="multiply",
+        )  # fmt: skip
 
 
 class _Rows:
@@ -65,28 +86,39 @@ def weights(config: ModelConfig) -> ModelWeights:
     )
 
 
-def measured(devices: int) -> dict[str, Any]:
-    """In this process: seconds of a step and of a prompt of 128, and of one collective."""
+def measured(sizes: Sizes, devices: int) -> dict[str, Any]:
+    """In this process: seconds of a step and of a prompt, and of one collective."""
     from tritgold_xla import XlaEngine
     from tritgold_xla.runtime.flags import start_with_devices
 
     start_with_devices(devices)
-    engine = XlaEngine(CONFIG, weights(CONFIG), 256, "bf16", devices=devices)
-    prompt = np.random.default_rng(1).integers(0, VOCAB, 128).tolist()
+    config = sizes.config()
+    engine = XlaEngine(config, weights(config), config.context, "bf16", devices=devices)
+    prompt = np.random.default_rng(1).integers(0, config.vocab, sizes.prompt).tolist()
     engine.read(prompt)
     engine.step(1)
     prompts, steps = [], []
-    for _ in range(ROUNDS):
+    for _ in range(sizes.rounds):
         engine.reset()
         prompts.append(_seconds(lambda: engine.read(prompt)))
-        steps += [_seconds(lambda: engine.step(1)) for _ in range(STEPS)]
+        steps += [_seconds(lambda: engine.step(1)) for _ in range(sizes.steps)]
     found: dict[str, Any] = {"step": min(steps), "prompt": min(prompts)}
     if devices > 1:
-        found["collective"] = collective(devices)
+        found |= {"collectives": collectives(engine), "collective": collective(sizes, devices)}
     return found
 
 
-def collective(devices: int, count: int = 200) -> float:
+def collectives(engine: Any) -> dict[str, int]:
+    """How many stand in the program that has run last, and how many of them are in the loop over layers."""
+    program = list(engine._shards._programs.values())[-1]
+    place = np.zeros(1, np.int32), np.int32(0), np.int32(1), np.int32(0)
+    text = program.lower(engine._parameters, engine._cache, *place).as_text()
+    count = sum(text.count(f"stablehlo.{name}") for name in ("all_reduce", "all_gather"))
+    outside = 2  # the row of the embedding, and the logits
+    return {"in_program": count, "a_token": (count - outside) * engine.config.layers + outside}
+
+
+def collective(sizes: Sizes, devices: int, count: int = 200) -> float:
     """Seconds of one sum of int32 [1, hidden] over the devices, of many in one program."""
     import jax
     import jax.numpy as jnp
@@ -102,9 +134,9 @@ def collective(devices: int, count: int = 200) -> float:
         return lax.fori_loop(0, count, lambda _, x: psum(x, AXIS) >> 1, x)
 
     program = jax.jit(on_every_device(many, mesh=mesh, in_specs=spec_of(), out_specs=spec_of()))
-    x = jnp.ones((1, CONFIG.hidden), jnp.int32)
+    x = jnp.ones((1, sizes.hidden), jnp.int32)
     program(x).block_until_ready()
-    return min(_seconds(lambda: program(x).block_until_ready()) for _ in range(ROUNDS)) / count
+    return min(_seconds(lambda: program(x).block_until_ready()) for _ in range(sizes.rounds)) / count
 
 
 def _seconds(run: Any) -> float:
@@ -113,36 +145,50 @@ def _seconds(run: Any) -> float:
     return time.perf_counter() - begin
 
 
-def _asked(devices: int, threads: int) -> dict[str, Any]:
+def _asked(sizes: Sizes, devices: int, threads: int) -> dict[str, Any]:
     count = str(threads)
-    environment = {**os.environ, "NPROC": count, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "measure.sharding", str(devices)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "NPROC": count, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
+    command = [sys.executable, "-W", "ignore", "-m", "measure.sharding"]
+    done = subprocess.run(
+        [*command, "--member", json.dumps(asdict(sizes)), str(devices)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     return {"devices": devices, "threads": threads, **json.loads(done.stdout)}
 
 
-def report() -> dict[str, Any]:
+def report(sizes: Sizes) -> dict[str, Any]:
     """All of it."""
-    points = [_asked(*way) for way in WAYS]
+    points, config = [_asked(sizes, *way) for way in WAYS], sizes.config()
     alone, shared = points[0], points[-1]
-    read = step(CONFIG, Machine(1, 1e9, 0, 0)).bytes_read
-    bandwidth = read / alone["step"]
+    context = sizes.prompt + sizes.steps // 2  # positions that a step reads, on average
+    bandwidth = step(config, Machine(1, 1e9, 0, 1), context).bytes_read / alone["step"]
     here = Machine(2, bandwidth, shared["collective"], float("inf"))
     return {
         "schema": SCHEMA,
-        "layers": LAYERS,
+        "sizes": asdict(sizes),
         "measured": points,
         "bandwidth": bandwidth,
-        "predicted": step(CONFIG, here).as_dict(),
+        "predicted": step(config, here, context).as_dict(),
         "modelled": {
-            name: [step(config, replace(ASSUMED, devices=count)).as_dict() for count in COUNTS]
-            for name, config in SHAPES.items()
+            name: [step(each, replace(ASSUMED, devices=count)).as_dict() for count in COUNTS]
+            for name, each in SHAPES.items()
         },
     }
 
 
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(json.dumps(measured(int(sys.argv[1]))))
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--member", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.member:
+        print(json.dumps(measured(Sizes(**json.loads(given.member[0])), int(given.member[1]))))
     else:
-        show(report())
+        show(report(Sizes()))
+
+
+if __name__ == "__main__":
+    main()

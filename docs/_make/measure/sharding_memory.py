@@ -1,85 +1,65 @@
-"""What each of two processes holds of a model with the widths of 30B and two layers: beside its share of the weights.
+"""What each of two processes holds of a model with the widths of 30B and a few layers: beside its share of the weights.
 
-``python -m measure.sharding_memory > docs/data/sharding-memory.json``: some minutes, and one gigabyte of memory.
+``python -m measure.sharding_memory --layers 10 > docs/data/sharding-memory.json``: minutes, and 2 GB of disk.
 
-No process makes more than one matrix at a time, and none has a file: ``held`` is what the process has more than before
-it loaded, ``most`` what it had while it did.
+The model is a GGUF file of random trits, opened by both. ``held`` is the memory of its own that a process has more
+than before it loaded, ``most`` the most it had while it did (one matrix is unpacked at a time, whole). Pages of the
+file, which it maps and which the system may take back, are ``mapped``.
 """
 
+import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
-from dataclasses import replace
+import tempfile
+import threading
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from measure.report import show
-from measure.sharding_model import SHAPES
-from tritgold.config import ModelConfig
-from tritgold.ternary import TernaryTensor
-from tritgold.weights import LINEARS, LayerWeights, ModelWeights
+from tritgold.checkpoint import open_checkpoint
+from tritgold_conformance.bench.shapes import ModelShape
+from tritgold_conformance.bench.synthetic import synthetic_model
+from tritgold_conformance.commands.launch import two_free_ports
 
-SCHEMA = "tritgold.sharding_memory/1"
+SCHEMA = "tritgold.sharding_memory/2"
 PROCESSES = 2
-CONFIG = replace(SHAPES["30B"], layers=2, tied_head=True, context=256)
+WIDTHS = ModelShape("30b", 10, 6656, 17_920, 52, 52, 128, 32_000, context=256)
+MIB = 1 << 20
 
 
-class _Trits:
-    """Trits that are drawn when they are asked for, always the same."""
-
-    master = None
-
-    def __init__(self, shape: tuple[int, int], seed: int) -> None:
-        self.shape, self._seed = shape, seed
-
-    def ternary(self) -> TernaryTensor:
-        trits = np.random.default_rng(self._seed).integers(-1, 2, self.shape, np.int8)
-        return TernaryTensor(trits, np.asarray(np.float32(0.02)))
-
-
-class _Rows:
-    """Rows of small numbers that bfloat16 has, made when they are asked for."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
-
-    def rows(self, index: slice | np.ndarray) -> np.ndarray:
-        ids = np.arange(self.shape[0])[index][:, None]
-        return ((ids * 7 + np.arange(self.shape[1])) % 128 / 64 - 1).astype(np.float32)
-
-
-def weights(config: ModelConfig) -> ModelWeights:
-    """A model of which nothing is in memory."""
-    gains: dict[str, Any] = {name: np.ones(width, np.float32) for name, width in config.vector_widths().items()}
-
-    def linears(layer: int) -> dict[str, Any]:
-        return {name: _Trits(config.linear_shape(name), 10 * layer + i) for i, name in enumerate(LINEARS)}
-
-    layers = [LayerWeights(**gains, **linears(layer)) for layer in range(config.layers)]
-    return ModelWeights(_Rows((config.vocab, config.hidden)), tuple(layers), np.ones(config.hidden, np.float32), None)
-
-
-def member(address: str, process: int) -> dict[str, Any]:
+def member(address: str, process: int, path: Path) -> dict[str, Any]:
     """In one of the processes."""
     from tritgold_xla import XlaEngine
     from tritgold_xla.parameters import parameter_bytes
-    from tritgold_xla.processes.led_engine import start_jax
-    from tritgold_xla.processes.team import Seat
-    from tritgold_xla.runtime.flags import cpu_devices
+    from tritgold_xla.processes.seat import Seat
+    from tritgold_xla.processes.starting import start_jax
 
     start_jax(Seat(address, PROCESSES, process))
-    cpu_devices(PROCESSES)
-    before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the most so far is what it is now
-    engine = XlaEngine(CONFIG, weights(CONFIG), 64, devices=PROCESSES)
-    held, most = _memory("VmRSS") - before, _memory("VmHWM") - before
+    checkpoint = open_checkpoint(path)
+    before, seen, loading = _memory("RssAnon"), [0], threading.Event()
+
+    def watch() -> None:
+        while not loading.wait(0.01):
+            seen.append(_memory("RssAnon"))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    begin = time.monotonic()
+    engine = XlaEngine(checkpoint.config, checkpoint.weights, 64, kv_cache="bf16", devices=PROCESSES)
+    seconds = time.monotonic() - begin
+    loading.set()
+    watching.join()
+    held, most, mapped = _memory("RssAnon") - before, max(seen) - before, _memory("RssFile")
     token = int(np.argmax(engine.read([1, 2, 3])))
-    share = parameter_bytes(CONFIG) // PROCESSES
-    return {"share": share, "held": held, "most": most, "of_share": held / share, "token": token}
+    share = parameter_bytes(checkpoint.config) // PROCESSES
+    return {"share": share, "held": held, "most": most, "mapped": mapped, "of_share": round(held / share, 3),
+            "most_of_share": round(most / share, 3), "seconds": round(seconds, 1), "token": token}  # fmt: skip
 
 
 def _memory(name: str) -> int:
@@ -87,23 +67,42 @@ def _memory(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def report() -> dict[str, Any]:
-    """Of all processes."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "measure.sharding_memory", address]
+def report(shape: ModelShape, folder: Path) -> dict[str, Any]:
+    """Of all processes. Raises RuntimeError where one of them fails."""
+    path = synthetic_model(shape, folder)
+    address = f"127.0.0.1:{two_free_ports()}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-W", "ignore", "-m", "measure.sharding_memory", "--member"]
     children = [
-        subprocess.Popen([*command, str(process)], env=environment, stdout=subprocess.PIPE)
+        subprocess.Popen([*command, address, str(process), str(path)], env=environment, stdout=subprocess.PIPE)
         for process in range(PROCESSES)
     ]
-    found = [json.loads(child.communicate()[0]) for child in children]
-    return {"schema": SCHEMA, "layers": CONFIG.layers, "hidden": CONFIG.hidden, "inter": CONFIG.inter,
-            "processes": found}  # fmt: skip
+    said = [child.communicate()[0] for child in children]
+    if any(child.returncode for child in children):
+        raise RuntimeError(f"exit codes {[child.returncode for child in children]}")
+    rows = [json.loads(each) for each in said]
+    sizes = {name: asdict(shape)[name] for name in ("layers", "hidden", "inter", "heads", "kv_heads", "vocab")}
+    return {"schema": SCHEMA, **sizes, "file": path.stat().st_size, "processes": rows}
+
+
+def main() -> None:
+    """Print the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=WIDTHS.layers)
+    parser.add_argument("--folder", type=Path, help="Where the file is made, and kept; else it is temporary.")
+    parser.add_argument("--member", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.member:
+        print(json.dumps(member(given.member[0], int(given.member[1]), Path(given.member[2]))))
+        sys.stdout.flush()
+        return
+    shape = ModelShape(**{**asdict(WIDTHS), "layers": given.layers})
+    if given.folder:
+        show(report(shape, given.folder))
+    else:
+        with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
+            show(report(shape, Path(folder)))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(json.dumps(member(sys.argv[1], int(sys.argv[2]))))
-    else:
-        show(report())
+    main()

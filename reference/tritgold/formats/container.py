@@ -57,13 +57,13 @@ class StoredTensor:
             self._release(low * by_row.shape[1], high * by_row.shape[1])
         return widened
 
-    def release(self) -> None:
-        """Release the pages that reading this tensor has mapped; a later read maps them again.
+    def release(self, begin: int = 0, end: int | None = None) -> None:
+        """Release the pages that reading this tensor, or these bytes of it, has mapped; a later read maps them again.
 
         Mapped pages count as memory of the process until the system needs them: after one pass over a model, all of
         it would count. Does nothing for data that is not in a mapped file, or on a system without ``MADV_DONTNEED``.
         """
-        self._release(0, self.data.nbytes)
+        self._release(begin, self.data.nbytes if end is None else end)
 
     def _release(self, begin: int, end: int) -> None:
         """Release bytes ``begin`` to ``end`` of the data; whole pages, so neighbouring bytes as well."""

@@ -6,7 +6,7 @@ number, length, histogram and row sums. Where two layouts remain possible, other
 file, the user, or the same model in another format.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from tritgold.formats.gguf_file import GgufFile, fills
 from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing
-from tritgold.formats.packings.scale_fields import TRAILER
 
 # The tiles in microsoft/BitNet's setup_env.py and preset_kernels/. A custom build may have others.
 PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
@@ -32,7 +31,6 @@ PUBLISHED_TILES: dict[str, tuple[dict[str, int], ...]] = {
     ),
     "TL2": tuple({"BM": BM, "BK": BK} for BM, BK in ((256, 96), (128, 192), (160, 96), (320, 96), (128, 96))),
 }
-_WITH_TRAILER = ("I2_S", "TL1", "TL2")
 # Layouts of a safetensors file whose bytes each hold four columns. ``hf``, not in this list, holds four rows a byte.
 _ALONG_COLUMNS: tuple[Packing, ...] = (
     packing("sglbitnt"),
@@ -153,42 +151,6 @@ def sglbitnt_hypotheses(
 def is_float(tensor: StoredTensor) -> bool:
     """Whether the tensor's dtype is F32, F16 or BF16: master weights, or trits times a scale."""
     return tensor.dtype in FLOAT_BYTES
-
-
-def merged(by_tensor: Mapping[str, Sequence[Hypothesis]]) -> list[Hypothesis]:
-    """One list for tensors written by one program: a layout that is ruled out for one tensor is ruled out for all.
-
-    The shape of each result is that of the first tensor.
-    """
-    found: dict[str, list[tuple[str, Hypothesis]]] = {}
-    for name, hypotheses in by_tensor.items():
-        for hypothesis in hypotheses:
-            found.setdefault(hypothesis.label, []).append((name, hypothesis))
-    return [_merged(judged, len(by_tensor)) for judged in found.values()]
-
-
-def padding_is_zero(tensors: Iterable[StoredTensor]) -> bool | None:
-    """Whether in every trailer the 28 bytes after the scale are 0; None if no tensor has a trailer.
-
-    Python converters write zeros (and write only I2_S in blocks of 128), llama-quantize leaves old memory there.
-    """
-    trailers = [tensor.data[4 - TRAILER :] for tensor in tensors if tensor.dtype in _WITH_TRAILER]
-    return not any(trailer.any() for trailer in trailers) if trailers else None
-
-
-def _merged(judged: list[tuple[str, Hypothesis]], tensors: int) -> Hypothesis:
-    against = [(name, h) for name, h in judged if not h.fits]
-    first_name, first = against[0] if against else judged[0]
-    if tensors == 1:
-        return first
-    if not against:
-        return Hypothesis(first.label, first.layout, judged[0][1].shape, True, f"{first.reason}, in all {tensors}")
-    if len(against) == tensors and {h.reason for _, h in against} == {first.reason}:
-        where = f", in all {tensors}"
-    else:
-        where = f" ({first_name}, and {len(against) - 1} more)" if len(against) > 1 else f" ({first_name})"
-    reason = first.reason + where
-    return Hypothesis(first.label, first.layout, judged[0][1].shape, False, reason)
 
 
 def _layouts_of(dtype: str, shape: tuple[int, int], tiles: Sequence[Mapping[str, int]]) -> list[Packing]:

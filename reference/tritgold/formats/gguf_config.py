@@ -2,30 +2,25 @@
 
 The file names its architecture, and every shape key begins with that name. As with config.json, a key of the
 architecture that is not understood is an error; ``general.``, ``tokenizer.`` and ``quantize.`` keys describe
-the file and are left alone, special tokens apart. ``formats.gguf_metadata`` is the inverse.
-
-Two keys are ours, because GGUF has none for what they say:
-
-- ``tritgold.block_size``: tokens of a diffusion block; the mask is then ``tokenizer.ggml.mask_token_id``, which
-  without the block says no more than that the vocabulary has such a token;
-- ``tritgold.eos_token_ids``: all end-of-sequence ids in order, where the three keys of ggml do not do.
+the file and are not read, except for special tokens (``gguf_special_tokens``). ``formats.gguf_metadata`` is the
+inverse.
 """
 
 import difflib
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-
-from tritgold.architectures import GGUF_ARCHITECTURES
+from tritgold.architectures import GGUF_ARCHITECTURES, Architecture
 from tritgold.config import MAX_IN, Activation, ModelConfig
 from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_rope import ROPE_TENSOR, TYPE, is_scaled, read_scaling, scaling_of_factors
-from tritgold.formats.special_tokens import inside
+from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, refuse, special_tokens
+from tritgold.formats.hf_families import query_scale
 from tritgold.formats.untrusted_text import is_one_of, printable
 from tritgold.rope_scaling import RopeScaling
 
@@ -37,10 +32,6 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu_squared": "relu2",
     "gelu_tanh": "gelu_tanh",
 }
-BOS_KEY, MASK_KEY = "tokenizer.ggml.bos_token_id", "tokenizer.ggml.mask_token_id"
-# Each of them ends a text in llama.cpp: end of sequence, of a turn, of a message.
-EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-BLOCK_KEY, ALL_EOS_KEY = "tritgold.block_size", "tritgold.eos_token_ids"
 _OURS = (BLOCK_KEY, ALL_EOS_KEY)
 _GEMMA_27B = 62  # layers, by which llama.cpp knows it
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
@@ -51,6 +42,14 @@ _GRAPH_KEYS = frozenset(
     )
 )
 _GRAPH_PARTS = ("attention.", "rope.")
+# Fields of a ModelConfig -> keys that say them, where an error names the field.
+_KEYS_OF = {
+    "vocab": "vocab_size", "hidden": "embedding_length", "inter": "feed_forward_length", "layers": "block_count",
+    "heads": "attention.head_count", "kv_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
+    "context": "context_length", "norm_eps": "attention.layer_norm_rms_epsilon", "rope_theta": "rope.freq_base",
+    "window": "attention.sliding_window", "local_rope_theta": "rope.freq_base_swa", "logit_divisor": "logit_scale",
+    "embedding_scale": "embedding_scale", "residual_scale": "residual_scale", "query_scale": "attention.scale",
+}  # fmt: skip
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "rope.scaling.type": (
@@ -84,36 +83,26 @@ def read_gguf_config(
     """Read the metadata of an opened GGUF file.
 
     embedding_rows: rows of token_embd, the vocabulary. tied_head: the file has no ``output.weight``. rope_factors: its
-    ``rope_freqs.weight``.
-    ignore_keys: whole names of keys to pass over although tritgold does not know them. Keys of another namespace
-    (those of who published the file) say nothing of the graph and are passed over with a TritgoldWarning, unless they
-    look like the graph's own.
-    Raises ConfigError naming the key.
+    ``rope_freqs.weight``. ignore_keys: whole names of unknown keys to ignore. Keys of another namespace (for example of
+    the publisher) do not describe the graph and are ignored with a TritgoldWarning, unless they look like keys of a
+    graph. Raises ConfigError, which names the key.
     """
     name = _architecture(path, metadata)
     kind = GGUF_ARCHITECTURES[name]
     if rope_factors is not None and (not kind.permuted or rope_factors.dtype not in FLOAT_BYTES):
-        rope_factors = None  # llama.cpp reads it in the others alone
+        rope_factors = None  # llama.cpp ignores it for these
     left, unknown = _own_keys(path, metadata, name, ignore_keys)
-
-    def take(key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
-        value = left.pop(key, default)
-        if value is ...:
-            _refuse(path, f"{name}.{key}", "is missing", None, "a value; a default would be silently wrong")
-        if value is not None and type(value) not in kinds:
-            _refuse(path, f"{name}.{key}", "has the wrong type", repr(value), " or ".join(k.__name__ for k in kinds))
-        return value
-
+    take = partial(_take, path, name, left)
     heads, hidden = take("attention.head_count", (int,)), take("embedding_length", (int,))
     head_dim = take("attention.key_length", (int,), hidden // max(heads, 1))
     for key in ("attention.value_length", "rope.dimension_count"):
         if (size := take(key, (int,), head_dim)) != head_dim:
-            _refuse(path, f"{name}.{key}", "differs from the head size", size, head_dim)
+            refuse(path, f"{name}.{key}", "differs from the head size", size, head_dim)
     if (vocab := take("vocab_size", (int,), embedding_rows)) != embedding_rows:
-        _refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", vocab, embedding_rows)
+        refuse(path, f"{name}.vocab_size", "differs from the rows of token_embd", vocab, embedding_rows)
     activation = take("hidden_activation", (str,), kind.gguf[name])
     if activation not in _ACTIVATIONS:
-        _refuse(path, f"{name}.hidden_activation", "is not supported", activation, ", ".join(_ACTIVATIONS))
+        refuse(path, f"{name}.hidden_activation", "is not supported", activation, ", ".join(_ACTIVATIONS))
     fields: dict[str, Any] = {
         "vocab": embedding_rows,
         "hidden": hidden,
@@ -130,31 +119,56 @@ def read_gguf_config(
         **kind.fields(),
         "tied_head": tied_head,
         "scale_rule": "multiply",
-        **_tokens(path, metadata, embedding_rows),
+        **special_tokens(path, metadata, embedding_rows),
     }
+    fields |= _factors(kind, take, head_dim)
+    if kind.name == "gemma3":
+        fields |= _gemma3(path, take, fields)
+    fields["rope_scaling"] = _scaling(path, name, left, fields, rope_factors)
+    _require_understood(path, metadata, name, left, unknown)
+    try:
+        return ModelConfig(**fields)
+    except ConfigError as error:
+        key = f"{name}.{_KEYS_OF.get(str(error.thing), '')}"
+        error.thing = f"key {key!r}" if key in metadata else error.thing
+        raise error.located(file=path) from None
+
+
+def _take(path: Path, name: str, left: dict[str, Any], key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
+    """Remove a key of the architecture ``name`` from ``left``; its value. Without a default it must be there."""
+    value = left.pop(key, default)
+    if value is ...:
+        refuse(path, f"{name}.{key}", "is missing", None, "a value; a default would be silently wrong")
+    if value is not None and type(value) not in kinds:
+        refuse(path, f"{name}.{key}", "has the wrong type", repr(value), " or ".join(k.__name__ for k in kinds))
+    return value
+
+
+def _factors(kind: Architecture, take: Callable[..., Any], head_dim: int) -> dict[str, float]:
+    """The factors of embedding, residual, logits and scores, of architectures that have them."""
+    fields: dict[str, float] = {}
     if kind.scales and kind.name != "gemma3":
         scales = {
             "embedding_scale": "embedding_scale",
             "residual_scale": "residual_scale",
             "logit_divisor": "logit_scale",
         }
-        fields |= {field: take(key, (float,)) for field, key in scales.items()}
-    if kind.name == "granite" and not math.isclose(
-        scale := take("attention.scale", (float,), 1.0), head_dim**-0.5 if head_dim > 0 else 0.0, rel_tol=1e-6
-    ):
-        _refuse(path, f"{name}.attention.scale", "is not supported", scale, "1 / sqrt(head_dim)")
-    if kind.name == "gemma3":
-        fields |= _gemma3(path, take, fields)
-    fields["rope_scaling"] = _scaling(path, name, left, fields, rope_factors)
+        fields = {field: take(key, (float,)) for field, key in scales.items()}
+    if kind.name == "granite":
+        factor = take("attention.scale", (float,), 0.0)  # 0 is llama.cpp's word for the usual one
+        fields["query_scale"] = query_scale(factor, head_dim) if factor else 1.0
+    return fields
+
+
+def _require_understood(
+    path: Path, metadata: dict[str, Any], name: str, left: dict[str, Any], unknown: list[str]
+) -> None:
+    """Raises ConfigError for a key that was not read, unless its value leaves the graph as it is."""
     for key, allowed in _NEUTRAL.items():
         if not is_one_of(left.pop(key, allowed[0]), allowed):
-            _refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
+            refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
     if unknown := sorted(unknown + [f"{name}.{key}" for key in left]):
-        _refuse(path, ", ".join(unknown), "is unknown", None, "a key tritgold understands", kind="config-unknown-key")
-    try:
-        return ModelConfig(**fields)
-    except ConfigError as error:
-        raise error.located(file=path) from None
+        refuse(path, ", ".join(unknown), "is unknown", None, "a key tritgold understands", kind="config-unknown-key")
 
 
 def _scaling(
@@ -165,7 +179,7 @@ def _scaling(
     try:
         if is_scaled(left):
             if factors is not None:
-                _refuse(
+                refuse(
                     path, f"{name}.rope.scaling.type", "stands beside rope_freqs.weight", left.get(TYPE), "one of them"
                 )
             return read_scaling(left, head_dim, theta) if sizes else None
@@ -173,30 +187,42 @@ def _scaling(
     except ConfigError as error:
         if error.file is not None:
             raise
-        key = error.thing if error.thing == ROPE_TENSOR else f"{name}.{error.thing}"
-        return _refuse(path, key, error.message, error.got, error.expected)
+        of_tensor = error.thing == ROPE_TENSOR or (factors is not None and not is_scaled(left))
+        key = ROPE_TENSOR if of_tensor else f"{name}.{error.thing}"
+        return refuse(path, key, error.message, error.got, error.expected)
 
 
 def _gemma3(path: Path, take: Callable[..., Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """Every sixth layer sees everything; the embedding is multiplied by sqrt(hidden), as llama.cpp does."""
+    """Every sixth layer sees everything; the embedding is multiplied by sqrt(hidden), as llama.cpp does.
+
+    27B, which it knows by its layers, divides scores by the root of hidden / heads.
+    """
     layers, hidden = fields["layers"], fields["hidden"]
-    if layers == _GEMMA_27B:
-        what = "is that of Gemma 3 27B, whose attention scale is not 1 / sqrt(head_dim)"
-        _refuse(path, "gemma3.block_count", what, layers, "another number of layers")
     pattern = take("attention.sliding_window_pattern", (int,), 6)
     window, local = take("attention.sliding_window", (int,)), take("rope.freq_base_swa", (float,), 1e4)
     if pattern < 1:
-        _refuse(path, "gemma3.attention.sliding_window_pattern", "is not usable", pattern, "a positive integer")
+        refuse(path, "gemma3.attention.sliding_window_pattern", "is not usable", pattern, "a positive integer")
     full = tuple(n for n in range(min(max(layers, 0), 10_000)) if (n + 1) % pattern == 0)
     found: dict[str, Any] = {"embedding_scale": math.sqrt(hidden) if 0 < hidden < 2**53 else 1.0}
+    found["query_scale"] = gemma_query_scale(layers, hidden, fields["heads"], fields["head_dim"])
     return found | ({"window": window, "full_layers": full, "local_rope_theta": local} if len(full) < layers else {})
+
+
+def gemma_query_scale(layers: int, hidden: int, heads: int, head_dim: int) -> float:
+    """llama.cpp's rule, for which a file has no key.
+
+    >>> gemma_query_scale(48, 3840, 16, 256), round(gemma_query_scale(62, 5376, 32, 128), 4)
+    (1.0, 0.8729)
+    """
+    divided = hidden // max(heads, 1) if layers == _GEMMA_27B else head_dim
+    return query_scale(1 / math.sqrt(max(divided, 1)), head_dim)
 
 
 def _architecture(path: Path, metadata: dict[str, Any]) -> str:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_ARCHITECTURES:
         near = difflib.get_close_matches(str(name), GGUF_ARCHITECTURES, n=1)
-        _refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(GGUF_ARCHITECTURES), near)
+        refuse(path, "general.architecture", "is not supported", repr(name), ", ".join(GGUF_ARCHITECTURES), near)
     return name
 
 
@@ -225,46 +251,3 @@ def _is_of_a_graph(key: str) -> bool:
     """
     own = key.startswith("tritgold.") or key.partition(".")[0] in GGUF_ARCHITECTURES
     return own or any(name in _GRAPH_KEYS or name.startswith(_GRAPH_PARTS) for name in (key, key.partition(".")[2]))
-
-
-def _tokens(path: Path, metadata: dict[str, Any], vocab: int) -> dict[str, Any]:
-    """bos, eos, mask and block; bos and eos outside the vocabulary are left out, as from every container."""
-
-    def take(key: str) -> int | None:
-        value = metadata.get(key)
-        if value is not None and type(value) is not int:
-            _refuse(path, key, "has the wrong type", repr(value), "int")
-        return value
-
-    eos = [token for key in EOS_KEYS if (token := take(key)) is not None]
-    listed = metadata.get(ALL_EOS_KEY)
-    if listed is not None:
-        if not isinstance(listed, np.ndarray) or listed.dtype.kind not in "iu":
-            _refuse(path, ALL_EOS_KEY, "has the wrong type", repr(listed), "an array of integers")
-        eos = listed.tolist()
-    else:
-        eos = list(dict.fromkeys(eos))  # published files repeat one id under two keys; a list of ours stays as it is
-    bos, block = take(BOS_KEY), take(BLOCK_KEY)
-    mask = take(MASK_KEY)
-    if block is not None and mask is None:
-        _refuse(path, MASK_KEY, f"is missing beside {BLOCK_KEY}", None, "a token id")
-    return {
-        "bos": next(iter(inside(path, BOS_KEY, [] if bos is None else [bos], vocab)), None),
-        "eos": inside(path, EOS_KEYS[0] if listed is None else ALL_EOS_KEY, eos, vocab),
-        "block": block,
-        "mask": None if block is None else mask,
-    }
-
-
-def _refuse(
-    path: Path,
-    key: str,
-    message: str,
-    got: object,
-    expected: object,
-    nearest: list[str] | None = None,
-    kind: str = "config-value",
-) -> NoReturn:
-    hint = f"the nearest is {nearest[0]!r}" if nearest else None
-    thing, got = printable(f"key {key!r}"), None if got is None else printable(got)
-    raise ConfigError(message, kind=kind, file=path, thing=thing, got=got, expected=expected, hint=hint)

@@ -5,7 +5,6 @@ pairs, tensor infos, padding, data. Data is found by the recorded offsets, never
 Source: ggml's docs/gguf.md and ggml/src/gguf.cpp.
 """
 
-import struct
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,10 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
-from tritgold.errors import FormatError, TritgoldWarning
-from tritgold.formats.container import StoredTensor, map_file
+from tritgold.errors import TritgoldWarning
+from tritgold.formats.container import StoredTensor
 from tritgold.formats.ggml_types import (
     IK_LLAMA,
     PRISM,
@@ -27,11 +24,9 @@ from tritgold.formats.ggml_types import (
     tensor_bytes,
     type_names,
 )
+from tritgold.formats.gguf_values import UINT32, GgufValues
 from tritgold.formats.untrusted_text import first_repeated, printable
 
-# Value type number -> type letter, the same in struct and NumPy.
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_UINT32, _BOOL, STRING, ARRAY = 4, 7, 8, 9
 MAX_DIMS = 4
 ALIGNMENT, DEFAULT_ALIGNMENT = "general.alignment", 32
 
@@ -65,18 +60,17 @@ class GgufFile:
 
     def __init__(self, path: str | Path, q2_0_block: int = 64, architecture: str = "") -> None:
         self.path, self.q2_0_block = Path(path), q2_0_block
-        self._file = map_file(self.path)
-        self._bytes = memoryview(self._file)  # many small reads: a tokenizer has 400,000 strings
-        self._at = 0
+        self._values = values = GgufValues(self.path)
+        self._refuse = values.refuse
         self.version, tensor_count, pair_count = self._preamble()
         self.metadata: dict[str, Any] = {}
         types: dict[str, int] = {}
         for _ in range(pair_count):
-            key = self._string("metadata key")
+            key = values.string("metadata key")
             if key in self.metadata:
                 self._refuse("occurs twice", "duplicate-name", f"key {key!r}")
-            types[key] = self._scalar("I", f"type of {key!r}")
-            self.metadata[key] = self._value(types[key], key)
+            types[key] = values.scalar("I", f"type of {key!r}")
+            self.metadata[key] = values.value(types[key], key)
         self.architecture = str(self.metadata.get("general.architecture", architecture))
         self.alignment = self._alignment()
         infos = [self._info() for _ in range(tensor_count)]
@@ -85,13 +79,14 @@ class GgufFile:
         self.type_ids = {info.name: info.type_id for info in infos}
         self.spans = self._spans(infos)
         self.tensors = self._place(infos)
-        self._say_of_alignment(types.get(ALIGNMENT, _UINT32))
+        self._say_of_alignment(types.get(ALIGNMENT, UINT32))
 
     def _preamble(self) -> tuple[int, int, int]:
-        magic = bytes(self._bytes[self._take(4, "magic") : 4])
+        values = self._values
+        magic = bytes(values.raw[values.take(4, "magic") : 4])
         if magic != b"GGUF":
             self._refuse("is not a GGUF file", "not-gguf", "magic", magic, b"GGUF")
-        version = self._scalar("I", "version")
+        version = values.scalar("I", "version")
         if version in (2 << 24, 3 << 24):
             self._refuse(
                 "is big-endian",
@@ -101,36 +96,12 @@ class GgufFile:
             )
         if version not in (2, 3):
             self._refuse("unsupported version", "gguf-version", "version", version, "2 or 3")
-        tensors, pairs = self._scalar("Q", "tensor count"), self._scalar("Q", "key count")
+        tensors, pairs = values.scalar("Q", "tensor count"), values.scalar("Q", "key count")
         # The smallest possible info and pair: counts that cannot fit are refused before anything is allocated.
         for what, count, least in (("tensor count", tensors, 32), ("key count", pairs, 13)):
-            if count * least > self._file.size - self._at:
-                self._refuse("cannot fit into the file", "count", what, count, f"at most {self._file.size // least}")
+            if count * least > values.data.size - values.at:
+                self._refuse("cannot fit into the file", "count", what, count, f"at most {values.data.size // least}")
         return version, tensors, pairs
-
-    def _value(self, type_id: int, key: str) -> Any:
-        if type_id == STRING:
-            return self._string(f"value of {key!r}")
-        if type_id in SCALARS:
-            return self._array(type_id, 1, key)[0].item()
-        if type_id != ARRAY:
-            self._refuse("unknown value type", "value-type", f"key {key!r}", type_id, "0 to 12")
-        item, count = self._scalar("I", f"item type of {key!r}"), self._scalar("Q", f"length of {key!r}")
-        if item == STRING:
-            if count * 8 > self._file.size - self._at:
-                self._refuse("array cannot fit into the file", "count", f"key {key!r}", count)
-            return [self._string(f"an item of {key!r}") for _ in range(count)]
-        if item not in SCALARS:
-            self._refuse("unknown array item type", "value-type", f"key {key!r}", item, "0 to 8 or 10 to 12")
-        return self._array(item, count, key)
-
-    def _array(self, item: int, count: int, key: str) -> np.ndarray:
-        dtype = np.dtype(f"<{SCALARS[item]}")
-        at = self._take(count * dtype.itemsize, f"value of {key!r}")
-        raw = self._file[at : at + count * dtype.itemsize]
-        if item == _BOOL and (raw > 1).any():
-            self._refuse("is not a bool", "value", f"key {key!r}", int(raw.max()), "0 or 1")
-        return raw.view(dtype)
 
     def _alignment(self) -> int:
         value = self.metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
@@ -141,7 +112,7 @@ class GgufFile:
 
     def _say_of_alignment(self, kind: int) -> None:
         """Warn of an alignment that is readable but unusual: ggml's own readers require a UINT32 and a power of two."""
-        odd = [] if kind == _UINT32 else [f"is of value type {kind} where ggml asks for {_UINT32} (UINT32)"]
+        odd = [] if kind == UINT32 else [f"is of value type {kind} where ggml asks for {UINT32} (UINT32)"]
         if self.alignment & (self.alignment - 1):
             odd.append(f"is {self.alignment}, and llama.cpp refuses what is not a power of two")
         if odd:
@@ -149,36 +120,37 @@ class GgufFile:
             warnings.warn(printable(what), TritgoldWarning, stacklevel=3)
 
     def _info(self) -> _Info:
-        name = self._string("tensor name")
+        values = self._values
+        name = values.string("tensor name")
         thing = f"tensor {name!r}"
-        dims = self._scalar("I", f"dimensions of {thing}")
+        dims = values.scalar("I", f"dimensions of {thing}")
         if not 1 <= dims <= MAX_DIMS:
             self._refuse("has an impossible number of dimensions", "dims", thing, dims, f"1 to {MAX_DIMS}")
-        sizes = [self._scalar("Q", f"sizes of {thing}") for _ in range(dims)]
+        sizes = [values.scalar("Q", f"sizes of {thing}") for _ in range(dims)]
         if 0 in sizes or prod(sizes) >= 2**63:
             self._refuse("has impossible sizes", "dims", thing, sizes)
-        type_id, offset = self._scalar("I", f"type of {thing}"), self._scalar("Q", f"offset of {thing}")
+        type_id, offset = values.scalar("I", f"type of {thing}"), values.scalar("Q", f"offset of {thing}")
         if offset % self.alignment:
             self._refuse("does not begin at a multiple of the alignment", "misaligned", thing, offset, self.alignment)
         return _Info(name, tuple(reversed(sizes)), type_id, offset)
 
     def _spans(self, infos: list[_Info]) -> dict[str, int]:
         begins = sorted({info.offset for info in infos})
-        end = self._file.size - align(self._at, self.alignment)
+        end = self._values.data.size - align(self._values.at, self.alignment)
         spans = {at: stop - at for at, stop in pairwise([*begins, end])}
         return {info.name: spans[info.offset] for info in infos}
 
     def _place(self, infos: list[_Info]) -> dict[str, StoredTensor]:
-        start = align(self._at, self.alignment)
+        start = align(self._values.at, self.alignment)
         placed = {}
         for info in infos:
             span = self.spans[info.name]
             dtype, size = self._size(info, span)
             thing = f"tensor {info.name!r}"
             stop = start + info.offset + size
-            if align(stop, self.alignment) > self._file.size:
+            if align(stop, self.alignment) > self._values.data.size:
                 what = f"{dtype} payload, padded to {self.alignment}, ends after the end of the file"
-                self._refuse(what, "truncated", thing, self._file.size, align(stop, self.alignment))
+                self._refuse(what, "truncated", thing, self._values.data.size, align(stop, self.alignment))
             if size > span:
                 self._refuse(
                     f"{dtype} payload reaches into the next tensor",
@@ -187,7 +159,7 @@ class GgufFile:
                     f"{span} bytes to it",
                     f"{size} bytes",
                 )
-            data = self._file[start + info.offset : stop]
+            data = self._values.data[start + info.offset : stop]
             placed[info.name] = StoredTensor(self.path, info.name, dtype, info.shape, start + info.offset, data)
         if (shared := first_repeated(info.offset for info in infos)) is not None:
             names = " and ".join(repr(info.name) for info in infos if info.offset == shared)
@@ -239,39 +211,6 @@ class GgufFile:
     def _refuse_type(self, info: _Info, hint: str | None) -> NoReturn:
         what = f"unknown tensor type {info.type_id} in tensor {info.name!r}"
         self._refuse(what, "unknown-type", None, hint=hint)
-
-    def _take(self, count: int, what: str) -> int:
-        """Step over ``count`` bytes; returns their offset. Refuses (``truncated``) if the file ends before."""
-        if count > len(self._bytes) - self._at:
-            left = len(self._bytes) - self._at
-            self._refuse("ends too early", "truncated", what, f"{left} bytes left at byte {self._at}", count)
-        self._at += count
-        return self._at - count
-
-    def _scalar(self, letter: str, what: str) -> Any:
-        at = self._take(struct.calcsize(letter), what)
-        return struct.unpack_from(f"<{letter}", self._bytes, at)[0]
-
-    def _string(self, what: str) -> str:
-        length = self._scalar("Q", f"length of {what}")
-        at = self._take(length, what)
-        try:
-            return str(self._bytes[at : at + length], "utf-8")
-        except UnicodeDecodeError as error:
-            self._refuse(f"is not UTF-8: {error.reason}", "key-utf8", f"{what} at byte {at}")
-
-    def _refuse(
-        self,
-        message: str,
-        kind: str,
-        thing: str | None,
-        got: object = None,
-        expected: object = None,
-        hint: str | None = None,
-    ) -> NoReturn:
-        message, thing = printable(message), thing and printable(thing)
-        got = got if got is None or isinstance(got, int) else printable(got)
-        raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
 
 
 def fills(size: int, span: int, alignment: int) -> bool:

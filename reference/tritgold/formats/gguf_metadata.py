@@ -12,8 +12,9 @@ import numpy as np
 from tritgold.architectures import GGUF_ARCHITECTURES, Architecture, architecture_of
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
-from tritgold.formats.gguf_config import ALL_EOS_KEY, BLOCK_KEY, BOS_KEY, EOS_KEYS, MASK_KEY
+from tritgold.formats.gguf_config import gemma_query_scale
 from tritgold.formats.gguf_rope import scaling_keys
+from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, BOS_KEY, EOS_KEYS, MASK_KEY
 
 QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION; the specification wants it in every file with quantised tensors
 
@@ -100,11 +101,16 @@ def _of_family(config: ModelConfig, kind: Architecture) -> dict[str, Any]:
         "residual_scale": config.residual_scale,
         "logit_scale": config.logit_divisor,
     }
-    return found | ({"attention.scale": config.head_dim**-0.5} if kind.name == "granite" else {})
+    return found | ({"attention.scale": config.query_scale * config.head_dim**-0.5} if kind.name == "granite" else {})
 
 
 def _gemma3(config: ModelConfig) -> dict[str, Any]:
-    layers = range(config.layers)
+    layers, right = range(config.layers), gemma_query_scale(config.layers, config.hidden, config.heads, config.head_dim)
+    if np.float32(right) != np.float32(config.query_scale):
+        raise ConfigError(
+            "GGUF has no place for this factor of q", kind="query-scale", thing="query_scale",
+            got=config.query_scale, expected=right, hint="--to hf keeps it",
+        )  # fmt: skip
     window, full = (config.context, tuple(layers)) if config.window is None else (config.window, config.full_layers)
     regular = (p for p in (6, *range(1, 65)) if tuple(n for n in layers if (n + 1) % p == 0) == full)
     if (pattern := next(regular, None)) is None:

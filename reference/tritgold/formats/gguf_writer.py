@@ -14,7 +14,8 @@ import numpy as np
 from tritgold.errors import OutputError
 from tritgold.formats.container import PlannedTensor
 from tritgold.formats.ggml_types import tensor_bytes, type_number
-from tritgold.formats.gguf_file import ALIGNMENT, ARRAY, DEFAULT_ALIGNMENT, MAX_DIMS, SCALARS, STRING, align
+from tritgold.formats.gguf_file import ALIGNMENT, DEFAULT_ALIGNMENT, MAX_DIMS, align
+from tritgold.formats.gguf_values import ARRAY, SCALARS, STRING
 from tritgold.formats.untrusted_text import printable
 from tritgold.formats.whole_file import listed, write_chunks, written_whole
 

@@ -51,6 +51,17 @@ NEUTRAL_QUANTIZATION = {
 }
 
 
+# Fields of a ModelConfig -> keys that say them, where an error names the field.
+_KEYS_OF = {
+    "vocab": ("vocab_size",), "hidden": ("hidden_size",), "inter": ("intermediate_size",),
+    "layers": ("num_hidden_layers",), "heads": ("num_attention_heads",), "kv_heads": ("num_key_value_heads",),
+    "context": ("max_position_embeddings",), "norm_eps": ("rms_norm_eps",), "block": ("bd_size",),
+    "window": ("sliding_window",), "embedding_scale": ("embedding_multiplier", "scale_emb"),
+    "residual_scale": ("residual_multiplier", "scale_depth"), "logit_divisor": ("logits_scaling", "dim_model_base"),
+    "query_scale": ("attention_multiplier", "query_pre_attn_scalar"), "local_rope_theta": ("rope_local_base_freq",),
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class HfConfig:
     """model: what the arithmetic needs. mode: how the linears are stored; None where config.json does not say."""
@@ -86,11 +97,6 @@ def parse_hf_config(
     keys = JsonKeys(path, values)
     entry = _family(keys)
     scale_rule, mode = _quantization(keys, linear_class)
-    if entry.qkv_bias and (scale_rule, mode) == ("multiply", "offline"):
-        hint = (
-            "transformers' AutoBitLinear multiplies the bias by the weight scale, other readers do not: use bitlinear"
-        )
-        keys.refuse("has biases", "config-unsupported", "linear_class", "autobitlinear", "bitlinear", hint)
     heads = keys.take("num_attention_heads", int)
     hidden = keys.take("hidden_size", int)
     fields: dict[str, Any] = {
@@ -127,6 +133,8 @@ def parse_hf_config(
     try:
         return HfConfig(ModelConfig(**fields), mode)
     except ConfigError as error:
+        keys_of = [key for key in _KEYS_OF.get(str(error.thing), ()) if key in values]
+        error.thing = f"key {keys_of[0]!r}" if keys_of else error.thing
         raise error.located(file=path) from None
 
 
@@ -198,8 +206,10 @@ def _rule(keys: JsonKeys, linear_class: str) -> ScaleRule:
 
 def _activation(keys: JsonKeys, entry: Architecture) -> Activation:
     known: dict[str, Activation] = {"relu2": "relu2", "silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
-    key = "hidden_act" if entry.name != "gemma3" or "hidden_act" in keys.left else "hidden_activation"
+    key = "hidden_act" if entry.name != "gemma3" or "hidden_activation" not in keys.left else "hidden_activation"
     name = keys.take(key, str)
     if name not in known:
         keys.refuse("is not supported", "config-unsupported", key, name, ", ".join(known))
+    if entry.name == "gemma3" and (other := keys.left.pop("hidden_act", name)) != name:
+        keys.refuse(f"contradicts {key}", "config-contradiction", "hidden_act", repr(other), name)
     return known[name]

@@ -81,7 +81,7 @@ def _of_family(config: ModelConfig, entry: Architecture) -> dict[str, Any]:
         found["rope_scaling"] = json.loads(config.rope_scaling.source)
     types = [SLIDING if config.window_of(n) is not None else FULL for n in range(config.layers)]
     if entry.name == "gemma3":
-        found |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": config.head_dim}
+        found |= {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": _scalar(config)}
         found |= {"layer_types": types, "sliding_window": config.window or 4096}
         local = config.rope_theta if config.local_rope_theta is None else config.local_rope_theta
         return found | {"rope_local_base_freq": _shortest(local)}
@@ -93,9 +93,17 @@ def _of_family(config: ModelConfig, entry: Architecture) -> dict[str, Any]:
             "embedding_multiplier": _shortest(config.embedding_scale),
             "residual_multiplier": _shortest(config.residual_scale),
             "logits_scaling": _shortest(config.logit_divisor),
-            "attention_multiplier": config.head_dim**-0.5,
+            "attention_multiplier": config.query_scale * config.head_dim**-0.5,
         }
     return found
+
+
+def _scalar(config: ModelConfig) -> float:
+    """What scores are divided by the root of; an integer where that is the number, as in published files."""
+    exact = config.head_dim / config.query_scale**2
+    whole = round(exact)
+    same = whole > 0 and np.float32((config.head_dim / whole) ** 0.5) == np.float32(config.query_scale)
+    return whole if same else exact
 
 
 def _shortest(value: float) -> float:

@@ -57,14 +57,22 @@ def _full_layers(keys: JsonKeys, types: list[Any], layers: int) -> tuple[int, ..
 
 
 def _granite(keys: JsonKeys, head_dim: int) -> dict[str, Any]:
-    scale, right = keys.number("attention_multiplier", 1.0), 1 / math.sqrt(max(head_dim, 1))
-    if not math.isclose(scale, right, rel_tol=1e-6):
-        keys.unsupported("attention_multiplier", scale, f"1 / sqrt(head_dim) = {right:.7g}")
     return {
+        "query_scale": query_scale(keys.number("attention_multiplier", 1.0), head_dim),
         "embedding_scale": keys.number("embedding_multiplier", 1.0),
         "residual_scale": keys.number("residual_multiplier", 1.0),
         "logit_divisor": keys.number("logits_scaling", 1.0),
     }
+
+
+def query_scale(scale: float, head_dim: int) -> float:
+    """The factor of q for scores multiplied by ``scale``, exactly 1 for 1 / sqrt(head_dim) as files round it.
+
+    >>> query_scale(0.25, 16), query_scale(0.5, 16), query_scale(0.0883883, 128)
+    (1.0, 2.0, 1.0)
+    """
+    factor = scale * math.sqrt(max(head_dim, 1))
+    return 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
 
 
 def _minicpm(keys: JsonKeys, fields: dict[str, Any]) -> dict[str, Any]:
@@ -82,8 +90,8 @@ def _minicpm(keys: JsonKeys, fields: dict[str, Any]) -> dict[str, Any]:
 def _gemma3(keys: JsonKeys, fields: dict[str, Any]) -> dict[str, Any]:
     """Of six layers five have the window and a theta of their own; the embedding is multiplied by sqrt(hidden)."""
     scalar = keys.number("query_pre_attn_scalar", 256.0)
-    if scalar != fields["head_dim"]:
-        keys.unsupported("query_pre_attn_scalar", scalar, f"head_dim = {fields['head_dim']}")
+    if not 0 < scalar < math.inf:
+        keys.refuse("is not usable", "config-value", "query_pre_attn_scalar", scalar, "a positive number")
     keys.neutral(_GEMMA_NEUTRAL)
     layers, window = fields["layers"], keys.take("sliding_window", int, 4096)
     pattern = keys.take("sliding_window_pattern", int, keys.left.pop("_sliding_window_pattern", _GEMMA_PATTERN))
@@ -93,7 +101,8 @@ def _gemma3(keys: JsonKeys, fields: dict[str, Any]) -> dict[str, Any]:
     regular = tuple(n for n in range(min(max(layers, 0), 10_000)) if (n + 1) % pattern == 0)
     full = regular if types is None else _full_layers(keys, types, layers)
     theta, scaling, local = _gemma_rope(keys, fields)
-    found: dict[str, Any] = {"rope_theta": theta, "rope_scaling": scaling}
+    factor = query_scale(1 / math.sqrt(scalar), fields["head_dim"])
+    found: dict[str, Any] = {"rope_theta": theta, "rope_scaling": scaling, "query_scale": factor}
     if len(full) < layers:
         found |= {"window": window, "full_layers": full, "local_rope_theta": local}
     hidden = fields["hidden"]

@@ -1,6 +1,6 @@
 """Readers of linear weights, one per container: a function (box, name, shape) -> weight; problems go to the box."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -78,11 +78,12 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
         rows = None
         if GGUF_ARCHITECTURES[architecture].permuted and name.endswith((".q", ".k")):
             rows = interleaved_rows(shape[0], config.head_dim)
-        if tensor.dtype in FLOAT_BYTES and scales_by_rows(tensor) > 1:
+        floats = tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape)
+        if floats and scales_by_rows(tensor) > 1:
             return PackedWeight(_by_rows(tensor), tensor, shape, scale, rows)
-        if tensor.dtype in FLOAT_BYTES and _several(box, tensor, shape):
+        if floats and _several(box, tensor, shape):
             return None
-        if quantize and tensor.dtype in FLOAT_BYTES and not _is_ternary(tensor, shape):
+        if quantize and floats:
             if beside is not None:
                 box.blame(
                     "scale-unused", f"{beside.name}: a master that is quantised by absmean has no scale beside it"
@@ -155,8 +156,8 @@ def _several(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> bo
     Tensor parallelism leaves such weights in o and down, one scale per shard of columns; absmean would change them.
     """
     found: set[float] = set()
-    for row in range(0, shape[0], _ROWS):
-        found.update(np.unique(np.abs(tensor.rows(slice(row, row + _ROWS)))).tolist())
+    for magnitudes in _magnitudes(tensor):
+        found.update(np.unique(magnitudes).tolist())
         if len(found - {0.0}) > _MOST_SCALES:
             return False
     scales = sorted(found - {0.0})
@@ -179,14 +180,19 @@ def scales_by_rows(tensor: StoredTensor) -> int:
         return 0
     found: set[float] = set()
     speaking = 0
-    for row in range(0, tensor.shape[0], _ROWS):
-        magnitudes = np.abs(tensor.rows(slice(row, row + _ROWS)))
+    for magnitudes in _magnitudes(tensor):
         largest = magnitudes.max(axis=1, keepdims=True)
         if not np.isfinite(largest).all() or ((magnitudes != 0) & (magnitudes != largest)).any():
             return 0
         speaking += int(((magnitudes != 0).sum(axis=1) > 1).sum())
         found.update(largest[largest > 0].tolist())
     return len(found) if 2 * speaking > tensor.shape[0] else 0
+
+
+def _magnitudes(tensor: StoredTensor) -> Iterator[np.ndarray]:
+    """A float matrix without its signs, some rows at a time; its pages stay, for the check that comes after."""
+    for row in range(0, tensor.shape[0], _ROWS):
+        yield np.abs(tensor.rows(np.arange(row, min(row + _ROWS, tensor.shape[0]))))
 
 
 def _is_ternary(tensor: StoredTensor, shape: tuple[int, int]) -> bool:

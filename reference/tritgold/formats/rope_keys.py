@@ -16,6 +16,7 @@ _ORIGINAL = "original_max_position_embeddings"
 _NEEDED: dict[str, dict[str, Any]] = {
     "default": {},
     "linear": {"factor": _POSITIVE},
+    "dynamic": {"factor": _POSITIVE},
     "llama3": {"factor": _POSITIVE, "low_freq_factor": _POSITIVE, "high_freq_factor": _POSITIVE, _ORIGINAL: _COUNT},
     "yarn": {"factor": _POSITIVE, _ORIGINAL: _COUNT},
     "longrope": {"short_factor": _LIST, "long_factor": _LIST, _ORIGINAL: _COUNT},
@@ -26,10 +27,10 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
         "truncate": _BOOL,
     },
     "longrope": {"factor": _POSITIVE, "attention_factor": _POSITIVE},
+    "dynamic": {_ORIGINAL: _COUNT},
 }
 _NEUTRAL = {"attention_factor": (1, 1.0, None), "attn_factor": (1, 1.0, None), "partial_rotary_factor": (1, 1.0, None)}
 _WHY = {
-    "dynamic": "its frequencies change with the length of the text, so that a cached key is of no one table",
     "proportional": "it turns a part of each head",
 }
 
@@ -86,12 +87,16 @@ def scaling_of(keys: JsonKeys, name: str, section: object, theta: float, head_di
     if inner.left:
         keys.unsupported(name, section, None)
     _check(inner, numbers, head_dim)
-    if kind == "default" or not 0 < head_dim <= MAX_IN or head_dim % 2:  # such a size is refused by ModelConfig
-        return None
-    if kind == "longrope" and context > numbers[_ORIGINAL]:
+    original = numbers.get(_ORIGINAL, context)
+    if kind in ("longrope", "dynamic") and context > original:
         hint = "beyond the original context its frequencies change with the length of the text; set both to it"
-        got = f"{numbers[_ORIGINAL]} below max_position_embeddings {context}"
+        got = f"{original} below max_position_embeddings {context}"
         inner.refuse("is too short", "config-unsupported", _ORIGINAL, got, f"at least {context}", hint)
+    # Within the original context dynamic scaling scales nothing.
+    if (
+        kind in ("default", "dynamic") or not 0 < head_dim <= MAX_IN or head_dim % 2
+    ):  # such a size is refused by ModelConfig
+        return None
     try:
         return rope_scaling(kind, numbers, head_dim, theta)
     except (ConfigError, OverflowError) as error:
@@ -122,3 +127,6 @@ def _check(inner: JsonKeys, numbers: dict[str, Any], head_dim: int) -> None:
             numbers[key] = [float(v) for v in value]
         elif type(value) is int and key != _ORIGINAL:
             numbers[key] = float(value)
+    low, high = numbers.get("low_freq_factor", 0), numbers.get("high_freq_factor", 1)
+    if low >= high:
+        inner.refuse("is not usable", "config-value", "high_freq_factor", high, f"above low_freq_factor = {low}")

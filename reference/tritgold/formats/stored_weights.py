@@ -51,8 +51,8 @@ class PackedWeight:
             self._warn(f"{odd} bytes that decode, yet that no encoder writes")
         with np.errstate(over="ignore", invalid="ignore"):
             scales: np.ndarray = self.layout.scales(self.stored.data, self.shape) * self._beside
-        self.stored.release()
         if 0 < scales.min() == scales.max() < np.inf:
+            self.stored.release()
             return
         tensor = self.ternary()
         for oddity in filter(None, (*odd_scales(tensor), odd_rows(tensor))):

@@ -158,7 +158,7 @@ def _is_finite(tensor: StoredTensor) -> bool:
     words = np.ascontiguousarray(tensor.data).reshape(-1).view(dtype)
     for at in range(0, words.size, _PIECE):
         found = ((words[at : at + _PIECE] & exponent) == exponent).any()
-        tensor.release()
+        tensor.release(at * words.itemsize, min(at + _PIECE, words.size) * words.itemsize)
         if found:
             return False
     return True

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float32
 
 
-def scaled(x: Float32[np.ndarray, "tokens width"], factor: float) -> Float32[np.ndarray, "tokens width"]:
+def scaled(x: Float32[np.ndarray, "tokens ..."], factor: float) -> Float32[np.ndarray, "tokens ..."]:
     """x * factor, one float32 product; x itself where the factor is 1."""
     return x if factor == 1 else x * np.float32(factor)
 

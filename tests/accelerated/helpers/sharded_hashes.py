@@ -3,6 +3,7 @@
     python sharded_hashes.py '{"models": ["llama"], "ways": [["f32", null]], "devices": [1, 2]}'
 
 prints {model: {way: {devices: {what: digest}}}}. Devices are the processor's, forced; ways: KV scheme and formulation.
+As one of several processes (TRITGOLD_COORDINATOR) it shares the model with the others, and the first one prints.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.golden import embedded_model
 from tritgold.graph import operations
-from tritgold.weights import LINEARS, ModelWeights
+from tritgold.weights import ModelWeights
 
 FIXTURES = Path(__file__).parents[2] / "peers" / "fixtures"
 Model = tuple[ModelConfig, ModelWeights, list[int]]
@@ -51,22 +52,29 @@ def alone(engine, trace, names: tuple[str, ...]) -> str:
     return digest(*found)
 
 
-def answers(engine, tokens: list[int], short: bool) -> dict[str, str]:
-    """Digests of the logits of a prompt and of steps, of every traced array, and of tokens. short: two programs."""
+def answers(engine, tokens: list[int], extent: str) -> dict[str, str]:
+    """Digests of logits, of every traced array, and of tokens.
+
+    extent: ``steps``, two programs, a trace and a step; ``some``, two operations alone too, and how many collectives a
+    step has; ``all``, prompts, the greedy program, a linear of each kind alone, and two ways of block diffusion.
+    """
     trace = engine.trace(tokens[:8])
     engine.reset()
-    if short:
-        steps = digest(*(engine.step(token) for token in tokens[:3]))
-        counted = str(collectives(engine))
-        some = alone(engine, trace, ("layers.0.q", "layers.1.o"))
-        return {"trace": digest(*trace.arrays.values()), "logits": steps, "alone": some, "collectives": counted}
+    if extent != "all":
+        rows = [engine.step(token) for token in tokens[:3]]
+        found = {"trace": digest(*trace.arrays.values()), "logits": digest(*rows)}
+        found["tokens"] = digest(np.array([np.argmax(row) for row in rows]))
+        if extent == "some":
+            found["alone"] = alone(engine, trace, ("layers.0.q", "layers.1.o"))
+            found["collectives"] = str(collectives(engine))
+        return found
     logits = [engine.prefill(tokens[:5]), *(engine.step(token)[None] for token in tokens[5:8])]
     engine.reset()
     made = [engine.greedy(tokens[:5])]
     while len(made) < 4:
         made.append(engine.greedy(made[-1:]))
     found = {"trace": digest(*trace.arrays.values()), "logits": digest(*logits), "tokens": digest(np.array(made))}
-    found["alone"] = alone(engine, trace, tuple(f"layers.0.{name}" for name in LINEARS))
+    found["alone"] = alone(engine, trace, ("layers.0.q", "layers.0.o", "layers.0.up", "layers.0.down"))
     if engine.config.block is not None:
         from tritgold_xla.decode.block_diffusion import block_diffusion
         from tritgold_xla.decode.diffusion_options import preset
@@ -111,26 +119,35 @@ def opened(name: str) -> Iterator[Model]:
 
 
 def main(
-    models: list[str], ways: list[tuple[str, str | None]], devices: list[int], short: bool = False
+    models: list[str], ways: list[tuple[str, str | None]], devices: list[int], extent: str = "all"
 ) -> dict[str, object]:
-    """All of them."""
+    """All of them. Where the environment has a seat among processes, one of each alone; only process 0 returns."""
     from tritgold_xla import XlaEngine
-    from tritgold_xla.runtime.flags import cache_folder, keep_programs, start_with_devices
+    from tritgold_xla.processes.opening import opened as opened_over_processes
+    from tritgold_xla.processes.seat import seat_of
+    from tritgold_xla.runtime.cache_folder import cache_folder, keep_programs
+    from tritgold_xla.runtime.flags import start_with_devices
 
-    start_with_devices(max(devices))
-    if os.environ.get("TRITGOLD_CACHE") != "0":
-        keep_programs(cache_folder() / "xla")
+    if (seat := seat_of(os.environ)) is None:
+        start_with_devices(max(devices))
     found: dict[str, dict[str, dict[int, dict[str, str]]]] = {}
     for name in models:
         with opened(name) as (config, weights, tokens):
             for scheme, formulation in ways:
+
+                def make(count: int, scheme=scheme, formulation=formulation, config=config, weights=weights):
+                    if os.environ.get("TRITGOLD_CACHE") != "0":
+                        keep_programs(cache_folder() / "xla")
+                    return XlaEngine(config, weights, config.context, scheme, formulation, screen=False, devices=count)
+
                 of_way = found.setdefault(name, {}).setdefault(f"{scheme}, {formulation}", {})
                 for count in devices:
                     print(f"{name} {scheme} {formulation} {count}", file=sys.stderr, flush=True)
-                    engine = XlaEngine(
-                        config, weights, config.context, scheme, formulation, screen=False, devices=count
-                    )
-                    of_way[count] = answers(engine, tokens, short)
+                    if seat is None:
+                        engine = make(count)
+                    else:
+                        engine = opened_over_processes(seat, Path(__file__), count, {"model": name}, make)
+                    of_way[count] = answers(engine, tokens, extent)
     return found
 
 

@@ -12,7 +12,8 @@ import sys
 import time
 
 from tritgold.errors import EngineError
-from tritgold_xla.processes.team import Seat, join
+from tritgold_xla.processes.joining import join
+from tritgold_xla.processes.seat import Seat
 
 
 def main(address: str, processes: str, process: str, patience: str, facts: str, deed: str) -> int:

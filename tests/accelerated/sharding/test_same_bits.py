@@ -1,46 +1,22 @@
 """The same hash of logits, traces and tokens for any number of devices: a process of its own has enough of them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from measure import sharding_bits
+from measure.journal import Journal
+from measure.sharding_bits import cases, differing, hashes
 
-HELPERS = Path(__file__).parent.parent / "helpers"
-SCHEMES = ("f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8")
-FORMULATIONS = (None, "select", "bit-serial", "int8-dot", "float-dot", "plain")
-MODELS = ("kjv-ar", "kjv-dlm", "llama", "2b-two-layers")
-# With biases; with norms of heads and of branches, windows and two tables of RoPE.
-ARCHITECTURES = ("qwen2-bitlinear-yarn-window", "gemma3-auto-offline")
+from tritgold_xla.kv_cache.kv_scheme import SCHEMES
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 
-
-def hashes(models, ways, devices, short=False):
-    """{model: {way: {devices: {what: digest}}}}, by the program ``sharded_hashes``."""
-    asked = json.dumps({"models": models, "ways": ways, "devices": devices, "short": short})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HELPERS), *filter(None, sys.path)])}
-    command = [sys.executable, "-W", "ignore", str(HELPERS / "sharded_hashes.py"), asked]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def differing(found):
-    """What differs from one device, as (model, way, devices, what)."""
-    return [
-        (model, way, count, what)
-        for model, ways in found.items()
-        for way, counts in ways.items()
-        for count, answers in counts.items()
-        for what, digest in answers.items()
-        if digest != counts["1"][what]
-    ]
+RECORDED = Path(__file__).parents[3] / "docs/data/sharding-bits.json"
 
 
 def test_a_small_model_on_two_and_three_devices():
     # Three heads on two devices: one has padding. Scales that multiply, sub-norms, a head that is not cut.
-    found = hashes(["mixed"], [["int8", "plain"]], [1, 2, 3], short=True)
+    found = hashes(["mixed"], [["int8", "plain"]], [1, 2, 3], "some")
     by_devices = found["mixed"]["int8, plain"]
     # Four of a layer, which the text of a program has once; none for embedding and head, which are float32 here.
     assert {n: answers.pop("collectives") for n, answers in by_devices.items()} == {"1": "0", "2": "4", "3": "4"}
@@ -53,16 +29,36 @@ def test_a_difference_is_seen():
     assert differing(found) == [("m", "w", "2", "logits")]
 
 
-@pytest.mark.sharding
-@pytest.mark.parametrize("model", ARCHITECTURES)
-def test_architectures(model):
-    assert differing(hashes([model], [["f32", None]], [1, 2, 3, 4])) == []
+def test_a_program_that_fails_is_no_answer():
+    with pytest.raises(RuntimeError, match="no such model"):
+        hashes(["no such model"], [["f32", None]], [1], "steps")
 
 
-@pytest.mark.sharding
-@pytest.mark.parametrize("model", MODELS)
-def test_every_model_scheme_and_formulation_on_up_to_eight_devices(model):
-    ways = [[scheme, None] for scheme in SCHEMES] + [["f32", name] for name in FORMULATIONS[1:]]
-    found = hashes([model], ways, [1, 2, 3, 4, 8])
-    assert len(found[model]) == len(ways)
-    assert differing(found) == []
+@pytest.mark.parametrize("model", sharding_bits.MODELS)
+def test_the_long_run_has_every_scheme_and_formulation_of_every_model(model):
+    found = [case for case in cases() if case.model == model]
+    assert {case.way[0] for case in found} == set(SCHEMES)
+    assert {case.way[1] for case in found} == {None, *FORMULATIONS}
+    assert {case.devices for case in found} == {(1, 2, 3, 4, 8)}
+    assert (2, 4) in {case.processes for case in found}
+
+
+def test_a_row_names_what_differs(monkeypatch):
+    def answered(models, ways, devices, extent, processes=1):
+        digest = "b" if processes == 4 else "a"
+        return {"m": {"f32, None": {str(count): {"logits": digest} for count in devices}}}
+
+    monkeypatch.setattr(sharding_bits, "hashes", answered)
+    row = sharding_bits.row(sharding_bits.Case("m", ("f32", None), "steps", (1, 2), (2, 4)), Journal())
+    assert row["over"] == ["1", "2", "2 processes", "4 processes"]
+    assert row["differing"] == [["4 processes", "logits"]]
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="not measured yet: make sharding")
+def test_what_was_recorded_are_such_rows_and_nothing_differed():
+    found = json.loads(RECORDED.read_text(encoding="utf-8"))
+    asked = [(c.model, c.way[0], [*map(str, c.devices), *(f"{n} processes" for n in c.processes)]) for c in cases()]
+    rows = [(row["model"], row["kv_cache"], row["over"]) for row in found["rows"]]
+    assert [row for row in asked if row in rows] == rows
+    assert found["missing"] == len(asked) - len(rows)
+    assert [row["differing"] for row in found["rows"]] == [[]] * len(rows)

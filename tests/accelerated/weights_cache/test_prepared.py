@@ -16,7 +16,8 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldWarning
 from tritgold.golden import embedded_model
 from tritgold_xla import XlaEngine
-from tritgold_xla.parameters import Place, load_parameters
+from tritgold_xla.parameters import load_parameters
+from tritgold_xla.place import Place
 from tritgold_xla.weights_cache import entry as entries
 from tritgold_xla.weights_cache import key as keys
 from tritgold_xla.weights_cache import prepared

@@ -56,7 +56,7 @@ def test_other_machines_are_said() -> None:
         render_comparison(compared(report(decode=[2.0]), report(decode=[1.0])), [], console)
     text = capture.get()
     assert "not the same: processor" in text
-    assert "no row is in both" in text
+    assert "no row in common" in text
     assert "2.00 [2.00, 2.00]" in text
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from tritgold_conformance.bench import run
 from tritgold_conformance.bench.micro import registry
-from tritgold_conformance.bench.micro.cases import BINDINGS, MICRO_ROWS, SIZED
 from tritgold_conformance.bench.micro.registry import MAKERS, Ways
 from tritgold_conformance.bench.micro.way import Way, equal, near, same
-from tritgold_conformance.bench.plan import Plan
+from tritgold_conformance.bench.plan import BINDINGS, MICRO_ROWS, SIZED, Plan
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.timing import Timing
 

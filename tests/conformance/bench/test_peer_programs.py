@@ -19,7 +19,7 @@ from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.run import run
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
-from tritgold_conformance.bench.worker_llama_program import LlamaProgram
+from tritgold_conformance.bench.worker_llama import LlamaPeer
 
 TINY = ModelShape("tiny", 2, 256, 256, 4, 2, 64, 64, context=128)
 
@@ -71,7 +71,7 @@ def test_an_engine_that_computes_nothing_does_not_pass(
     monkeypatch.setenv("FAKE_LLAMA", way)
     spec = f"bitnet.cpp={folder}/llama-server"
     file = for_llama_cpp(model.path, "tiny", peer_names.peer(spec), lambda _: None)
-    verdict = LlamaProgram(peer_names.peer(spec), 1).judge(str(file))
+    verdict = LlamaPeer(peer_names.peer(spec), 1).judge(str(file))
     assert verdict["passed"] is passed, verdict["text"]
     assert "that give nothing" in verdict["text"]
 
@@ -80,7 +80,7 @@ def test_a_llama_bench_is_judged_by_the_server_of_its_folder(made: Any) -> None:
     folder, model = made
     spec = f"llama.cpp={folder}/llama-bench"
     assert peer_names.peer(spec).server == folder / "llama-server"
-    one = LlamaProgram(peer_names.peer(spec), 1)
+    one = LlamaPeer(peer_names.peer(spec), 1)
     assert one.judge(str(model.path))["passed"]
     one.open(str(model.path), capacity=64, vocab=64)
     assert one.measure("prefill", {"tokens": 8})["seconds"] == [pytest.approx(5e-3)]
@@ -91,7 +91,7 @@ def test_a_server_that_refuses_the_file_says_why(made: Any, monkeypatch: pytest.
     folder, model = made
     monkeypatch.setenv("FAKE_LLAMA", "dies")
     with pytest.raises(EngineError, match="unknown model architecture"):
-        LlamaProgram(peer_names.peer(f"bitnet.cpp={folder}/llama-server"), 1).judge(str(model.path))
+        LlamaPeer(peer_names.peer(f"bitnet.cpp={folder}/llama-server"), 1).judge(str(model.path))
 
 
 def test_a_bench_without_a_server_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tritgold.errors import EngineError, OutputError
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.model import forward
-from tritgold_conformance.bench import memory, models, shapes, synthetic
+from tritgold_conformance.bench import memory, peer_files, shapes, synthetic
 from tritgold_conformance.bench.precheck import quietly_opened
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
 from tritgold_conformance.comparing.logits import log_softmax
@@ -73,7 +73,7 @@ def test_no_two_tensors_have_the_same_numbers(tmp_path: Path) -> None:
 def test_transformers_gets_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = synthetic.synthetic_model(TINY, synthetic.cache_folder())
-    folder = models.for_transformers(models.Model("tiny", path, path, TINY.config()), lambda _: None)
+    folder = peer_files.for_transformers(path, "tiny", lambda _: None)
     ours, theirs = open_checkpoint(path), open_checkpoint(folder)
     for (name, a), (_, b) in zip(ours.weights.linears(), theirs.weights.linears(), strict=True):
         assert np.array_equal(a.ternary().trits, b.ternary().trits), name
@@ -89,7 +89,7 @@ def test_another_file_of_the_same_name_is_another_model(tmp_path: Path, monkeypa
     found = []
     for seed in (1, 2):
         path = synthetic.synthetic_model(replace(TINY, seed=seed), tmp_path).rename(tmp_path / "model.gguf")
-        found.append(models.for_transformers(models.Model("model.gguf", path, path, TINY.config()), lambda _: None))
+        found.append(peer_files.for_transformers(path, "model.gguf", lambda _: None))
     assert found[0] != found[1]
 
 

@@ -108,7 +108,7 @@ def test_answers_that_nobody_asked_for_fail(folder: Path, tmp_path: Path) -> Non
     found = judged(folder, write_answers(tmp_path / "a", quantize_only, change=more))
     cases = {f["case"]: f["what"] for f in found["failures"]}
     assert set(cases) == {"operations/quantize/more/x", "operations/quantize/no-such-case"}
-    assert set(cases.values()) == {"was answered, and was not asked for"}
+    assert set(cases.values()) == {"was answered but not requested"}
 
 
 def test_optional_outputs_may_be_missing_and_must_be_right_where_they_are_there(folder: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_nothing_answered_is_no_pass(folder: Path, tmp_path: Path) -> None:
     ("said", "status", "what"),
     [
         ("overlap", "passed", ""),
-        ("unspecified", "not assessed", "was refused, and not said why; expected overlap"),
+        ("unspecified", "not assessed", "was refused without a reason; expected overlap"),
         ("truncated", "failed", "was refused for another reason: truncated, expected overlap"),
         (None, "failed", "was not refused; expected overlap"),
     ],
@@ -182,7 +182,7 @@ def test_refusing_what_is_right_fails(folder: Path, tmp_path: Path) -> None:
         answer["refused"]["all-zero"] = "code-3"
 
     found = judged(folder, write_answers(tmp_path / "a", lambda g: g.name == "files/i2_s", change=change))
-    assert [f["what"] for f in found["failures"]] == ["was refused (code-3), and is right"]
+    assert [f["what"] for f in found["failures"]] == ["was refused (code-3), but is valid"]
 
 
 # ---- answers that cannot be judged -------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_a_faulty_engine_is_told_what_it_looks_like(folder: Path, tmp_path: Path
     answers = write_answers(tmp_path / "a", quantize_only, lambda group: made)
     done = run(folder, "--judge", answers)
     assert done.exit_code == 1
-    assert "suspect half-away (1 of 1 cases there for it failed)" in done.output
+    assert "suspect half-away (1 of 1 cases made for it failed)" in done.output
     assert "not assessed, in whole or in part: " in done.output
 
 
@@ -268,8 +268,8 @@ def test_a_program_of_the_command_protocol_runs_on_the_models_as_they_are(folder
 @pytest.mark.parametrize(
     ("fault", "rule"),
     [
-        ("rows-from-32-on-zero", "of these cases those fail whose number is 33 or more"),
-        ("tail-rows-zero", "of these cases those fail whose number is more than 4 and no multiple of it"),
+        ("rows-from-32-on-zero", "fails if the number is 33 or more"),
+        ("tail-rows-zero", "fails if the number is more than 4 and not a multiple of it"),
     ],
 )
 def test_many_cases_that_fail_by_a_rule_are_told_as_the_rule(
@@ -286,9 +286,9 @@ def test_no_rule_is_made_of_little_or_of_what_contradicts_it() -> None:
     assert rules(["g/n-1", "g/n-3"], ["g/n-2"]) == {}
     assert rules(["g/n-1", "g/n-9"], ["g/n-4", "g/n-5", "g/n-6"]) == {}
     assert rules(["g/n-1", "g/n-2", "g/n-3", "g/n-4"], []) == {}
-    said = "of these cases those fail whose number is 3 or less"
+    said = "fails if the number is 3 or less"
     assert rules(["g/n-1", "g/n-3"], ["g/n-4", "g/n-5"]) == {"g/n-*": said}
-    assert rules(["g/n-1", "g/n-3"], ["g/n-6", "g/n-7"]) == {"g/n-*": f"{said}; it may end at any up to 5"}
+    assert rules(["g/n-1", "g/n-3"], ["g/n-6", "g/n-7"]) == {"g/n-*": f"{said}; the limit may be any up to 5"}
 
 
 def test_answers_in_a_folder_of_no_group_are_told(folder: Path, tmp_path: Path) -> None:

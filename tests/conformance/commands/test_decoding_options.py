@@ -23,8 +23,8 @@ from tritgold.sparsity.base import Tally
 from tritgold.sparsity.rules import SPARSITY_RULES, sparsity_rule
 from tritgold_conformance.cli import main
 from tritgold_conformance.commands.backends import SUPPORTED
-from tritgold_conformance.commands.decoding_names import BACKENDS, DEFECTS, RULES, SERVER_DEFECTS
-from tritgold_conformance.commands.named import Named
+from tritgold_conformance.commands.decoding_options import BACKENDS, DEFECTS, RULES, SERVER_DEFECTS
+from tritgold_conformance.commands.options import Named
 
 PROMPT = ("--ids", "0,1144,262,2042")  # <bos> In the beginning
 
@@ -231,8 +231,11 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
         (("kjv-ar", "--repetition-penalty", 0), "x>0"),
         (("kjv-ar", "--seed", -1), "0<=x<="),
         (("kjv-dlm", "--max-tokens", 0), "x>=1"),
-        (("kjv-ar", "--top-k", 5, "--top-p", 0.3, "--seed", 9), "--top-k, --top-p, --seed: at --temperature 0 nothing"),
-        (("kjv-dlm", "--top-k", 5), "--top-k: at --temperature 0 nothing is drawn"),
+        (
+            ("kjv-ar", "--top-k", 5, "--top-p", 0.3, "--seed", 9),
+            "--top-k, --top-p, --seed: nothing is drawn at --temperature 0",
+        ),
+        (("kjv-dlm", "--top-k", 5), "--top-k: nothing is drawn at --temperature 0"),
         (("kjv-ar", "--kv-cache", "q8_0", "--kv-cache", "f16"), "--kv-cache is given 2 times"),
         (
             ("kjv-dlm", "--decode", "iterative", "--sub-block-size", 8),
@@ -247,7 +250,10 @@ def test_bad_input_is_refused_before_any_compute(arguments: tuple[object, ...], 
             "--mask-token-id, --max-passes: only for block diffusion",
         ),
         (("kjv-dlm", "--decode", "ar", "--defect", "no-commit"), "--defect no-commit: only for block diffusion"),
-        (("kjv-dlm", "--defect", "chunk-tokens"), "--defect chunk-tokens: of a server that decodes one token per pass"),
+        (
+            ("kjv-dlm", "--defect", "chunk-tokens"),
+            "--defect chunk-tokens: a defect of servers that decode one token per pass",
+        ),
         (("kjv-dlm", "--decode", "greedy", "--max-passes", 3), "--max-passes: greedy decides a block in one pass"),
         (("kjv-ar", "--kv-cache", "kivi2:window"), "'window' in 'kivi2:window' is not OPTION=VALUE"),
         (("kjv-ar", "--kv-cache", "kivi2:window=32,window=64"), "'window' is given twice"),
@@ -335,7 +341,7 @@ def test_the_example_can_be_used_and_keys_for_serving_are_named(file: Path) -> N
     idle = ["dlm.threshold", "dlm.small_block_size", "dlm.max_iterations_per_block"]
     assert found["config_unused"][:6] == [*idle, "host", "port", "scheduler.max_sequences"]
     told = CliRunner().invoke(main, ["run", "--config", str(file), *PROMPT, "--max-tokens", "2"]).stderr
-    assert f"[of the configuration, not used here: {', '.join(idle)}, host, port, " in told
+    assert f"[keys of the configuration that are not used here: {', '.join(idle)}, host, port, " in told
 
 
 def test_keys_that_the_way_does_not_use_are_named(file: Path) -> None:

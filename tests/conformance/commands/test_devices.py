@@ -17,9 +17,9 @@ pytest.importorskip("jax")
     [
         (("run", "seeded", "--ids", "1", "--devices", 2), "several devices --devices (it has: none)"),
         (("serve", "seeded", "--devices", 2), "several devices --devices (it has: none)"),
-        (("check", "--engine", "reference", "--devices", 2), "--devices: of the engine xla"),
-        (("bench", "--engine", "reference", "--devices", 2), "--devices: of the engine xla"),
-        (("bench", "--profile", "--devices", 2), "without --profile"),
+        (("check", "--engine", "reference", "--devices", 2), "--devices is an option of the engine xla"),
+        (("bench", "--engine", "reference", "--devices", 2), "--devices needs --engine xla"),
+        (("bench", "--profile", "--devices", 2), "excludes --profile"),
         (("run", "seeded", "--ids", "1", "--backend", "xla", "--devices", 0), "1<=x<=1024"),
     ],
 )

@@ -8,7 +8,7 @@ from tritgold_command import call, parsed
 
 from tritgold.golden import trained_model
 from tritgold.skills import TASKS
-from tritgold_conformance.scoring.interval import wilson
+from tritgold_conformance.scoring.exam import wilson
 
 
 def report(*words: object) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_table_for_people() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--decode", "adaptive", "--engine", "transformers"), "--decode: with --engine reference or xla"),
+        (("--decode", "adaptive", "--engine", "transformers"), "--decode needs --engine reference or xla"),
         (("--task", "chess"), "'chess' is not one of"),
         (("--level", "none"), "'none' is not one of"),
         (("--threshold", "1.5"), "1.5"),

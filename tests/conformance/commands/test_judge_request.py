@@ -56,4 +56,4 @@ def test_in_a_process_of_its_own_nothing_is_said(model: Path) -> None:
     report = parsed(call("check", *words, "--no-speed", "--json"))
     assert not report["in_process"]
     refused = call("check", *words, "--in-process")
-    assert (refused.exit_code, "for a class, module:Class; reference is not one" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "needs an engine module:Class; reference is not one" in refused.stderr) == (2, True)

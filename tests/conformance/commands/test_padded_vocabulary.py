@@ -43,7 +43,7 @@ def ids(folder: Path, *words: str) -> tuple[list[int], str, Any]:
 def test_ids_without_text_are_chosen_only_where_that_is_asked_for(padded: Path) -> None:
     plain, said, sampling = ids(padded)
     assert max(plain) < 259
-    assert "the model has 264 ids, the tokenizer 259: those from 259 have no text and are not chosen" in said
+    assert "the model has 264 ids, the tokenizer 259: ids from 259 on have no text and are not chosen" in said
     assert sampling["text_ids"] == 259
     asked, said, sampling = ids(padded, "--padding-ids")
     assert max(asked) >= 259

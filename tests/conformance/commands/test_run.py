@@ -37,8 +37,8 @@ def test_blocks_of_a_cache_across_heads_are_said(tmp_path: Path) -> None:
     """Two key heads of 16 fill one block; heads of 64 are whole blocks."""
     write_seeded_model(tmp_path, Shape(hidden=64, inter=64, layers=1, heads=4, kv_heads=2, context=32))
     words = ("--ids", "1,2", "--max-tokens", 1, "--kv-cache", "q8_0")
-    assert "lie across heads" in call("run", tmp_path, *words).stderr
-    assert "lie across heads" not in call("run", "seeded", *words).stderr
+    assert "extend over two heads" in call("run", tmp_path, *words).stderr
+    assert "extend over two heads" not in call("run", "seeded", *words).stderr
     assert parsed(call("run", tmp_path, *words, "--json"))["kv_cache"]["across_heads"] is True
 
 

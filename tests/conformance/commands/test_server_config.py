@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from refusals import assert_printable, frugal, refusal
 
 from tritgold.errors import ConfigError
+from tritgold_conformance.cli import main
 from tritgold_conformance.commands.server_config import KEYS, MODES, ServerConfig, example, load
 
 # A file as that server's documentation shows it.
@@ -51,6 +53,26 @@ def refused(file: Path, text: str | bytes) -> ConfigError:
     assert_printable(raised.value)
     assert str(file) in str(raised.value)
     return raised.value
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("sparsity: {mode: top_k, top_k_ratio: 0.7}", ["--sparsity", "top_k:keep=0.7"]),
+        ("attention_sparsity: {mode: window}", ["--sparsity", "attention_window:window=256"]),
+        ("generation: {temperature: 0.8}", ["--temperature", "0.8", "--seed", "7"]),
+    ],
+)
+def test_sections_of_the_notebooks_other_files_are_options(file: Path, text: str, options: list[str]) -> None:
+    """What the hint says is followed: the file without the section, and the options, run."""
+    error = refused(file, f"model_path: kjv-ar\ndlm: {{decode_mode: ar}}\n{text}")
+    assert error.kind == "config-unknown-key"
+    assert error.hint is not None
+    assert all(option in error.hint for option in options if option.startswith("--"))
+    assert read(file, "model_path: kjv-ar\ndlm: {decode_mode: ar}").given
+    words = ["run", "--config", str(file), *options, "--prompt", "God", "--max-tokens", "1"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
 
 
 def test_the_documented_file(file: Path) -> None:

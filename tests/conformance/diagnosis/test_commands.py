@@ -107,7 +107,7 @@ def test_what_check_fails_is_never_nothing_to_explain() -> None:
         assert result.exit_code == 1, result.output
         assert "Nothing to explain" not in result.stdout
         assert "Nothing found beyond 0.01 of a token where codes are not shown (layers.3.down.out" in result.stdout
-        assert "its verdict stands: it does not conform" in result.stdout
+        assert "its verdict is valid: it does not conform" in result.stdout
 
 
 def test_what_broken_ties_could_have_done_is_said() -> None:

@@ -37,6 +37,24 @@ def test_what_is_recorded_holds_the_bars(model: str) -> None:
     assert found["accused"] == []
 
 
+def test_faults_of_architectures_are_named_where_their_parts_are() -> None:
+    """On models that have the parts, among all candidates: each from operations and from traces, most from logits."""
+    names = {f.name for f in FAULTS.values() if f.area == "architecture"}
+    reports = {model: recorded(f"diagnosis-{model}") for model in ("qwen", "gemma", "granite")}
+    for level, share in (("operations", 1), ("trace", 1), ("logits", 0.85)):
+        rows = [row for found in reports.values() for row in found["matrix"] if row["level"] == level]
+        assert {row["fault"] for row in rows} == names
+        seen = [row for row in rows if row["visible"]]
+        assert {row["fault"] for row in seen} == names
+        assert sum(row["right"] for row in seen) >= share * len(seen)
+    assert not any(found["accused"] for found in reports.values())
+
+
+def test_a_fault_of_an_architecture_is_named_again() -> None:
+    again = diagnosis.report("granite", 16, 0, 0, only=["residual-scale-missing"], levels=("operations", "logits"))
+    assert [(row["named"], row["right"]) for row in again["matrix"]] == 2 * [(["residual-scale-missing"], True)]
+
+
 def test_a_thousand_right_engines_were_not_accused() -> None:
     reports = [recorded(f"diagnosis-{model}") for model in MODELS]
     live = recorded("right-engines")

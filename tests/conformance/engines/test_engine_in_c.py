@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from asked_once import judge
+from next_token_rows import SMALL
 
 from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.contract.engine import BEHAVIOURS
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.faults.fault import Mutant
@@ -22,19 +22,6 @@ from tritgold_conformance.results.levels import OF_THE_LADDER
 from tritgold_conformance.results.report import Report
 
 ROOT = Path(__file__).parents[3]
-SMALL = Shape(seed=9, hidden=64, inter=96, layers=2, heads=4, kv_heads=2, context=32)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("small")
-    write_seeded_model(folder, SMALL)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def golden(model: Path) -> GoldenRun:
-    return GoldenRun.of(open_checkpoint(model), judging_tokens(9, 259, seed=3))
 
 
 def statuses(report: Report) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold_conformance.contract.clock import measure_speed
 from tritgold_conformance.contract.session import Session
-from tritgold_conformance.engines import hosted, process
+from tritgold_conformance.engines import command, process
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.request_batch import Behaviour, RequestBatch
@@ -144,7 +144,7 @@ def test_one_run_to_open_it_and_one_for_all_that_is_asked(
     model: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = []
-    monkeypatch.setattr(hosted, "run_program", lambda *a, **k: runs.append(a) or process.run_program(*a, **k))
+    monkeypatch.setattr(command, "run_program", lambda *a, **k: runs.append(a) or process.run_program(*a, **k))
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     checkpoint = open_checkpoint(model)
     engine = load_engine("process_engines:RaisesInOperations", model, checkpoint, 9, 60)
@@ -175,7 +175,7 @@ def test_loops_and_text_are_asked_in_the_same_run(model: Path, monkeypatch: pyte
     calls += [("chat", "hi"), ("diffuse", [5], 3, {})]
     asked = RequestBatch(behaviours=[Behaviour(method, given) for method, *given in calls])  # type: ignore[arg-type]
     engine.prepare(asked, checkpoint.config)
-    monkeypatch.setattr(hosted, "run_program", None)
+    monkeypatch.setattr(command, "run_program", None)
     assert engine.ask("generate", [5, 6], 7, {}) == [5, 6, 7]
     with pytest.raises(EngineError, match="generate failed: ValueError: no stop") as raised:
         engine.ask("generate", [5], 7, {"stop": [1]})
@@ -191,7 +191,7 @@ def test_a_session_that_is_repeated_is_answered_again(model: Path, monkeypatch: 
     engine = load_engine("process_engines:Drifts", model, checkpoint, 9, 60)
     sessions = [Session(f"again {n}", [5, 6], [2]) for n in range(3)]
     engine.prepare(RequestBatch(sessions=sessions), checkpoint.config)
-    monkeypatch.setattr(hosted, "run_program", None)
+    monkeypatch.setattr(command, "run_program", None)
     rows = [engine.read([session])[0] for session in sessions]
     assert len({float(found[0, 0]) for found in rows if found is not None}) == 3
 
@@ -213,7 +213,7 @@ def test_it_is_timed_by_its_host(model: Path) -> None:
 
 
 def test_in_process_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosted, "run_program", None)
+    monkeypatch.setattr(command, "run_program", None)
     engine = load_engine("process_engines:Right", model, open_checkpoint(model), 9, in_process=True)
     assert engine.in_process
     assert type(engine.engine).__name__ == "Right"
@@ -238,7 +238,7 @@ def test_usage_is_usage(model: Path, scratch: Path) -> None:
     with started("Right", model, scratch, "--mode", "llama-cpp-q8_k", "--only", "layers.0.q") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "--only NAME has bounds for" in said
+    assert "--only NAME works only with" in said
 
 
 def test_the_time_limit_is_for_one_call(model: Path) -> None:

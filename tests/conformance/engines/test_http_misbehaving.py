@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 from asked_once import judge
 from http_test_server import Handler, server
-from next_token_rows import COUNT, small_golden
+from next_token_rows import COUNT
 from tritgold_command import call, parsed
 
 from tritgold.errors import EngineError
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenRun:
-    return small_golden(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture(scope="module")
-def model(golden: GoldenRun) -> Path:
-    return golden.checkpoint.path
 
 
 def refused_with(golden: GoldenRun, model: Path, handle: Callable[[Handler, dict[str, Any]], None]) -> EngineError:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from asked_once import judge
 from http_test_server import Handler, server
-from next_token_rows import COUNT, Rows, log_probabilities, small_golden
+from next_token_rows import COUNT, Rows, log_probabilities
 
 from tritgold.errors import EngineError
 from tritgold_conformance.engines.load import load_engine
@@ -18,16 +18,6 @@ from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.results.report import Report
 
 Answer = Callable[[list[int], int], Any]
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenRun:
-    return small_golden(tmp_path_factory.mktemp("small"))
-
-
-@pytest.fixture(scope="module")
-def model(golden: GoldenRun) -> Path:
-    return golden.checkpoint.path
 
 
 def llama_cpp(row: Rows, count: int, token: int | None = None) -> dict[str, Any]:
@@ -243,7 +233,7 @@ def one_hot(rows: Rows) -> Rows:
     ("change", "said", "count"),
     [
         (tempered, "log-probabilities at temperature 0.7", 20),
-        (filtered, "probabilities of what sampling leaves over", 8),
+        (filtered, "probabilities of the tokens that a filter keeps", 8),
         (one_hot, "probabilities after greedy sampling", 20),
     ],
 )

@@ -13,7 +13,8 @@ pytest.importorskip("jax")
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import EngineError
 from tritgold.golden import embedded_model
-from tritgold_conformance.engines.xla import kept_weights, open_judged
+from tritgold_conformance.engines.xla import open_judged
+from tritgold_conformance.engines.xla_kept import kept_weights
 
 CHECK = [
     sys.executable,

@@ -106,7 +106,7 @@ def test_faults_are_listed_by_area_and_a_harmless_one_is_not() -> None:
     areas = [AREAS.index(fault.area) for fault in collected.values()]
     assert areas == sorted(areas)
     assert next(iter(FAULTS)) == "i2s-128-as-64"
-    assert list(FAULTS)[-1] == "template-space-missing"
+    assert list(FAULTS)[-1] == "local-theta-in-every-layer"
     assert "clamp-127" not in FAULTS
 
 

@@ -16,7 +16,7 @@ from tritgold.decode.autoregressive import generate, reference_logits
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.serving_options import Request
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold_conformance.commands.serve import opened as opened_service
+from tritgold_conformance.commands.open_service import open_service
 from tritgold_conformance.commands.serve import serve
 from tritgold_conformance.commands.server_config import load
 from tritgold_conformance.serving.choosing import Chooser, Choosing
@@ -135,7 +135,7 @@ def running(*words: str, model: Path | None = None, grace: float = 0.0) -> Itera
     path = model or smallest()
     given = serve.make_context("serve", [str(path), *words]).params
     config = None if given["config_file"] is None else load(given["config_file"])
-    service = opened_service(open_checkpoint(path), "smallest", config, given)
+    service = open_service(open_checkpoint(path), "smallest", config, given)
     made = Running(service, grace)
     try:
         yield made

@@ -60,7 +60,7 @@ def test_all_bytes_00_are_told_from_all_bytes_55(tmp_path: Path) -> None:
 def test_rows_that_were_never_filled_are_counted(tmp_path: Path) -> None:
     """Rows 7 and 8 of 256 weights: 64 bytes each."""
     found = finding(patched(gguf(tmp_path), 7 * 64, bytes(128)), tmp_path / "m.gguf", "rows-minus-one")
-    assert found["what"] == "2 rows of nothing but -1, the first is 7: zero bytes"
+    assert found["what"] == "2 rows with only -1, the first is row 7: zero bytes"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_rows_that_were_never_filled_are_counted(tmp_path: Path) -> None:
     [
         (np.nan, "scale-non-finite", "1 scales are not finite: nan", 1),
         (-np.inf, "scale-non-finite", "1 scales are not finite: -inf", 1),
-        (0.0, "scale-zero", "a scale of 0 silences weights that are not 0", 4),
+        (0.0, "scale-zero", "a scale of 0 turns non-zero weights into 0", 4),
         (-1.5, "scale-negative", "1 negative scales: -1.5", 4),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_block_scale_that_is_no_number_and_blocks_that_differ(tmp_path: Path) 
 def test_bytes_that_no_encoder_writes(tmp_path: Path) -> None:
     model = repacked(gguf(tmp_path), 34, packing("tq1_0"), lambda trits: trits)
     found = finding(patched(model, 0, bytes([1, 20])), tmp_path / "m.gguf", "odd-bytes")
-    assert found["what"] == "2 bytes that decode, yet that no encoder writes"
+    assert found["what"] == "2 bytes that can be decoded but that no encoder writes"
 
 
 def masters(tmp_path: Path, encode: Callable[[np.ndarray], bytes], type_id: int) -> GgufModel:
@@ -137,17 +137,17 @@ def test_a_label_that_no_tensor_bears_out(tmp_path: Path) -> None:
     assert inspect(model.write(tmp_path / "m.gguf"))[1]["health"] == []
     model = repacked(model, g.TYPE_F16, packing("f16"), lambda trits: trits)
     found = finding(model, tmp_path / "m.gguf", "file-type")
-    assert found["what"] == "general.file_type calls the file I2_S or Q1_0, yet its linear weights are F16"
+    assert found["what"] == "general.file_type calls the file I2_S or Q1_0, but its linear weights are F16"
 
 
 @pytest.mark.parametrize(
     ("number", "what"),
     [
-        (0, "calls the file F32, yet its linear weights are I2_S"),
-        (41, "calls the file Q2_0, yet its linear weights are I2_S"),
-        (15, "calls the file Q4_K, yet its linear weights are I2_S"),
-        (1024 + 37, "calls the file TQ2_0, yet its linear weights are I2_S"),
-        (999, "is 999, which nobody has defined"),
+        (0, "calls the file F32, but its linear weights are I2_S"),
+        (41, "calls the file Q2_0, but its linear weights are I2_S"),
+        (15, "calls the file Q4_K, but its linear weights are I2_S"),
+        (1024 + 37, "calls the file TQ2_0, but its linear weights are I2_S"),
+        (999, "is 999, which is not defined"),
     ],
 )
 def test_labels_that_contradict(tmp_path: Path, number: int, what: str) -> None:
@@ -208,4 +208,4 @@ def test_a_refused_model_is_odd_elsewhere(tmp_path: Path) -> None:
     model = hf_parts(tmp_path)
     model.config["rope_scaling"] = {"type": "yarn"}
     text = " ".join(shown(80, model.write(tmp_path / "m")).split())
-    assert "Health: nothing odd about the linear weights; why the model is refused stands below" in text
+    assert "Health: nothing odd about the linear weights; the reason for the refusal is shown below" in text

@@ -61,7 +61,7 @@ def test_so_does_the_key_of_the_files_that_tritgold_writes(tmp_path: Path, state
     other = "64" if stated != "64" else "128"
     group = of_type(inspect(path, "--i2s", other)[1], "I2_S")
     assert group["by"] == "option"
-    assert any("the file itself says" in note for note in group["notes"])
+    assert any("the file states" in note for note in group["notes"])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_twin_tells_128_from_64_and_from_four_rows(
     assert facts["twin"]["equal"]
     assert (
         group["advice"]
-        == "tell the other commands --i2s " + dict(zip(THREE, ("128", "64", "4rows"), strict=True))[layout]
+        == "for the other commands: --i2s " + dict(zip(THREE, ("128", "64", "4rows"), strict=True))[layout]
     )
 
 
@@ -123,7 +123,7 @@ def test_type_42_is_certain_by_its_span_and_opened_so(tmp_path: Path) -> None:
         code, facts = inspect(path.write(tmp_path / f"{block}.gguf"))
         group = of_type(facts, "Q2_0")
         assert (code, group["layout"], group["by"]) == (0, f"q2_0 block={block}", "bytes")
-        assert group["advice"] == (None if block == 64 else "tell the other commands --q2-0-block 128")
+        assert group["advice"] == (None if block == 64 else "for the other commands: --q2-0-block 128")
 
 
 def test_gaps_between_tensors_leave_every_layout_open(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_tile_that_is_not_said_is_not_known(tmp_path: Path) -> None:
     # A tile is chosen by the shape: 256 x 256, and 128 x 256 of k and v.
     assert [group["tensors"] for group in facts["fingerprint"]] == [5, 2]
     assert {group["verdict"] for group in facts["fingerprint"]} == {"ambiguous"}
-    assert all("do not say theirs" in group["notes"][-1] for group in facts["fingerprint"])
+    assert all("do not contain their tile" in group["notes"][-1] for group in facts["fingerprint"])
     assert "--tile BM,BK[,bm]" in facts["fingerprint"][0]["advice"]
 
 
@@ -39,7 +39,7 @@ def test_a_tile_is_certain_by_option_by_file_and_by_twin(tmp_path: Path) -> None
     assert (code, {group["by"] for group in facts["fingerprint"]}) == (0, {"option"})
     code, facts = inspect(path, "--twin", hf(tmp_path / "twin"))
     assert (code, {group["by"] for group in facts["fingerprint"]}) == (0, {"twin"})
-    assert facts["fingerprint"][0]["advice"] == "tell the other commands --tile 256x256=128,64,64"
+    assert facts["fingerprint"][0]["advice"] == "for the other commands: --tile 256x256=128,64,64"
     _, facts = inspect(tiled(tmp_path / "own", stated=True))
     assert {(group["layout"], group["by"]) for group in facts["fingerprint"]} == {("tl1 BM=128 BK=64 bm=64", "file")}
 
@@ -50,7 +50,7 @@ def test_a_tile_against_the_files_own_is_noted_and_a_twin_tells_which_is_right(t
     code, facts = inspect(path, *option)
     group = facts["fingerprint"][0]
     assert (code, group["layout"], group["by"]) == (0, "tl1 BM=64 BK=64 bm=32", "option")
-    said = "the file itself says tl1 BM=128 BK=64 bm=64 (tritgold.tile.256x256); the option goes before it"
+    said = "the file states tl1 BM=128 BK=64 bm=64 (tritgold.tile.256x256); the option overrides it"
     assert said in group["notes"]
     assert not any("the file itself" in note for note in facts["fingerprint"][1]["notes"])
     code, facts = inspect(path, *option, "--twin", hf(tmp_path / "twin"))

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tritgold.errors import ConfigError
-from tritgold_conformance.results.cases import cases, failures
-from tritgold_conformance.results.patterns import matches
+from tritgold_conformance.results.cases import cases, failures, matches
 from tritgold_conformance.results.report import Expected, Report
 from tritgold_conformance.results.xfail import read_xfail, stale_in_all, with_xfail
 
@@ -53,7 +52,7 @@ def test_a_file_is_read_with_lines_and_reasons(tmp_path: Path) -> None:
         ("logit", "line 1: is not an entry: found \"'logit'\""),
         ("\nlogits:", "line 2: is not an entry"),
         ("q.out", "expected LEVEL or LEVEL:NAME, LEVEL one of packed_bytes, operations, edge_cases"),
-        ("logits\nlogits # again", "line 2: logits stands on line 1 already"),
+        ("logits\nlogits # again", "line 2: logits is already on line 1"),
     ],
 )
 def test_what_is_no_entry_is_refused_with_its_line(tmp_path: Path, text: str, says: str) -> None:

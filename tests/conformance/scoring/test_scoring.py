@@ -13,7 +13,7 @@ from tritgold.skills import Question
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.scoring import exam, greedy
-from tritgold_conformance.scoring.interval import wilson
+from tritgold_conformance.scoring.exam import wilson
 
 TASKS, LEVELS = ("add", "copy", "json"), ("middle",)
 

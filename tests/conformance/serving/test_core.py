@@ -11,7 +11,7 @@ from served import Heard, alone, opened, random_request
 
 from tritgold.decode.sampling import Sampling
 from tritgold.decode.serving_options import Request, Serving
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, EngineError
 from tritgold.model import forward
 from tritgold_conformance.serving.choosing import Choosing
 from tritgold_conformance.serving.core import Core, FullError, StoppingError
@@ -160,6 +160,38 @@ def test_an_unforeseen_error_is_told_and_survived() -> None:
     assert (core.crashes, core.held, "bang" in said[0]) == (1, 0, True)
     core.stop(0)
     core.join(5)
+
+
+def without_a_second_model() -> Core:
+    """A core whose first pass fails, and whose model cannot be made again: as where a process of it is lost."""
+    said: list[str] = []
+    it = model()
+
+    def broken() -> list[object]:
+        raise EngineError("a process of this model is lost", kind="process-lost")
+
+    it.step = broken  # type: ignore[method-assign, assignment]
+    made = [it]
+
+    def make() -> ReferenceModel:
+        if not made:
+            broken()
+        return made.pop()
+
+    return Core(make, places=4, say=said.append)
+
+
+def test_a_model_that_cannot_be_made_again_is_told_to_all_that_ask() -> None:
+    core = without_a_second_model()
+    heard = [Heard(Request((1, 2), 3)) for _ in range(3)]
+    core.submit([h.job for h in heard])
+    reasons = {h.wait(core).events[-1].reason for h in heard}
+    assert reasons <= {"crashed", "shutdown"}
+    core.join(5)
+    assert isinstance(core.lost, EngineError)
+    assert (core.held, core.crashes) == (0, 1)
+    with pytest.raises(StoppingError):
+        core.submit([Heard(Request((1,), 1)).job])
 
 
 def test_a_hearer_that_is_gone_is_no_concern_of_others(core: Core) -> None:

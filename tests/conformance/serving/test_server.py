@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from served import Running, alone, running, smallest
 
 from tritgold.decode.sampling import GREEDY
+from tritgold.errors import EngineError
 from tritgold_conformance.cli import main
 
 MALFORMED = int(os.environ.get("TRITGOLD_SERVED_MALFORMED", "2000"))  # 10,000 have been sent
@@ -304,10 +305,10 @@ def test_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--host", "0.0.0.0"), "others than this machine may ask; give --api-key-file FILE"),
+        (("--host", "0.0.0.0"), "can be reached from other machines; give --api-key-file FILE"),
         (("--host", "0.0.0.0", "--api-key-file", "EMPTY"), "holds no key"),
         (("--port", "70000"), "70000"),
-        (("--backend", "xla", "--defect", "scale-never"), "with --backend reference"),
+        (("--backend", "xla", "--defect", "scale-never"), "needs --backend reference"),
         (("--defect", "scale-nevr"), "nearest: scale-never"),
         (("--defect", "eos-ignored"), "no fault of weights or arithmetic"),
         (("--kv-memory", "1", "--max-sequences", "1000"), "kv-memory"),
@@ -365,3 +366,26 @@ def test_the_end_lets_texts_end_or_tells_them() -> None:
                 assert (status, plain["error"]["code"]) == (503, "server_stopping")
                 assert "server_stopping" in streamed
                 assert "[DONE]" not in streamed
+
+
+def test_a_server_that_has_lost_its_model_ends_with_the_reason() -> None:
+    with running() as made:
+        lost = EngineError("a process of this model is lost", kind="process-lost")
+        made.service.core.lost = lost
+        made.thread.join(10)
+        assert not made.thread.is_alive()
+        assert made.log[-1]["event"] == "stopping"
+
+
+def test_the_command_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = EngineError("a process of this model is lost", kind="process-lost")
+
+    def run(server: Any, sockets: list[socket.socket]) -> None:
+        server._service.core.stop(0)
+        server._service.core.lost = lost
+        sockets[0].close()
+
+    monkeypatch.setattr("tritgold_conformance.serving.server.Server.run", run)
+    result = CliRunner().invoke(main, ["serve", str(smallest()), "--port", "0", "--grace", "0"])
+    assert result.exit_code == 3
+    assert "process-lost" in result.output

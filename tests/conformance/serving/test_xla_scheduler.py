@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from counting_engine import CONTEXT, Counting, counted
 from served import Running, running
 
 from tritgold.checkpoint import open_checkpoint
-from tritgold.config import ModelConfig
 from tritgold.decode.sampling import Sampling, choose
 from tritgold.decode.serving_options import Request
-from tritgold.errors import ContextError, NonFiniteError
+from tritgold.errors import ConfigError, ContextError
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold_conformance.cli import main
 from tritgold_conformance.comparing.logits import log_softmax
 from tritgold_conformance.engines.xla import open_engine
+from tritgold_conformance.serving import served_models
 from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
 MIXES = int(os.environ.get("TRITGOLD_SERVED_MIXES", "1"))  # 1,000 have been run
-CONTEXT = 300
 LONG = [(11 * n) % 251 for n in range(140)]  # a whole chunk, and 12 tokens
 
 
@@ -39,55 +40,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def engine(model: Path) -> Any:
     return open_engine(open_checkpoint(model), CONTEXT, sequences=3)
-
-
-class Counting:
-    """An engine without a model: the next token is the sum of all that are read, modulo 97; 96 after 13 overflows."""
-
-    def __init__(self, sequences: int, capacity: int = CONTEXT) -> None:
-        shape = {"vocab": 97, "hidden": 4, "inter": 4, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 4}
-        rules = {"norm_eps": 1e-5, "rope_theta": 1e4, "activation": "relu2", "sub_norms": True, "tied_head": True}
-        self.config = ModelConfig(**shape, **rules, context=CONTEXT, scale_rule="multiply")  # type: ignore[arg-type]
-        self.sequences, self.capacity = sequences, capacity
-        self._read: list[list[int]] = [[] for _ in range(sequences)]
-
-    def reset(self) -> None:
-        self._read = [[] for _ in self._read]
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(map(len, self._read))
-
-    def truncate(self, length: int, sequence: int) -> None:
-        assert length <= len(self._read[sequence])
-        del self._read[sequence][length:]
-
-    def move(self, start: int, to: int, count: int, sequence: int) -> None:
-        assert to <= start <= len(self._read[sequence]) - count
-        self._read[sequence][to : to + count] = self._read[sequence][start : start + count]
-
-    def prefill(self, tokens: list[int], sequence: int = 0) -> np.ndarray:
-        assert len(self._read[sequence]) + len(tokens) <= self.capacity
-        self._read[sequence] += tokens
-        first = len(self._read[sequence]) - len(tokens) + 1
-        sums = [sum(self._read[sequence][:n]) % 97 for n in range(first, first + len(tokens))]
-        return np.eye(97, dtype=np.float32)[sums]
-
-    def read(self, tokens: list[int], sequence: int = 0) -> np.ndarray:
-        return self.prefill(tokens, sequence)[-1]
-
-    def step_all(self, tokens: list[int]) -> np.ndarray:
-        if any(read[-1:] == [13] and token == 96 for read, token in zip(self._read, tokens, strict=True)):
-            raise NonFiniteError("are not finite", kind="activation-non-finite")
-        return np.stack([self.read([token], n) for n, token in enumerate(tokens)])
-
-
-def counted(prompt: list[int], count: int) -> list[int]:
-    """What Counting says."""
-    text = [token % 97 for token in prompt]
-    for _ in range(count):
-        text.append(sum(text) % 97)
-    return text[len(prompt) :]
 
 
 class Rows:
@@ -280,3 +232,28 @@ def test_cache_reuse_is_of_the_jax_engine(model: Path) -> None:
     result = CliRunner().invoke(main, ["serve", str(model), "--cache-reuse", "64"])
     assert result.exit_code == 2
     assert "the reference approximates nothing" in result.output
+
+
+class Unmovable(Counting):
+    """As one over several devices, or whose layers turn keys in two ways."""
+
+    movable = False
+
+
+def test_cache_reuse_is_refused_where_keys_cannot_be_moved(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_models, "open_engine", lambda *_, **__: Unmovable(3))
+    checkpoint = open_checkpoint(model)
+    with pytest.raises(ConfigError, match="needs one device") as raised:
+        served_models.xla_model(checkpoint, 3, kv_scheme("f32"), 1 << 20, cache_reuse=64)
+    assert raised.value.kind == "cache-reuse"
+    served_models.xla_model(checkpoint, 3, kv_scheme("f32"), 1 << 20)  # without it there is nothing to refuse
+    result = CliRunner().invoke(main, ["serve", str(model), "--backend", "xla", "--cache-reuse", "64", "--port", "0"])
+    assert result.exit_code == 3
+    assert "[cache-reuse]" in result.output
+
+
+@pytest.mark.parametrize("tokens", ["-1", "half", "2.5"])
+def test_cache_reuse_is_a_number_of_tokens(model: Path, tokens: str) -> None:
+    result = CliRunner().invoke(main, ["serve", str(model), "--backend", "xla", "--cache-reuse", tokens])
+    assert result.exit_code == 2
+    assert "--cache-reuse" in result.output

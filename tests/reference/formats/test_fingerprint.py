@@ -13,13 +13,12 @@ from tritgold.formats.fingerprint import (
     gguf_hypotheses,
     is_open,
     label_of,
-    merged,
     options_of,
-    padding_is_zero,
     places,
     sglbitnt_hypotheses,
     uint8_hypotheses,
 )
+from tritgold.formats.fingerprint_group import merged, padding_is_zero
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.packings import PACKINGS, packing
 

@@ -177,7 +177,6 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-unsupported", "hidden_act", {"hidden_act": "gelu"}),
     ("config-unsupported", "attention_bias", {"attention_bias": True}),
     ("config-unsupported", "mlp_bias", {"mlp_bias": True}),
-    ("config-unsupported", "rope_scaling", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
     ("config-unsupported", "rope_scaling", {"rope_scaling": {"type": "linear", "factor": 2.0, "novel": 1}}),
     ("config-value", "factor", {"rope_scaling": {"type": "linear", "factor": -2.0}}),
     ("config-value", "factor", {"rope_scaling": {"type": "linear", "factor": 1e300}}),

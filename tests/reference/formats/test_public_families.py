@@ -25,6 +25,8 @@ QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim"
 LLAMA_3_1 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA_3_1 |= {"original_max_position_embeddings": 64}
 CPM = {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
+GEMMA = {"architectures": ["Gemma3ForCausalLM"], "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 168}
+GRANITE = {"architectures": ["GraniteForCausalLM"], "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0}
 FAST = {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 32, "mask_token_id": 7}
 
 # Family as on the page: its configuration, and (mode, scale rule, sub-norms) or the words of the refusal.
@@ -55,10 +57,12 @@ FAMILIES: dict[str, tuple[dict[str, Any], tuple[str | None, str, bool] | str]] =
     "Qwen3 bodies, Bonsai among them": (LLAMA | DIVIDES | QWEN, ("offline", "divide", False)),
     "BitCPM4": (LLAMA | CPM, (None, "multiply", False)),
     "Qwen-based diffusion, Fast-dLLM v2": (LLAMA | DIVIDES | FAST, ("offline", "divide", False)),
+    "Gemma 3": (LLAMA | GEMMA, (None, "multiply", False)),
+    "Granite 3": (LLAMA | GRANITE, (None, "multiply", False)),
     "models with long contexts": (LLAMA | DIVIDES | {"rope_scaling": LLAMA_3_1}, ("offline", "divide", False)),
-    "`dynamic` RoPE": (
-        LLAMA | DIVIDES | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-        "'rope_scaling': is not supported: found {'type': 'dynamic', 'factor': 2.0}",
+    "contexts beyond the original one of `longrope`, `dynamic`": (
+        LLAMA | DIVIDES | {"rope_scaling": {"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 64}},
+        "original_max_position_embeddings': is too short: found 64 below max_position_embeddings 128",
     ),
     "`use_rms_norm`": (
         LLAMA | {"quantization_config": {"quant_method": "bitnet", "use_rms_norm": True}},

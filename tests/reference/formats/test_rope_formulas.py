@@ -103,7 +103,7 @@ def test_both_places_may_say_the_same() -> None:
     assert error.kind == "config-contradiction"
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "proportional", "su", 3, None, ["linear"]])
+@pytest.mark.parametrize("kind", ["proportional", "su", 3, None, ["linear"]])
 def test_kinds_without_a_table_are_refused_by_name(kind: object) -> None:
     values = {"rope_theta": 1e4, "rope_scaling": {"type": kind, "factor": 2.0}}
     error = refusal(lambda: read_rope(JsonKeys(Path("c.json"), values), 8, 64))

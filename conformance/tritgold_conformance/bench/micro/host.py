@@ -1,4 +1,4 @@
-"""What stands around a model and is not one: text to ids, logits to a token, requests to a batch."""
+"""The work around a model: text to ids, logits to a token, requests to a batch."""
 
 from dataclasses import replace
 from typing import Any
@@ -85,7 +85,7 @@ class _Idle(Scheduler):
 
 
 def schedule(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
-    """Steps of the batch scheduler without a model: admission, pages, prefix cache, choosing."""
+    """Steps of the batch scheduler without a model: admission, pages, prefix cache, choice of tokens."""
     count: int = case["sequences"]
     nothing: Any = None
     small = replace(config, layers=1, vocab=32, context=2 * (PROMPT + WRITTEN), bos=None, eos=(), mask=None, block=None)

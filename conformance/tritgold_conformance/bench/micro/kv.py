@@ -1,4 +1,4 @@
-"""The KV cache and what reads it: a token stored, rows gathered, attention over all positions or over the largest."""
+"""The KV cache: a token stored, rows gathered, attention over all positions or over those with the largest weights."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tritgold_conformance.bench.shapes import SEED
 
 PAGE, POOL = 16, 2048  # tokens of a page, and of the pool that rows are gathered from
 FLOATS = "float32 sums in another order"
-EDGE = "and of two weights at the edge of the largest, the other one"
+EDGE = "and another choice among weights that are nearly equal"
 Case = dict[str, Any]
 
 
@@ -53,8 +53,7 @@ def gather(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
     right = equal(scheme.load(rows[at], one))
 
     def paged() -> np.ndarray:
-        found: np.ndarray = scheme.load(pool.gather(0, "k", at // PAGE, at % PAGE), one)
-        return found
+        return scheme.load(pool.gather(0, "k", at // PAGE, at % PAGE), one)
 
     def token_by_token() -> np.ndarray:
         return np.concatenate([scheme.load(rows[n : n + 1], one) for n in at])
@@ -94,8 +93,7 @@ def _weights(q: np.ndarray, keys: np.ndarray) -> np.ndarray:
     grouped = q.transpose(1, 0, 2).reshape(kv_heads, -1, q.shape[2])
     scores = grouped @ keys.transpose(1, 2, 0) / np.float32(np.sqrt(q.shape[2]))
     powers = np.exp(scores - scores.max(axis=2, keepdims=True))
-    found: np.ndarray = powers / powers.sum(axis=2, keepdims=True)
-    return found
+    return powers / powers.sum(axis=2, keepdims=True)
 
 
 def _ungrouped(mixed: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Unpacking, joined matrices, and products of which half the activations are left out."""
+"""Unpacking, joined matrices, and products in which half of the activations are left out."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tritgold_conformance.bench.micro.way import Way, equal, of_xla
 from tritgold_conformance.bench.shapes import SEED
 
 GROUPS = {"qkv": ("q", "k", "v"), "gate-up": ("gate", "up")}
-FEW = 4  # tokens whose columns NumPy gathers, for as many as there are
+FEW = 4  # most tokens whose columns NumPy gathers; the time is scaled up to all
 PACKED = ("hf", "i2_s", "tq1_0", "tq2_0", "iq2_bn")
 Case = dict[str, Any]
 
@@ -54,8 +54,7 @@ def unpack(case: Case, xla: Any) -> list[Way]:
         data = layout.pack(trits, np.float32(1))
 
         def read(layout: Any = layout, data: bytes = data) -> np.ndarray:
-            trits: np.ndarray = layout.unpack(data, (out, in_)).trits
-            return trits
+            return layout.unpack(data, (out, in_)).trits
 
         ways.append(Way(f"format {name}", "as the checkpoint reader does", read, right, moved=len(data)))
     return ways + (of_xla(xla.unpack(trits), right) if xla is not None else [])
@@ -84,7 +83,7 @@ def fused(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
 
 
 def sparse_linear(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
-    """The down projection of activations of which the smaller ones are dropped, against all of them."""
+    """The down projection of all activations, and of those that a sparsity rule keeps."""
     out, in_ = config.linear_shape("down")
     trits = matrix(out, in_)
     x = np.random.default_rng(SEED).standard_normal((case["tokens"], in_)).astype(np.float32)
@@ -96,8 +95,7 @@ def sparse_linear(config: ModelConfig, case: Case, xla: Any) -> list[Way]:
     count = int(np.count_nonzero(rule.mask(x)[0]))
 
     def codes_left() -> np.ndarray:
-        codes: np.ndarray = rule.quantize(x, "down_in", absmax_int8)[0]
-        return codes
+        return rule.quantize(x, "down_in", absmax_int8)[0]
 
     def gathered() -> np.ndarray:
         found = []

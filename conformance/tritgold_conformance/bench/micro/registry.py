@@ -1,4 +1,4 @@
-"""The small rows by name: what makes their ways, from a case and, where one is needed, a model's sizes."""
+"""The micro rows by name: functions that make their ways from a case and, except for ``unpack``, a model's sizes."""
 
 import gc
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MAKERS: dict[str, Make] = {
     "schedule": host.schedule,
     "tokenise": host.tokenise,
 }
-BRIEF = 2e-3  # seconds: what is shorter is run again until it has taken as long
+BRIEF = 2e-3  # seconds: shorter work is repeated until it takes this long
 
 
 class Ways:
@@ -40,7 +40,7 @@ class Ways:
         self._wrong = [_checked(way) for way in self._ways]
 
     def round(self) -> dict[str, dict[str, Any]]:
-        """Seconds of one unit by way; a way that is wrong has a text instead."""
+        """Seconds of one unit by way; a wrong way has a description instead."""
         gc.collect()
         return {
             (way.name if way.by != "xla" else f"XLA: {way.name}"): {

@@ -1,4 +1,4 @@
-"""One way to do a small thing: run, checked, timed."""
+"""One way to do a small operation, which is checked and timed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -7,9 +7,9 @@ import numpy as np
 
 
 class Way(NamedTuple):
-    """name, why: for the report. run: one unit of work, done when it returns; what it gives is given to ``wrong``,
-    which says what is wrong with it, empty where nothing is. by: who does it. moved: bytes that it has to read. units:
-    of work that one run does, a part of one where it does less; seconds are of one.
+    """name, why: for the report. run: does the work and returns the result. wrong: what is wrong with a result, in
+    words; empty if nothing is. by: the engine. moved: bytes that it has to read. units: of work in one run, below 1 if
+    it does only a part; seconds are of one unit.
     """
 
     name: str
@@ -22,12 +22,12 @@ class Way(NamedTuple):
 
 
 def of_xla(forms: Sequence[Any], wrong: Callable[[Any], str]) -> list[Way]:
-    """Ways of the adapter ``engines.xla_micro``, all judged alike."""
+    """Ways of the adapter ``engines.xla_micro``, all checked by ``wrong``."""
     return [Way(form.name, form.why, form.run, wrong, "xla", form.moved) for form in forms]
 
 
 def equal(expected: np.ndarray, read: Callable[[Any], Any] = lambda found: found) -> Callable[[Any], str]:
-    """Every number the same. read: what of the result is compared."""
+    """All numbers are equal. read: result -> the array to compare."""
 
     def wrong(found: Any) -> str:
         got = np.asarray(read(found))
@@ -40,7 +40,7 @@ def equal(expected: np.ndarray, read: Callable[[Any], Any] = lambda found: found
 
 
 def near(expected: np.ndarray, share: float, why: str) -> Callable[[Any], str]:
-    """Off by at most a share of the largest. why: where that comes from."""
+    """Off by at most ``share`` of the largest magnitude. why: the reason for this bound."""
 
     def wrong(found: Any) -> str:
         got = np.asarray(found).reshape(expected.shape) if np.size(found) == expected.size else np.asarray(found)
@@ -53,5 +53,5 @@ def near(expected: np.ndarray, share: float, why: str) -> Callable[[Any], str]:
 
 
 def same(expected: object) -> Callable[[Any], str]:
-    """Python objects that are equal."""
+    """Equal Python objects."""
     return lambda found: "" if found == expected else f"gives {found!r:.60}, expected {expected!r:.60}"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tritgold.errors import FormatError, TritgoldWarning
-from tritgold.formats.gguf_config import BOS_KEY, EOS_KEYS
+from tritgold.formats.gguf_special_tokens import BOS_KEY, EOS_KEYS
 from tritgold.formats.texts.bpe_tokenizer import BpeTokenizer, byte_token
 from tritgold.formats.texts.pre_tokenizers import PRE_TOKENIZERS
 from tritgold.formats.texts.spm_merges import merges_of, scores_of

@@ -18,8 +18,8 @@ from typing import Any
 from tritgold.config import ModelConfig
 from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.container import Container
-from tritgold.formats.gguf_config import BOS_KEY, EOS_KEYS
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_special_tokens import BOS_KEY, EOS_KEYS
 from tritgold.formats.texts.gguf_tokenizer import (
     MODEL_KEY,
     NO_TOKENIZER,

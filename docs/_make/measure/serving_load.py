@@ -1,0 +1,240 @@
+"""``tritgold serve`` under load, beside other servers: so many clients at once, in turn; then crowds, until it refuses.
+
+``python -m measure.serving_load --out docs/data/serve-load.json --llama-server /path/to/llama-server``
+
+Other servers: ``--peer NAME=COMMAND``, as often as one likes, with {port} for the port to listen at and {model} for the
+GGUF file (TQ2_0); --llama-server is such a command. Each has one thread and four texts in a pass, and the same weights:
+random ones of the notebook's 2B shape with fewer layers, SiLU, since llama.cpp has nothing else there. Prompts of 64
+ids, none beginning as another does, 32 tokens each, greedy. A row's figures are medians over rounds, in each of which
+every server is asked in turn. ``direct``: calls of the same core without HTTP, by ``tritgold serve --benchmark``.
+
+``refusing``: so many clients at once, each with one request and no second try: what was answered, how the others were
+told, and after how long.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measure.report import lines, rounded
+from tritgold.golden import embedded_model
+from tritgold.trace import versions
+from tritgold_conformance.bench.shapes import MODELS, ModelShape
+from tritgold_conformance.bench.synthetic import synthetic_model
+from tritgold_conformance.commands.launch import two_free_ports
+from tritgold_conformance.serving.load import RefusedError, load, over_http
+
+SCHEMA = "tritgold.serve_load/1"
+OWN = "tritgold serve"
+(NOTEBOOK,) = [shape for shape in MODELS if shape.name == "notebook-2b"]
+SHAPE = replace(NOTEBOOK.cut(2), activation="silu", context=1024, name="notebook-2b-2layers-silu")
+ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 127.0.0.1 --port {{port}}"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is asked. slots: texts in one pass. own: options of our server."""
+
+    shape: ModelShape = SHAPE
+    clients: tuple[int, ...] = (1, 4, 16)
+    crowds: tuple[int, ...] = (16, 64, 96, 192, 320)
+    slots: int = 4
+    prompt: int = 64
+    tokens: int = 32
+    rounds: int = 3
+    own: tuple[str, ...] = field(default=("--backend", "xla"))
+
+
+def commands(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, list[str]]:
+    """Servers by name, with {port} to be filled in."""
+    model = synthetic_model(sizes.shape, folder)
+    own = [sys.executable, "-W", "ignore", "-m", "tritgold_conformance", "serve", str(model), "--port", "{port}"]
+    own += ["--tokenizer", str(_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
+    found = {OWN: [*own, *sizes.own]}
+    for name, command in peers.items():
+        found[name] = [word.format(model=model, port="{port}") for word in shlex.split(command)]
+    return found
+
+
+def _tokenizer(vocab: int, folder: Path) -> Path:
+    """kjv-ar's, with words for the other ids: ours does not read the file's own, whose words have no letters."""
+    with embedded_model("kjv-ar") as path:
+        known = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
+    there = known["model"]["vocab"]
+    there.update({f"word{number}": number for number in range(max(there.values()) + 1, vocab)})
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(known), encoding="utf-8")
+    return file
+
+
+@contextmanager
+def started(command: Sequence[str], folder: Path) -> Iterator[int]:
+    """The port of a server that answers; it is ended at the end. Raises RuntimeError with its last words if it ends."""
+    port = two_free_ports()
+    with (folder / "log").open("wb") as log:
+        words = [word.replace("{port}", str(port)) for word in command]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | ONE_THREAD)
+        try:
+            until = time.monotonic() + 300
+            while not _answers(port):
+                if time.monotonic() > until or process.poll() is not None:
+                    raise RuntimeError(f"no server: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(Exception):
+        over_http(port, 1)([5, 6, 7])
+        return True
+    return False
+
+
+def prompts(sizes: Sizes, count: int, seed: int) -> list[list[int]]:
+    """Random ids; of no two the first ones are the same."""
+    vocab = sizes.shape.vocab
+    drawn = np.random.default_rng(seed).integers(3, vocab, (count, sizes.prompt))
+    drawn[:, 0] = 3 + (seed * 331 + np.arange(count)) % (vocab - 3)
+    return [[int(token) for token in row] for row in drawn]
+
+
+def crowd(sizes: Sizes, port: int, clients: int, seed: int) -> dict[str, Any]:
+    """So many requests at once: counts by status, seconds of both kinds, tokens a second."""
+    ask, asked = over_http(port, sizes.tokens), prompts(sizes, clients, seed)
+    answered, refused, failed = list[float](), list[tuple[float, int, str | None]](), list[str]()
+    barrier = threading.Barrier(clients + 1)
+
+    def client(prompt: list[int]) -> None:
+        barrier.wait()
+        began = time.perf_counter()
+        try:
+            answered.append(ask(prompt).whole)
+        except RefusedError as error:
+            refused.append((time.perf_counter() - began, error.status, error.retry))
+        except Exception as error:
+            failed.append(type(error).__name__)
+
+    threads = [threading.Thread(target=client, args=(prompt,)) for prompt in asked]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    statuses = [status for _, status, _ in refused]
+    return {
+        "clients": clients,
+        "answered": len(answered),
+        "refused": {str(status): statuses.count(status) for status in sorted(set(statuses))},
+        "failed": {name: failed.count(name) for name in sorted(set(failed))},
+        "retry_after": sorted({int(retry) for _, _, retry in refused if retry is not None}),
+        "requests_per_second": rounded(len(answered) / seconds),
+        "tokens_per_second": rounded(len(answered) * sizes.tokens / seconds),
+        "p50": rounded(statistics.median(answered)) if answered else None,
+        "p99": rounded(float(np.percentile(answered, 99))) if answered else None,
+        "refused_after": rounded(max(took for took, _, _ in refused)) if refused else None,
+    }
+
+
+def direct(sizes: Sizes, command: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of ``tritgold serve --benchmark`` on the same model."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = " the" * (sizes.prompt - 1)
+        file = Path(folder) / "dlm.yaml"
+        file.write_text(json.dumps({"benchmark": {"prompt": words, "iterations": 32, "max_tokens": sizes.tokens}}))
+        own = [word.replace("{port}", "0") for word in command]
+        done = subprocess.run(
+            [*own, "--benchmark", "--config", str(file)], capture_output=True, check=True, env=os.environ | ONE_THREAD
+        )
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return rows
+
+
+def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of figures with the same names."""
+    return {name: rounded(statistics.median(row[name] for row in found)) for name in found[0] if name != "way"}
+
+
+def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
+    """The measurement. peers: commands by name."""
+    servers = commands(sizes, folder, peers)
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    ways: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for turn in range(sizes.rounds):
+        for name, command in servers.items():
+            print(f"round {turn + 1}: {name}", file=sys.stderr, flush=True)
+            with started(command, folder) as port:
+                ask = over_http(port, sizes.tokens)
+                load(ask, prompts(sizes, 2, 50), 1)  # programs are compiled
+                for n, clients in enumerate(sizes.clients):
+                    asked = prompts(sizes, max(12, 3 * clients), n)
+                    found.setdefault((name, clients), []).append(load(ask, asked, clients))
+        for row in direct(sizes, servers[OWN]):
+            ways.setdefault((row["way"], row["clients"]), []).append(row)
+    refusing = []
+    for name, command in servers.items():
+        print(f"crowds: {name}", file=sys.stderr, flush=True)
+        with started(command, folder) as port:
+            load(over_http(port, sizes.tokens), prompts(sizes, 2, 50), 1)
+            for n, clients in enumerate(sizes.crowds):
+                refusing.append({"server": name, **crowd(sizes, port, clients, 10 + n)})
+    return {
+        "schema": SCHEMA,
+        "machine": {**versions(), "cores": os.cpu_count()},
+        "model": sizes.shape.name,
+        "slots": sizes.slots,
+        "prompt_tokens": sizes.prompt,
+        "tokens": sizes.tokens,
+        "rounds": sizes.rounds,
+        "rows": [{"server": name, **medians(of)} for (name, _), of in found.items()],
+        "direct": [{"way": way, **medians(of)} for (way, _), of in ways.items()],
+        "refusing": refusing,
+    }
+
+
+def main() -> None:
+    """Write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama-server", metavar="PATH", help="llama.cpp's, which the report calls llama.cpp")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    sizes = Sizes(rounds=given.rounds)
+    peers = dict(peer.split("=", 1) for peer in given.peer)
+    if given.llama_server:
+        context = sizes.slots * 256
+        peers["llama.cpp"] = LLAMA_SERVER.format(
+            path=shlex.quote(given.llama_server), slots=sizes.slots, context=context
+        )
+    with tempfile.TemporaryDirectory(prefix="tritgold-load-") as folder:
+        given.out.write_text(lines(report(sizes, Path(folder), peers)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Tables whose report may be missing say which command makes it; with a report they have its figures."""
+
+import json
+
+import markdown_tables
+import pytest
+import serving_tables
+import sharding_tables
+
+LOAD = {
+    "machine": {"cores": 2, "python": "3.13"}, "model": "m", "prompt_tokens": 64, "tokens": 32, "slots": 4, "rounds": 3,
+    "rows": [
+        {"server": name, "clients": 4.0, "tokens_per_second": 10.0, "first_token_p50": 0.1, "first_token_p95": 0.2,
+         "first_token_p99": 0.3, "p50": 1.2, "p95": 1.3, "p99": 1.4}
+        for name in ("llama.cpp", "tritgold serve")
+    ],
+    "direct": [],
+    "refusing": [
+        {"server": "tritgold serve", "clients": 96, "answered": 68, "refused": {"429": 28}, "failed": {},
+         "retry_after": [1, 3], "requests_per_second": 2.0, "tokens_per_second": 64.0, "p99": 30.0,
+         "refused_after": 0.05}
+    ],
+}  # fmt: skip
+MIXES = {
+    "mixes": 1000, "wrong": [],
+    "counts": {"requests": 12_000, "greedy": 4000, "seeded": 8000, "cancelled": 900, "logits compared": 50_000,
+               "tokens of prompts reused": 9},
+}  # fmt: skip
+BITS = {
+    "missing": 3,
+    "rows": [{"model": "llama", "kv_cache": "f32", "formulation": "chosen", "over": ["1", "2", "4 processes"],
+              "compared": ["trace", "logits"], "differing": [["2", "logits"]]}],
+}  # fmt: skip
+SCALING = {
+    "sizes": {"prompt": 128, "layers": 6}, "predicted": {"seconds": 0.01},
+    "measured": [
+        {"devices": 1, "threads": 1, "step": 0.02, "prompt": 1.0},
+        {"devices": 1, "threads": 2, "step": 0.012, "prompt": 0.6},
+        {"devices": 2, "threads": 2, "step": 0.011, "prompt": 0.5, "collective": 6.5e-5,
+         "collectives": {"a_token": 26}},
+    ],
+}  # fmt: skip
+MEMORY = {
+    "layers": 8, "file": 1_600_000_000,
+    "processes": [{"share": 700_000_000, "held": 735_000_000, "most": 860_000_000, "of_share": 1.05, "seconds": 40.0}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "report", "told"),
+    [
+        (serving_tables.load, "serve-load", LOAD,
+         "| 4 | tritgold serve | 10 | 100 | 200 | 300 | 1,200 | 1,300 | 1,400 |"),
+        (serving_tables.refusing, "serve-load", LOAD,
+         "| tritgold serve | 96 | 68 | 28 by 429 | 1 to 3 s | 50 | none | 2 | 64 | 30,000 |"),
+        (serving_tables.direct, "serve-load", LOAD, "| clients | way |"),
+        (serving_tables.mixes, "serve-mixes", MIXES, "| 1,000 | 12,000 | 4,000, 8,000 | 900 | 50,000 | 9 | 0 |"),
+        (sharding_tables.bits, "sharding-bits", BITS, "| `llama` | f32 chosen | 1, 2, 4 processes | 4 | 1 |"),
+        (sharding_tables.bits, "sharding-bits", BITS, "Not run yet: 3 of 4 rows."),
+        (sharding_tables.scaling, "sharding", SCALING, "| 2 devices | 11.0 | 90.9 | 256 |"),
+        (sharding_tables.scaling, "sharding", SCALING, "26 collectives a token, 65 us each; 6 layers."),
+        (sharding_tables.memory, "sharding-memory", MEMORY, "| 0 | 700 | 735 | 860 | 105% | 40 |"),
+    ],
+)  # fmt: skip
+def test_a_table_has_the_figures_of_its_report_or_names_the_command(table, name, report, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(markdown_tables, "FOLDER", tmp_path)
+    assert table().startswith("*Not measured yet: `make ")
+    (tmp_path / "data").mkdir()
+    (tmp_path / f"data/{name}.json").write_text(json.dumps(report))
+    assert told in table()
+
+
+def test_ours_stands_before_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(markdown_tables, "FOLDER", tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/serve-load.json").write_text(json.dumps(LOAD))
+    shown = serving_tables.load()
+    assert shown.index("tritgold serve") < shown.index("llama.cpp")
