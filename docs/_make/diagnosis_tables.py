@@ -60,6 +60,15 @@ def placed() -> str:
     return table(("seen from", "named, with its place", "the fault named"), rows)
 
 
+def judged_right() -> str:
+    """Right engines by the judge: runs by policy, accused, and the upper bound of the rate."""
+    found = data("right-runs")
+    policies = [(name, f"{count:,}") for name, count in found["by_policy"].items()]
+    bound = "" if found["at_most"] is None else f": with 95 % confidence at most {found['at_most']:.2%} are"
+    last = f"**{found['runs']:,}**, of which {found['accused']:,} were accused{bound}"
+    return table(("policy", "runs"), [*policies, ("**all**", last)])
+
+
 def noise() -> str:
     """Right engines by kind, and how many were told of anything."""
     runs: Counter[str] = Counter()

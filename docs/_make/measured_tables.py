@@ -179,6 +179,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-explained": peer_tables.explained,
     "diagnosis": diagnosis_tables.by_model,
     "diagnosis-noise": diagnosis_tables.noise,
+    "diagnosis-right-runs": diagnosis_tables.judged_right,
     "diagnosis-parts": diagnosis_tables.parts,
     "diagnosis-placed": diagnosis_tables.placed,
     "bench": speed_tables.bench,

@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,16 +146,21 @@ class Trace:
 
 def versions() -> dict[str, str]:
     """The versions that a trace records: tritgold, Python, NumPy, machine."""
-    try:
-        own = importlib.metadata.version("tritgold")
-    except importlib.metadata.PackageNotFoundError:
-        own = "not installed"
     return {
-        "tritgold": own,
+        "tritgold": _own_version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": f"{platform.system()} {platform.machine()}",
     }
+
+
+@cache
+def _own_version() -> str:
+    """Read from the installation once."""
+    try:
+        return importlib.metadata.version("tritgold")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _header(path: object, metadata: dict[str, str] | None) -> dict[str, Any]:

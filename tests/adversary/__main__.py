@@ -28,8 +28,7 @@ def matches(entry: Entry, pattern: str) -> bool:
 
 def surprising(outcome: Outcome) -> bool:
     """Not what is known of today's judge: a hole that is not listed, or a listed one that is closed."""
-    listed = outcome.name in NOT_YET
-    return outcome.good == listed and not (listed and outcome.kind == "chance")
+    return outcome.good == (outcome.name in NOT_YET)
 
 
 def table(outcomes: list[Outcome]) -> str:

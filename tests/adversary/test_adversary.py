@@ -5,6 +5,7 @@ All of them: `make adversary`.
 
 import dataclasses
 import json
+import random
 import runpy
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ from pathlib import Path
 import proof
 import pytest
 import runner
+from faulty.tokenizer import _digits
 from not_yet import NOT_YET
 from registry import ENTRIES, FOLDER, Entry, all_entries, made, right
-from runner import Journal, Outcome, judged, run_entry
+from runner import REPOSITORY, Journal, Outcome, judged, run_entry
+
+from tritgold.tokenizer import Tokenizer
 
 ALL = all_entries()
 SAMPLE = [
@@ -66,6 +70,24 @@ def test_what_is_not_caught_yet_is_listed_by_kind() -> None:
         assert name in ALL
         assert not ALL[name].unseen, name
         assert hole
+
+
+def test_digits_apart_cannot_be_seen() -> None:
+    """Why DigitsApart is listed as unseen: digits and white space stand alone, so that cutting at them does nothing.
+
+    Vocabularies in which it shows: tests/conformance/judging/test_tokenizer_families.py.
+    """
+    path = REPOSITORY / "reference" / "tritgold" / "golden" / "kjv-ar" / "tokenizer.json"
+    longer = [token for token in json.loads(path.read_text())["model"]["vocab"] if len(token) > 1 and token[0] != "<"]
+    assert len(longer) > 1000
+    assert not [token for token in longer if any(letter.isdigit() for letter in token)]
+    assert not [token for token in longer if set(token[1:]) & set("\u0120\u010a\u0109\u010d")], "spaces, lines, tabs"
+    tokenizer = Tokenizer(path)
+    draw = random.Random(3)
+    for _ in range(300):
+        text = "".join(draw.choice([" ", "  ", "5", "12", "a", "the", "\n", "'s", ".", "é", "²"]) for _ in range(9))
+        pieces = [i for piece in _digits(text) for i in tokenizer.encode(piece, special=False)]
+        assert pieces == tokenizer.encode(text, special=False), text
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ class JudgeRequest:
             )
             if self.in_process and not engine.in_process:
                 raise click.UsageError(f"--in-process needs an engine module:Class; {self.engine} is not one")
+            if (only := engine.judged_text) is not None:
+                ids, ladder = only, None
             policy = named_policy(engine.policy) if asked is None else asked
             yield Opened(engine, checkpoint, ids, ladder, self.mode or engine.mode, say, policy, asked is None)
 

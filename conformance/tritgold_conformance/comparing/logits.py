@@ -125,7 +125,8 @@ def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (
     if why.allowed is not None:
         far = relative_rms(golden.logits, logits) > why.allowed
         failing &= far | (relative_largest(golden.logits, logits) > why.largest)
-    return Rows(_problem(failing, explained, golden, why, logits), failing, why, float(explained.max()))
+    searched = search or why.allowed is not None
+    return Rows(_problem(failing, explained, golden, why, logits, searched), failing, why, float(explained.max()))
 
 
 def noise_of(golden: GoldenRun) -> float:
@@ -179,13 +180,15 @@ def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool =
     return why, told
 
 
-def _problem(failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray) -> str:
+def _problem(
+    failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray, searched: bool
+) -> str:
     if not failing.any():
         return ""
     first = int(np.argmax(failing))
     wrong = np.abs(logits - why.logits) > 0
     kind = classify(why.logits[failing], logits[failing], wrong[failing])
-    allowed = "no rounding tie explains it"
+    allowed = "no rounding tie explains it" if searched else "rounding ties were not searched, as another level failed"
     if why.allowed is not None:
         allowed = f"{moved_by(golden)} move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
     return (

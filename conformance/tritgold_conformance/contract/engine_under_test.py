@@ -64,6 +64,11 @@ class EngineUnderTest:
         return self._attribute("policy", "float32", printable)
 
     @property
+    def judged_text(self) -> list[int] | None:
+        """The ids of the only text that it answers; None where it reads any."""
+        return self._attribute("judged_text", None, lambda ids: None if ids is None else list(ids))
+
+    @property
     def timed(self) -> bool:
         """Whether the judge's clock can measure its tokens/s."""
         return self._attribute("timed", True, bool)

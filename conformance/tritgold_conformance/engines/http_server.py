@@ -30,7 +30,7 @@ ENTRY = 500  # bytes of an answer for each log-probability, more than any server
 SPARE = 1 << 20
 STEPS = 16  # tokens by which decoding is timed
 STATUS_KIND = "engine-status"
-FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N]"
+FORM = "http://HOST:PORT[/PATH][?model=NAME&logprobs=N&chat=MESSAGE]"
 
 
 class HttpEngine:
@@ -148,7 +148,10 @@ class HttpEngine:
     def _status(self, method: str, what: str, status: int, text: str) -> EngineError:
         """The error for another status, which a server with only chat completions gives too."""
         said = f"answers {method} {what} with status {status}: {text}"
-        return EngineError(said, kind=STATUS_KIND, thing=self._thing, hint="docs/judging.md#a-server")
+        hint = "docs/judging.md#a-server"
+        if (what, status) in (("/completions", 404), ("/completions", 405), ("/completions", 501)):
+            hint = f"?chat=MESSAGE judges a server that has chat completions alone; {hint}"
+        return EngineError(said, kind=STATUS_KIND, thing=self._thing, hint=hint)
 
     def _late(self) -> EngineError:
         what = f"took longer than {self._seconds:g} s"
@@ -166,25 +169,26 @@ def _read(response: http.client.HTTPResponse, most: int) -> bytes:
     return bytes(raw)
 
 
-def open_server(url: str, config: ModelConfig, seconds: float) -> HttpEngine:
-    """The engine for ``http://HOST:PORT``; options are ``?model=NAME&logprobs=N``.
+Server = tuple[str, int, str, str, int, float, int]
 
-    Raises EngineError for another URL. A server that does not answer is found only when it is asked to complete.
+
+def read_url(url: str, config: ModelConfig, seconds: float) -> tuple[Server, str]:
+    """What HttpEngine is made of, and the message of ``?chat=``, empty if there is none.
+
+    Options of ``http://HOST:PORT`` are ``?model=NAME&logprobs=N&chat=MESSAGE``. Raises EngineError for another URL.
     """
     try:
         parts = urlsplit(url)
         options = parse_qs(parts.query, strict_parsing=bool(parts.query))
         port, shown = parts.port or 80, int(options.pop("logprobs", [str(SHOWN)])[0])
-        model = options.pop("model", [""])[0]
+        model, chat = options.pop("model", [""])[0], options.pop("chat", [""])[0]
     except ValueError:
-        parts, options, port, shown, model = urlsplit("x:"), {}, 0, 0, ""
+        parts, options, port, shown, model, chat = urlsplit("x:"), {}, 0, 0, "", ""
     if parts.scheme != "http" or not parts.hostname or parts.username is not None or options or shown < 1:
         raise EngineError("is not a server", kind="engine-unknown", thing=f"engine {url}", expected=FORM)
     path = parts.path.rstrip("/")
     path = path if path.endswith("/v1") else path + "/v1"
-    engine = HttpEngine(parts.hostname, port, path, model, shown, seconds, config.vocab)
-    engine.find_model()
-    return engine
+    return (parts.hostname, port, path, model, shown, seconds, config.vocab), chat
 
 
 @contextmanager

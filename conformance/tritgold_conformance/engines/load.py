@@ -52,8 +52,8 @@ def load_engine(
         engine = opener(spec.removeprefix("cmd:"), checkpoint, model, seconds)
         return EngineUnderTest(engine, spec, config, asked_once=True)
     if spec.startswith(("http:", "https:")):
-        opener = importlib.import_module("tritgold_conformance.engines.http_server").open_server
-        return EngineUnderTest(opener(spec, config, seconds), spec, config)
+        opener = importlib.import_module("tritgold_conformance.engines.chat_server").open_server
+        return EngineUnderTest(opener(spec, checkpoint, seconds), spec, config)
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise EngineError("unknown engine", kind="engine-unknown", got=repr(spec), expected=ENGINE_SPECS)

@@ -36,7 +36,7 @@ class EngineJudge:
         config, request = self.opened.checkpoint.config, self.request
         if count > config.context:
             return f"the model has {config.context} positions"
-        tokens = judging_tokens(count, config.vocab, seed=1)
+        tokens = self.opened.engine.judged_text or judging_tokens(count, config.vocab, seed=1)
         try:
             depth = request.depth or "default" if count == LADDER_AT else ONE_TEXT
             ladder, name = ladder_of(config, tokens, depth, 1), request.model_name

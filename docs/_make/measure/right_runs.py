@@ -1,10 +1,10 @@
 """Right engines over models, texts, lengths and policies, by the judge: how many runs, and how many were accused.
 
-``python -m measure.right_runs --rounds 170 --out docs/data/right-runs.json``
+``python -m measure.right_runs --rounds 185 --out docs/data/right-runs.json``
 
 The engines are those of tests/adversary/right, in plain NumPy. A round is a small model of its own seed and shape, and
 a text of its own length; each right engine reads it, and all levels that it gives are judged: those of float32 in each
-round, those that declare another policy in every second.
+round, those that declare another policy in every third.
 Goes on where it stopped: rounds stand in ``OUT.rows`` until all are there.
 """
 
@@ -38,14 +38,14 @@ SCHEMA = "tritgold.right_runs/1"
 SHAPES = (
     {"hidden": 64, "inter": 96, "layers": 2, "heads": 4, "kv_heads": 2},
     {"hidden": 64, "inter": 128, "layers": 1, "heads": 2, "kv_heads": 1},
-    {"hidden": 32, "inter": 96, "layers": 2, "heads": 4, "kv_heads": 4},
+    {"hidden": 32, "inter": 96, "layers": 1, "heads": 4, "kv_heads": 4},
     {"hidden": 96, "inter": 160, "layers": 1, "heads": 3, "kv_heads": 1},
 )
-LENGTHS = (1, 2, 3, 8, 13, 20, 33, 47)
+LENGTHS = (1, 2, 3, 5, 8, 8, 13, 13, 20, 47)
 FIRST = 30_000  # seed of the first round's model
 
 
-def engines() -> dict[str, type]:
+def right_engines() -> dict[str, type]:
     """By name: the right ones that read any model."""
     sys.path.insert(0, str(ADVERSARY))
     from registry import all_entries  # type: ignore[import-not-found]
@@ -74,14 +74,14 @@ def one_round(number: int, made: dict[str, type]) -> dict[str, Any]:
 
 
 def _by_policy(made: dict[str, type], number: int) -> dict[str, list[str]]:
-    """Names of engines by policy: all of float32, and of the others, whose golden side is dear, every second."""
+    """Names of engines by policy: all of float32, and of the others, whose golden side is dear, every third."""
     found: dict[str, list[str]] = {}
     for name, engine in made.items():
         found.setdefault(named_policy(getattr(engine, "policy", "float32")).name, []).append(name)
     return {
         policy: names
         for n, (policy, names) in enumerate(sorted(found.items()))
-        if (n + number) % 2 or policy == "float32"
+        if (n + number) % 3 == 0 or policy == "float32"
     }
 
 
@@ -90,12 +90,17 @@ def report(rounds: int, journal: Journal | None = None, minutes: float = np.inf)
 
     at_most: of right engines that are accused, with a confidence of 95 %, where none was: the rule of three.
     """
-    journal, made, end = journal or Journal(), engines(), time.monotonic() + 60 * minutes
+    journal, made, end = journal or Journal(), right_engines(), time.monotonic() + 60 * minutes
     rows = []
     for number in range(rounds):
         if time.monotonic() > end:
             break
         rows.append(journal.row(("round", number), partial(one_round, number, made), "accused"))
+    return summed(rows, len(made), journal.seconds)
+
+
+def summed(rows: list[dict[str, Any]], engines: int, seconds: float) -> dict[str, Any]:
+    """The report of these rounds."""
     by_policy = Counter[str]()
     for row in rows:
         by_policy.update(row["runs"])
@@ -104,8 +109,8 @@ def report(rounds: int, journal: Journal | None = None, minutes: float = np.inf)
     return {
         "schema": SCHEMA,
         "rounds": len(rows),
-        "engines": len(made),
-        "seconds": round(journal.seconds),
+        "engines": engines,
+        "seconds": round(seconds),
         "runs": runs,
         "accused": accused,
         "at_most": None if accused else rounded(3 / max(runs, 1)),
@@ -117,7 +122,7 @@ def report(rounds: int, journal: Journal | None = None, minutes: float = np.inf)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=170)
+    parser.add_argument("--rounds", type=int, default=185)
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no round later; the next call goes on")
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()

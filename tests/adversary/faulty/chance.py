@@ -21,13 +21,14 @@ def _race(share: float, steps: bool) -> type:
     return Race
 
 
-for _name, _what, _base in [
-    ("RaceThreePercent", "a race spoils the last row of 3 % of the prefills", _race(0.03, False)),
-    ("RaceOnePercent", "a race spoils the last row of 1 % of the prefills", _race(0.01, False)),
-    ("RaceThirtyPercent", "a race spoils the last row of 30 % of the prefills", _race(0.3, False)),
-    ("RaceOfSteps", "a race spoils 1 % of all calls", _race(0.01, True)),
+MISSED = "chance: missed in one check of 17, which the coverage says; no number of calls is enough for certain"
+for _name, _what, _base, _unseen in [
+    ("RaceThreePercent", "a race spoils the last row of 3 % of the prefills", _race(0.03, False), ""),
+    ("RaceOnePercent", "a race spoils the last row of 1 % of the prefills", _race(0.01, False), MISSED),
+    ("RaceThirtyPercent", "a race spoils the last row of 30 % of the prefills", _race(0.3, False), ""),
+    ("RaceOfSteps", "a race spoils 1 % of all calls", _race(0.01, True), ""),
 ]:
-    faulty(KIND, _what)(made(_name, _base))
+    faulty(KIND, _what, unseen=_unseen)(made(_name, _base))
 
 
 @faulty(KIND, "an unwritten buffer: the last row of a product is what memory held, zero or not, in 1 of 200")
@@ -54,7 +55,11 @@ class LostUpdate(Engine):
         return acc
 
 
-@faulty(KIND, "wrong in half of all processes, right in all calls of the others")
+@faulty(
+    KIND,
+    "wrong in half of all processes, right in all calls of the others",
+    unseen="chance: all questions are asked in one process, and in every second one there is nothing to see",
+)
 class HalfOfAllProcesses(Engine):
     def prepare(self) -> None:
         if np.random.default_rng().random() < 0.5:

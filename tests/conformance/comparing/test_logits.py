@@ -268,6 +268,14 @@ def test_the_spread_is_the_same_each_time_and_none_where_nothing_lies_near_a_tie
     assert allowed_by_spread(golden) == 0.0
 
 
+def test_ties_that_were_not_searched_explain_nothing_and_exclude_nothing(golden: GoldenRun) -> None:
+    """After another level failed: the problem does not say that no tie explains it."""
+    wrong = golden.logits * np.float32(1.5)
+    assert "no rounding tie explains it" in judge_logits("prefill", golden, wrong).problem
+    problem = judge_logits("prefill", golden, wrong, search=False).problem
+    assert problem.endswith("rounding ties were not searched, as another level failed")
+
+
 def test_a_failure_names_its_class_and_the_tokens(golden: GoldenRun) -> None:
     problem = judge_logits("prefill", golden, golden.logits * np.float32(1.5)).problem
     assert "a constant ratio of 1.5" in problem
