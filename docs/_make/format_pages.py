@@ -46,7 +46,7 @@ from tritgold.formats.packings import packing
 layout = packing("i2_s", block=64)
 trits, scale = np.ones((4, 128), np.int8), 0.5
 data = layout.pack(trits, scale)  # int8 [out, in] and a float -> bytes
-tensor = layout.unpack(data, trits.shape)  # trits and scale again; PackingError for what stands for no trit
+tensor = layout.unpack(data, trits.shape)  # trits and scale again; PackingError for codes that are not trits
 byte = layout.byte_of(3, 100, trits.shape)  # which byte holds the weight in row 3, column 100
 ```
 
@@ -162,7 +162,7 @@ def in_short(layout: type[Packing], examples: list[str]) -> Iterator[tuple[str, 
     yield "the byte of a weight (`byte_of`)", prose(layout.byte_of)
     yield "scale", prose(layout.scales) if layout.stores_scale else "stored elsewhere; `unpack` gives 1"
     if layout.name not in FLOATS:
-        yield "stands for no trit", several(map(no_trit, examples))
+        yield "not a trit", several(map(no_trit, examples))
     if layout.odd_bytes is not Packing.odd_bytes:
         yield "legal, yet odd (`odd_bytes`)", prose(layout.odd_bytes)
     yield "payload of a matrix of 0", several(payload_of(e, 0) for e in examples)

@@ -44,7 +44,7 @@ def preset(name: str, threshold: float = shared.THRESHOLD, **changes: int | None
     """
     if name not in PRESETS:
         raise ConfigError(
-            "the XLA engine has no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS)
+            "the XLA engine lacks this decode method", kind="unknown-preset", got=name, expected=", ".join(PRESETS)
         )
     p = shared.PRESETS[name]
     made = BlockOptions(p.attention == "causal", p.thresholds(threshold), None, p.sub_block, p.max_passes)

@@ -64,7 +64,7 @@ EVERY_BYTE = ("tq1_0", "q1_0", "iq1_bn")  # stands for trits: there is nothing t
 class Row:
     """Median seconds for the matrix. weights, size: of the matrix and of its packed bytes. by: ``shifts`` (the
     packing itself), ``table`` (one table read a byte), ``gguf``, or ``loop``, which is measured on a few rows and
-    multiplied. check: reading the packed bytes for what stands for no trit, all that opening a checkpoint does.
+    multiplied. check: looking for codes that are not trits, all that opening a checkpoint does.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """What each thing costs, in answers: engines, KV schemes, thresholds and the faults of the library, on the tasks.
 
 ``python -m measure.skills_accuracy PART > docs/data/skills-PART.json``, PART one of PARTS: minutes each. Questions are
-held out and of middle difficulty. The engines of other projects are scored where TRITGOLD_PEERS_PYTHON is set.
+held out and of middle difficulty. transformers is scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp cannot be: in its
+architecture for models with sub-norms it runs SiLU, and these models have squared ReLU.
 """
 
 import os
@@ -48,7 +49,7 @@ def questions(name: str, count: int) -> list[exam.Item]:
 
 def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
     """A row for each engine and task, one token after the other."""
-    names = ["reference", "xla", *(["transformers", "llama.cpp"] if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
+    names = ["reference", "xla", *(["transformers"] if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
     for model in (AR, DLM):
         checkpoint, tokenizer = opened(model)
         asked = questions(model, count)

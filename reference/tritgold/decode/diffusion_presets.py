@@ -34,7 +34,7 @@ def preset(name: str, threshold: float = THRESHOLD, **changes: Any) -> Diffusion
     (Thresholds(values=(0.5, 0.7, 0.9), inclusive=False), 4)
     """
     if not isinstance(name, str) or name not in PRESETS:
-        raise ConfigError("no such way to decode", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
+        raise ConfigError("is not a decode method", kind="unknown-preset", got=name, expected=", ".join(PRESETS))
     p = shared.PRESETS[name]
     thresholds = p.thresholds(threshold)
     for field in changes:

@@ -203,7 +203,7 @@ def _judged(
         message = error.message.removeprefix(f"{layout.name}: ")
         if not code3_as_zero or layout.invalid_kind != "code-3":
             return ruled_out(message)
-        codes = f"{message}, read as 0 as told"
+        codes = f"{message}, read as 0 (code3_as_zero)"
     scales = layout.scales(tensor.data, shape)
     if not np.isfinite(scales).all():
         return ruled_out(f"a scale would be {scales[~np.isfinite(scales)].flat[0]}")

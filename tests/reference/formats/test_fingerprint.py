@@ -90,7 +90,7 @@ def test_code_3_rules_out_every_layout_of_type_36_with_its_count_and_place(tmp_p
     assert "first at [0, 40], byte 40" in reason(found, "i2_s_4rows")
     lenient = hypotheses(tmp_path, g.TYPE_I2_S, bytes(damaged), TRITS.shape, code3_as_zero=True)
     assert len(fitting(lenient)) == 3
-    assert "read as 0 as told" in lenient[0].reason
+    assert "read as 0 (code3_as_zero)" in lenient[0].reason
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf])

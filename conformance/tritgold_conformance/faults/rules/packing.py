@@ -114,7 +114,7 @@ def bit_pairs_reversed() -> None:
 
 @known_fault(FILES, reads_codes("i2_s", 0, 1, 2, 3), invisible_on=("trits",))
 def code_3_is_plus_2() -> None:
-    """Code 3, which stands for no trit, is read as +2.
+    """Code 3, which is not a trit, is read as +2.
 
     Looks like: files with dirty padding differ between backends
     Seen in: 1bit-MONSTER/1bit-MONSTER #131"""
@@ -122,7 +122,7 @@ def code_3_is_plus_2() -> None:
 
 @known_fault(FILES, reads_codes("i2_s", 0, 1, 2, 1), invisible_on=("trits",))
 def code_3_is_0() -> None:
-    """Code 3, which stands for no trit, is read as 0.
+    """Code 3, which is not a trit, is read as 0.
 
     Looks like: files with dirty padding differ between backends
     Seen in: 1bit-MONSTER/1bit-MONSTER #131"""

@@ -72,7 +72,7 @@ class Packing(ABC):
             row, column = int(rows[0]), int(columns[0])
             where = f"first at [{row}, {column}], byte {self.byte_of(row, column, shape)}"
         raise PackingError(
-            f"{self.name}: {self.invalid_code} stands for no trit; it occurs {count} times, {where}",
+            f"{self.name}: {self.invalid_code} is not a trit; it occurs {count} times, {where}",
             kind=self.invalid_kind,
             hint="engines disagree on what they read there; the payload is damaged or of another layout",
         )

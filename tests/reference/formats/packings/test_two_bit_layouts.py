@@ -129,7 +129,7 @@ def test_all_256_bytes_decode_and_the_check_counts_what_is_no_trit(case: Case) -
     assert first
     error = refusal(lambda: layout.check(packed, shape))
     assert error.kind == f"code-{case.values[3]}"
-    assert f"code {case.values[3]} stands for no trit" in str(error)
+    assert f"code {case.values[3]} is not a trit" in str(error)
     assert f"occurs {invalid} times, first at [{first[0]}, {first[1]}], byte {first[2]}. " in str(error)
 
 
