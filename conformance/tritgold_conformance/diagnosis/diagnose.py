@@ -8,11 +8,12 @@ from tritgold_conformance.comparing.activation_statistics import moments_distanc
 from tritgold_conformance.comparing.compare import refused
 from tritgold_conformance.diagnosis.behaviours import search_answers
 from tritgold_conformance.diagnosis.divergence import divergence
+from tritgold_conformance.diagnosis.level_search import moved
 from tritgold_conformance.diagnosis.per_operation import Local
 from tritgold_conformance.diagnosis.per_run import PATHS, Predictions
 from tritgold_conformance.diagnosis.search import Found, search_operations
 from tritgold_conformance.diagnosis.view import View, view
-from tritgold_conformance.diagnosis.whole_runs import explain_whole_runs, moved
+from tritgold_conformance.diagnosis.whole_runs import explain_whole_runs
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.golden.run import GoldenRun
