@@ -86,7 +86,7 @@ def test_rounds_end_when_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_no_right_engine_was_accused_over_policies() -> None:
     found = recorded("right-runs")
     assert found["accused"] == 0, found["accusations"]
-    assert found["runs"] == sum(found["by_policy"].values()) >= 100
+    assert found["runs"] == sum(found["by_policy"].values()) >= 10_000
     assert {"float32", "bf16", "kv-f16", "kv-int8", "head-q6_k", "weights-only", "logits-bf16"} <= found[
         "by_policy"
     ].keys()
