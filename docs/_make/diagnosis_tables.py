@@ -53,10 +53,14 @@ def placed() -> str:
         of = found[level]
         named = f"{of['fault_right']} of {of['visible']}, {of['fault_right'] / of['visible']:.1%}"
         rows.append((f"a fault at a place, from {said}", _named([of]), named))
-    http, text = found["http"], found["text"]
-    rows.append(("20 log-probabilities of a server", _named([http]), ""))
-    part = f"{text['found']} of {text['engines']}, {text['found'] / text['engines']:.1%}: that something is wrong"
-    rows.append(("tokens alone, 16 of them", part, ""))
+    summaries = {name: data(f"diagnosis-places-{name}")["summary"] for name in ("seeded", "kjv-ar")}
+    rows += [
+        (f"20 log-probabilities of a server, `{name}`", "", _named([of["http"]])) for name, of in summaries.items()
+    ]
+    for name, of in summaries.items():
+        text = of["text"]
+        part = f"{text['found']} of {text['engines']}, {text['found'] / text['engines']:.1%}: that something is wrong"
+        rows.append((f"tokens alone, 16 of them, `{name}`", "", part))
     return table(("seen from", "named, with its place", "the fault named"), rows)
 
 
@@ -64,7 +68,7 @@ def judged_right() -> str:
     """Right engines by the judge: runs by policy, accused, and the upper bound of the rate."""
     found = data("right-runs")
     policies = [(name, f"{count:,}") for name, count in found["by_policy"].items()]
-    bound = "" if found["at_most"] is None else f": with 95 % confidence at most {found['at_most']:.2%} are"
+    bound = "" if found["at_most"] is None else f": with 95 % confidence at most {found['at_most']:.3%} are"
     last = f"**{found['runs']:,}**, of which {found['accused']:,} were accused{bound}"
     return table(("policy", "runs"), [*policies, ("**all**", last)])
 

@@ -93,6 +93,7 @@ diagnosis: $(VENV)/.dev $(PEERS)/.ready ## how often each fault is named, docs/d
 		$(MEASURE).diagnosis --model $$model --area architecture --pairs 0 --noise-runs 10 --out docs/data/diagnosis-$$model.json || exit; \
 	done
 	$(MEASURE).diagnosis_places --model seeded --places 40 --out docs/data/diagnosis-places-seeded.json
+	$(MEASURE).diagnosis_places --model kjv-ar --places 0 --out docs/data/diagnosis-places-kjv-ar.json
 	for threads in 1 2 4; do $(RIGHT) --engine xla --threads $$threads --runs 10 || exit; done
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(RIGHT) --engine transformers --runs 10
 	$(MAKE) plots

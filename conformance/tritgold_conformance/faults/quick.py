@@ -21,11 +21,15 @@ LARGEST = 1 << 26  # trits of a model that is kept unpacked: 64 MB
 
 def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Mutant:
     """The golden model with a head multiplied by BLAS and, up to LARGEST trits, with unpacked weights in memory."""
+    same = arithmetic.logits is GOLDEN_ARITHMETIC.logits
+    return Mutant(unpacked(checkpoint), replace(arithmetic, logits=head_by_blas) if same else arithmetic)
+
+
+def unpacked(checkpoint: Checkpoint) -> Checkpoint:
+    """The same model to the last bit, in memory and unpacked once, unless it is large."""
     w = checkpoint.weights
     trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
-    kept = in_memory(checkpoint) if trits <= LARGEST else checkpoint
-    same = arithmetic.logits is GOLDEN_ARITHMETIC.logits
-    return Mutant(kept, replace(arithmetic, logits=head_by_blas) if same else arithmetic)
+    return in_memory(checkpoint) if trits <= LARGEST else checkpoint
 
 
 def head_by_blas(x: np.ndarray, head: DenseMatrix) -> np.ndarray:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.faults.fault import Mutant
-from tritgold_conformance.faults.quick import quick
+from tritgold_conformance.faults.quick import quick, unpacked
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, questions, stable
@@ -28,7 +28,7 @@ def fair(golden: GoldenRun, answers: Mapping[str, Answer], method: str) -> list[
 
 def right(golden: GoldenRun) -> Mutant:
     """The golden model in the arithmetic of the run."""
-    return Mutant(golden.checkpoint, golden.arithmetic)
+    return Mutant(unpacked(golden.checkpoint), golden.arithmetic)
 
 
 @lru_cache(maxsize=2 * len(BEHAVIOURS))

@@ -96,4 +96,7 @@ def test_what_is_recorded_of_places_holds_the_bars() -> None:
     summary = recorded("diagnosis-places-seeded")["summary"]
     for level, bar in (("operations", 0.9), ("trace", 0.9)):
         assert summary[level]["right"] >= bar * summary[level]["visible"], summary[level]["missed"]
-    assert summary["http"]["right"] >= 0.8 * summary["http"]["visible"]
+    for model, seen in (("seeded", 80), ("kjv-ar", 90)):
+        http = recorded(f"diagnosis-places-{model}")["summary"]["http"]
+        assert http["visible"] >= seen
+        assert http["right"] >= 0.9 * http["visible"], model
