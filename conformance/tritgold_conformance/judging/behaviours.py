@@ -29,7 +29,7 @@ def _level(golden: GoldenRun, evidence: Evidence, method: str) -> tuple[Level, l
     if not asked:
         own = method == "chat" and golden.checkpoint.chat_template() is not None
         return lacks("the model has its own template" if own else "the questions do not apply to the model"), []
-    judged = fair(golden, evidence.answers, method)
+    judged = fair(golden, evidence.answers, method, or_equal=True)
     if not judged:
         given = any(q.label in evidence.answers for q in asked)
         return lacks("float noise changes every answer" if given else f"the engine gave no answer of {method}()"), []

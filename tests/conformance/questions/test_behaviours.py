@@ -4,6 +4,7 @@ import pytest
 from library import golden
 
 from tritgold_conformance.faults import FAULTS
+from tritgold_conformance.questions import behaviours as module
 from tritgold_conformance.questions.behaviours import behaviours, fair, right
 from tritgold_conformance.questions.text_and_bytes import answer_of, same
 
@@ -18,3 +19,18 @@ def test_a_fault_of_a_decode_loop_changes_an_answer_that_is_judged(name: str) ->
     answers = {q.label: answer_of(faulty, q) for q in behaviours(run, (method,))}
     judged = fair(run, answers, method)
     assert any(not same(ours, theirs) for _, ours, theirs in judged)
+
+
+def test_an_answer_that_is_right_is_judged_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise is tried only for answers that differ, and there it still decides."""
+    run = golden("diffusing", 6)
+    answers = {q.label: answer_of(right(run), q) for q in behaviours(run, ("generate",))}
+    monkeypatch.setattr(module, "stable", lambda *_: False)
+    module._stable.cache_clear()
+    try:
+        assert fair(run, answers, "generate") == []
+        assert len(fair(run, answers, "generate", or_equal=True)) == len(answers)
+        wrong = {label: [*ids, 0] for label, ids in answers.items()}
+        assert fair(run, wrong, "generate", or_equal=True) == []
+    finally:
+        module._stable.cache_clear()
