@@ -117,6 +117,7 @@ def test_a_screen_compiles_no_other_program_anew():
 
 def test_engines_of_nearly_the_same_capacity_share_their_programs():
     weights, programs = make_weights(LLAMA), []
+    forward_programs.clear_cache()
     for capacity in (8, 100, 129):  # the cache of the last one allocates more
         XlaEngine(LLAMA, weights, capacity).step(1)
         programs.append(forward_programs._cache_size())

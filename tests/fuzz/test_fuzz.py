@@ -27,6 +27,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import TARGETS
 from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.gguf_file import GgufFile
+from tritgold.formats.gguf_values import GgufValues
 from tritgold.formats.packings.packing_base import Packing
 from tritgold.formats.sglbitnt_file import SglbitntFile
 from tritgold.ternary import TernaryTensor
@@ -153,14 +154,14 @@ def failure(subject: Subject, folder: Path, cases: int = 400) -> str:
     return text
 
 
-def unchecked(self: GgufFile, count: int, what: str) -> int:
-    """GgufFile._take without its check."""
-    self._at += count
-    return self._at - count
+def unchecked(self: GgufValues, count: int, what: str) -> int:
+    """GgufValues.take without its check."""
+    self.at += count
+    return self.at - count
 
 
 def test_a_reader_that_reads_beyond_the_end(gguf: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GgufFile, "_take", unchecked)
+    monkeypatch.setattr(GgufValues, "take", unchecked)
     assert "unpack_from requires a buffer" in failure(gguf, tmp_path)
 
 
@@ -283,9 +284,9 @@ def test_a_process_of_the_fuzzer_cannot_take_a_gigabyte() -> None:
 def test_a_failing_case_ends_the_command_with_1_and_can_be_repeated(tmp_path: Path) -> None:
     """The command itself, on a reader that is broken: a sitecustomize takes the check away in every process."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import tritgold.formats.gguf_file as f\n"
-        "def take(self, count, what):\n    self._at += count\n    return self._at - count\n"
-        "f.GgufFile._take = take\n"
+        "import tritgold.formats.gguf_values as f\n"
+        "def take(self, count, what):\n    self.at += count\n    return self.at - count\n"
+        "f.GgufValues.take = take\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, FOLDER, "--only", "gguf"]

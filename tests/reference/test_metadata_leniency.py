@@ -31,7 +31,7 @@ NEUTRAL: list[dict[str, Any]] = [
 ]
 REFUSED: list[dict[str, Any]] = [
     {"rope_scaling": {"type": "linear", "factor": 2.0, "novel": 1}},
-    {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+    {"rope_scaling": {"type": "novel", "factor": 2.0}},
     {"rope_scaling": {"type": "default", "novel": 1}},
     {"rope_scaling": {"type": "default", "rope_type": "linear", "factor": 1.0}},
     {"rope_scaling": {"type": ["default"]}},

@@ -87,7 +87,7 @@ def _engine(
     memory, scheme, reuse = given["kv_memory"] << 20, decoding.kv_scheme(), of_file("radix_cache", True)
     if given["backend"] == "xla":
         if given["defect"]:
-            raise click.UsageError("--defect: with --backend reference")
+            raise click.UsageError("--defect needs --backend reference")
         sequences = of_file("max_sequences", 4)
         least, devices = given["cache_reuse"], decoding.devices
         first = [served_models.xla_model(checkpoint, sequences, scheme, memory, reuse, devices, least)]
@@ -95,7 +95,7 @@ def _engine(
         made = lambda: first.pop() if first else XlaScheduler(engine, reuse, least)  # noqa: E731
         return sequences, made, diffusing.xla_blocks(engine)
     if given["cache_reuse"]:
-        raise click.UsageError("--cache-reuse: with --backend xla; the reference approximates nothing")
+        raise click.UsageError("--cache-reuse needs --backend xla; the reference approximates nothing")
     tokens = server["scheduler.radix_cache_max_tokens"] if server is not None else Serving.radix_cache_max_tokens
     serving = Serving(of_file("max_sequences", 16), given["chunk"], reuse, tokens, scheme=scheme)
     mutant = served_models.faulty(checkpoint, given["defect"])

@@ -113,7 +113,10 @@ def _peak() -> int:
 
 
 def _child(module: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{module} {' '.join(arguments)}: ended with {done.returncode}\n{done.stderr}")
     return done.stdout

@@ -112,7 +112,7 @@ def test_inspect_shows_types_config_and_trits(model: Path) -> None:
 
 def test_inspect_shows_the_container_even_where_the_model_is_refused(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "rope_scaling": {"type": "dynamic", "factor": 2.0}}))
+    (model / "config.json").write_text(json.dumps({**config, "rope_scaling": {"type": "novel", "factor": 2.0}}))
     result = call("inspect", model, "--json")
     assert result.exit_code == 1
     assert parsed(result)["problem"]["kind"] == "config-unsupported"

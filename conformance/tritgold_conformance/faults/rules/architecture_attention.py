@@ -69,7 +69,7 @@ def qkv_bias_scaled(s: Mutant) -> Mutant | None:
     return with_layers(s, changed) if s.config.qkv_bias else None
 
 
-@known_fault(_QWEN, invisible_on=("position-0",))
+@known_fault(_QWEN)
 def qkv_bias_after_rope(s: Mutant) -> Mutant | None:
     """The biases of q and k are added after RoPE.
 
