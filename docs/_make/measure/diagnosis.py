@@ -14,7 +14,6 @@ it, without noise, is then within what is allowed of the golden model.
 import argparse
 import functools
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -269,11 +268,7 @@ if __name__ == "__main__":
     parser.add_argument("--merge", action="store_true", help="put the rows of --only into the report that is there")
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
-    kept = Journal(
-        given.out and given.out.with_name(given.out.name + ".rows"),
-        say=sys.stderr,
-        of={"model": given.model, "tokens": given.tokens},
-    )
+    kept = Journal.beside(given.out, {"model": given.model, "tokens": given.tokens})
     only = given.only or ([f.name for f in FAULTS.values() if f.area == given.area] if given.area else None)
     measured = report(given.model, given.tokens, given.pairs, given.noise_runs, only, tuple(given.levels), journal=kept)
     if given.merge:

@@ -10,7 +10,6 @@ likeliest log-probabilities. ``text``: whether the tokens written greedily, with
 
 import argparse
 import functools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,11 +177,7 @@ if __name__ == "__main__":
     parser.add_argument("--places", type=int, default=40)
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
-    kept = Journal(
-        given.out and given.out.with_name(given.out.name + ".rows"),
-        say=sys.stderr,
-        of={"model": given.model, "tokens": given.tokens},
-    )
+    kept = Journal.beside(given.out, {"model": given.model, "tokens": given.tokens})
     measured = report(given.model, given.tokens, given.places, journal=kept)
     if given.out:
         given.out.write_text(lines(measured) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """Rows of a long measurement, kept as they are made, so that it goes on where it was stopped."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,11 @@ class Journal:
                     raise ValueError(f"{path} is of {kept['of']}, and asked for is {self._of}: remove it")
                 self._rows[json.dumps(kept["key"])] = kept["row"]
                 self.seconds += kept["seconds"]
+
+    @classmethod
+    def beside(cls, report: Path | None, of: dict[str, Any] | None = None) -> "Journal":
+        """The rows of a report, in a file next to it; a line for each on stderr. Without a report nothing is kept."""
+        return cls(report and report.with_name(report.name + ".rows"), say=sys.stderr, of=of)
 
     def row(self, key: tuple[Any, ...], make: Callable[[], Any], shown: str = "") -> Any:
         """The row of this key, made where it is not there; anything that JSON holds. shown: a field to be said."""

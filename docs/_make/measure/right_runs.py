@@ -127,7 +127,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, help="the report; stdout where it is not said, and then nothing is kept")
     given = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)  # of engines of float16 on edge inputs
-    kept = Journal(given.out and given.out.with_name(given.out.name + ".rows"), say=sys.stderr)
+    kept = Journal.beside(given.out)
     with contextlib.redirect_stdout(sys.stderr):  # one of the engines prints a verdict of its own
         measured = report(given.rounds, kept, given.minutes)
     if given.out:
