@@ -73,7 +73,6 @@ def test_what_is_another_answer(got: Answered, wrong: bool) -> None:
     assert differs(Answered(["a", "b"], [1, 2], "stop"), got) == wrong
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="not measured yet: make serve-mixes")
 def test_a_thousand_were_recorded_and_none_was_wrong() -> None:
     found = json.loads(RECORDED.read_text(encoding="utf-8"))
     assert (found["mixes"], found["wrong"]) == (1000, [])
