@@ -102,7 +102,7 @@ def leave(team: Team) -> None:
 def end_when_broken(team: Team, seconds: float = GRACE) -> None:
     """Wait until a process is lost; give this one so long to end with that error by itself; end it with exit code 3.
 
-    For a thread beside a program that makes no call and so hears of nothing: a server that nobody asks.
+    For a program that makes no calls for a while, and so gets no error from one: a server without requests.
     """
     error = team.until_broken()
     time.sleep(seconds)

@@ -115,7 +115,7 @@ class Team:
         except TimeoutError:
             self._break(peer.process, self._silent)
         except OSError:
-            pass  # what the other end said last may still be unread: whoever listens there says what it is
+            pass  # the last message of the other end may still be unread; _listen reads it and names the cause
 
     @property
     def _silent(self) -> str:

@@ -22,7 +22,7 @@ from tritgold_conformance.engines.http_server import HttpEngine, read_url
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.questions.evidence import Completion
 
-WRITTEN = 40  # tokens that are asked for
+WRITTEN = 40  # most tokens of the answer that is requested
 TRIED = 64  # tokens that are tried for the next piece of a text, the likeliest first
 LOST = "\ufffd"  # of a character that is not complete
 
@@ -30,7 +30,7 @@ LOST = "\ufffd"  # of a character that is not complete
 class ChatEngine(HttpEngine):
     """A chat server, asked ``message`` once. Raises FormatError for a checkpoint without tokenizer or template."""
 
-    def __init__(self, checkpoint: Checkpoint, message: str, most: int, *server: Any) -> None:
+    def __init__(self, checkpoint: Checkpoint, message: str, *server: Any) -> None:
         super().__init__(*server)
         self._checkpoint, self._message = checkpoint, message
         text = checkpoint.tokenizer_json()
@@ -39,7 +39,7 @@ class ChatEngine(HttpEngine):
             raise FormatError(what, kind="no-tokenizer", file=checkpoint.path, hint=hint)
         self._tokenizer = Tokenizer.from_text(text, checkpoint.path)
         self._prompt = chat_ids(checkpoint, self._tokenizer, message, None)
-        self._most = min(most, checkpoint.config.context - len(self._prompt))
+        self._most = min(WRITTEN, checkpoint.config.context - len(self._prompt))
         if self._most < 1:
             what = "the message leaves no room for an answer"
             raise EngineError(what, kind="engine-unknown", thing="?chat=", got=f"{len(self._prompt)} tokens")
@@ -116,7 +116,7 @@ class ChatEngine(HttpEngine):
 
     @cached_property
     def _by_text(self) -> dict[str, int | None]:
-        """The id of each piece of text; None where several tokens have it, or where it is no whole character."""
+        """The id of each piece of text; None where several tokens have it, or where it is not a whole character."""
         before = self._piece([])
         found: dict[str, int | None] = {}
         for token in range(min(self._tokenizer.ids, self._checkpoint.config.vocab)):
@@ -162,6 +162,6 @@ class ChatEngine(HttpEngine):
 def open_server(url: str, checkpoint: Checkpoint, seconds: float) -> HttpEngine:
     """A server of completions, or with ``?chat=MESSAGE`` one of chats. Raises EngineError for another URL."""
     server, message = read_url(url, checkpoint.config, seconds)
-    engine = ChatEngine(checkpoint, message, WRITTEN, *server) if message else HttpEngine(*server)
+    engine = ChatEngine(checkpoint, message, *server) if message else HttpEngine(*server)
     engine.find_model()
     return engine

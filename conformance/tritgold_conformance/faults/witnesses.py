@@ -72,7 +72,7 @@ def _diffusing() -> Checkpoint:
 
 
 def _with_parts(of: Callable[[Checkpoint], Checkpoint], seed: int, hidden: int = 64) -> Callable[[], Checkpoint]:
-    """hidden: with 80 the root of it, Gemma's factor of the embedding, is no bfloat16 number."""
+    """hidden: the square root of 80, Gemma's factor of the embedding, is not a bfloat16 number; that of 64 is."""
     return lambda: of(_seeded(Shape(seed=seed, hidden=hidden, inter=96, layers=3, heads=4, kv_heads=2, context=64))())
 
 

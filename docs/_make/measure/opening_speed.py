@@ -74,7 +74,11 @@ def forget(files: list[Path]) -> None:
 
 
 def probe(path: Path) -> dict[str, Any]:
-    """Open it here: time, peak memory, and what came from the disk."""
+    """Open it here: time, peak memory, and what came from the disk.
+
+    Pages that the checkpoint gives back are taken out of the system's cache too, so that a second reading of them is a
+    reading from the disk and counts; Linux may otherwise serve it from memory, and "read once" could not fail.
+    """
     from tritgold.checkpoint import open_checkpoint
     from tritgold.formats.container import StoredTensor
 
@@ -87,7 +91,7 @@ def probe(path: Path) -> dict[str, Any]:
                 os.posix_fadvise(file.fileno(), self.offset + begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def sequential(*given: Any, **named: Any) -> Any:
-        """Read ahead and never behind: what lies before a page that is asked for has been given back."""
+        """Read ahead only: reading around a page would read pages again that were given back, and count them."""
         mapped: Any = right(*given, **named)
         mapped._mmap.madvise(mmap.MADV_SEQUENTIAL)
         return mapped

@@ -1,4 +1,4 @@
-"""The questions about decode loops show the faults that they are for, on prompts that nobody chose for it."""
+"""The questions about decode loops show the faults that they are for, on prompts that were not chosen for it."""
 
 import pytest
 from library import golden
