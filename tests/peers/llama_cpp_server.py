@@ -2,9 +2,9 @@
 
     python tests/peers/llama_cpp_server.py MODEL.gguf [--defaults] [--port N [--slots N] [--context N]]
 
-Prints its address. Opened as ``--engine llama.cpp`` opens it, at a free port, until its standard input ends; --defaults:
-with the KV cache and the attention that llama.cpp takes by itself; --port: until it is ended by a signal, with so many
-texts in a pass, which share the context.
+Prints its address. Opened as ``--engine llama.cpp`` opens it, at a free port, until its standard input ends.
+--defaults: with the KV cache and the attention that llama.cpp takes by itself. --port: until it is ended by a signal,
+with so many texts in a pass, which share the context.
 """
 
 import argparse

@@ -184,9 +184,9 @@ def read(body: bytes, schema: type[S]) -> S:
 
 def _check_message(where: str, message: Any) -> None:
     """Raises ApiError for a field that the template would not see; one that says nothing, as ``null``, is ignored."""
-    known = Message.__struct_fields__
-    for name in [name for name, value in message.items() if value and name not in known] if isinstance(message, dict) else []:
-        raise bad(f"{where}.{_short(name)}", "is not supported", "unsupported_parameter")
+    if isinstance(message, dict):
+        for name in [name for name, value in message.items() if value and name not in Message.__struct_fields__]:
+            raise bad(f"{where}.{_short(name)}", "is not supported", "unsupported_parameter")
 
 
 def _passed_over(name: str, value: Any) -> bool:

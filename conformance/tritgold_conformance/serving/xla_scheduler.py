@@ -108,8 +108,8 @@ class XlaScheduler:
     def step(self) -> list[tuple[int, Step]]:
         """Read one chunk of one prompt, and generate one token of every text whose prompt was read before.
 
-        One chunk, so that a first token waits for no other prompt, and no text waits for more than a chunk. Prompts take
-        turns: a long one does not hold up those that came after it.
+        One chunk, so that a first token waits for no other prompt, and no text waits for more than a chunk. Prompts
+        take turns: a long one does not hold up those that came after it.
         """
         self._admit()
         writing = [sequence for sequence in self._running if sequence.writing]

@@ -47,7 +47,12 @@ SCHEMA = "tritgold.serve_load/1"
 OWN = "tritgold serve"
 (NOTEBOOK,) = [shape for shape in MODELS if shape.name == "notebook-2b"]
 SHAPE = replace(
-    NOTEBOOK.cut(2), activation="silu", sub_norms=False, architecture="llama", context=1024, name="notebook-2b-2layers-llama"
+    NOTEBOOK.cut(2),
+    activation="silu",
+    sub_norms=False,
+    architecture="llama",
+    context=1024,
+    name="notebook-2b-2layers-llama",
 )
 ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 127.0.0.1 --port {{port}}"
@@ -55,11 +60,15 @@ LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 1
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is asked. slots: texts in one pass. own: options of our server."""
+    """What is asked. crowds: of ours; peer_crowds: of the others, which refuse nothing. slots: texts in one pass.
+
+    own: options of our server.
+    """
 
     shape: ModelShape = SHAPE
     clients: tuple[int, ...] = (1, 4, 16)
     crowds: tuple[int, ...] = (16, 64, 96, 192, 320)
+    peer_crowds: tuple[int, ...] = (16, 96)
     slots: int = 4
     prompt: int = 64
     tokens: int = 32
@@ -172,7 +181,7 @@ def direct(sizes: Sizes, command: Sequence[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         words = " the" * (sizes.prompt - 1)
         file = Path(folder) / "dlm.yaml"
-        file.write_text(json.dumps({"benchmark": {"prompt": words, "iterations": 32, "max_tokens": sizes.tokens}}))
+        file.write_text(json.dumps({"benchmark": {"prompt": words, "iterations": 24, "max_tokens": sizes.tokens}}))
         own = [word.replace("{port}", "0") for word in command]
         done = subprocess.run(
             [*own, "--benchmark", "--config", str(file)], capture_output=True, check=True, env=os.environ | ONE_THREAD
@@ -207,7 +216,7 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
         print(f"crowds: {name}", file=sys.stderr, flush=True)
         with started(command, folder) as port:
             load(over_http(port, sizes.tokens), prompts(sizes, 2, 50), 1)
-            for n, clients in enumerate(sizes.crowds):
+            for n, clients in enumerate(sizes.crowds if name == OWN else sizes.peer_crowds):
                 refusing.append({"server": name, **crowd(sizes, port, clients, 10 + n)})
     return {
         "schema": SCHEMA,
@@ -226,7 +235,9 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
 def main() -> None:
     """Write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-server", action="append", default=[], metavar="[NAME=]PATH", help="llama.cpp's, or a fork's")
+    parser.add_argument(
+        "--llama-server", action="append", default=[], metavar="[NAME=]PATH", help="llama.cpp's, or a fork's"
+    )
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
     parser.add_argument("--out", type=Path, required=True)

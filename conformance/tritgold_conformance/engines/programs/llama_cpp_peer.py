@@ -59,7 +59,8 @@ def median_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
 def open_server(model: str, context: int = 512, defaults: bool = False, slots: int = 1, port: int = 0) -> Any:
     """llama.cpp's server on a GGUF file; it also listens on this port, 0: a free one. slots: texts in a pass.
 
-    Raises RuntimeError if it refuses the file. KV cache in float32 and no flash attention; with ``defaults``, llama.cpp's own, which round K and V to float16.
+    KV cache in float32 and no flash attention; with ``defaults``, llama.cpp's own, which round K and V to float16.
+    Raises RuntimeError if it refuses the file.
     """
     import xllamacpp as xl
 
