@@ -11,7 +11,7 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
-from tritgold.ternary import DenseMatrix, InMemoryTernary, TernaryTensor
+from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.faults.fault import Mutant
 
