@@ -11,6 +11,7 @@ This module is slow and not for engines: the XLA engine has its own arithmetic o
 
 import math
 from decimal import Decimal, localcontext
+from functools import lru_cache
 
 import numpy as np
 
@@ -138,12 +139,15 @@ def sin_cos(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sin, cos
 
 
-def inverse_powers(base: float, exponents: list[float]) -> np.ndarray:
-    """base ** -e for each e, correctly rounded to float64 (computed with 40 decimal digits). base > 0."""
+@lru_cache(maxsize=32)  # every forward pass asks for the same few
+def inverse_powers(base: float, exponents: tuple[float, ...]) -> np.ndarray:
+    """base ** -e for each e, correctly rounded to float64 (computed with 40 decimal digits), read-only. base > 0."""
     with localcontext() as context:
         context.prec = 40
         log_base = Decimal(base).ln()
-        return np.array([float((-Decimal(e) * log_base).exp()) for e in exponents])
+        powers = np.array([float((-Decimal(e) * log_base).exp()) for e in exponents])
+    powers.flags.writeable = False
+    return powers
 
 
 def _polynomial(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:

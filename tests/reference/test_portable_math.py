@@ -143,5 +143,5 @@ def test_sin_and_cos_refuse_what_they_cannot_reduce(angle: float) -> None:
 
 
 def test_inverse_powers_are_correctly_rounded() -> None:
-    got = inverse_powers(500000.0, [0, 0.5, 1])
+    got = inverse_powers(500000.0, (0, 0.5, 1))
     assert got.tolist() == [1.0, float(Decimal(1) / Decimal(500000).sqrt()), 2e-6]
