@@ -244,9 +244,8 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, ga
     final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
-    for parts in layers:
-        for part in parts.values():
-            if isinstance(part, Stored):
-                part.check()
+    linears = [part for parts in layers for part in parts.values() if isinstance(part, Stored)]
+    for linear in sorted(linears, key=lambda linear: (linear.stored.file, linear.stored.offset)):
+        linear.check()  # in the order of the file: a disk is read once, from its beginning to its end
     assert embedding is not None  # finish() has raised otherwise
     return ModelWeights(embedding, tuple(LayerWeights(**parts) for parts in layers), final_norm, head)  # type: ignore[arg-type]
