@@ -5,7 +5,7 @@ from typing import Any
 from markdown_tables import data, measured, table
 
 Row = dict[str, Any]
-LOAD = "make serve-load LLAMA_SERVER=/path/to/llama-server"
+LOAD = "make serve-load"
 FIGURES = ("tokens/s", "first token, ms: p50", "p95", "p99", "whole answer, ms: p50", "p95", "p99")
 
 

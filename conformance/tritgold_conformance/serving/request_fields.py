@@ -170,6 +170,9 @@ def read(body: bytes, schema: type[S]) -> S:
         raise bad(_short(unknown[0]), "no such field", "unknown_parameter")
     if isinstance(kept.get("decode"), str) and kept["decode"] not in DECODE:
         raise bad("decode", f"no such decoder; expected one of {', '.join(DECODE)}")
+    messages = kept.get("messages")
+    for n, message in enumerate(messages if isinstance(messages, list) else []):
+        _check_message(f"messages[{n}]", message)
     try:
         return msgspec.convert(kept, schema)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -177,6 +180,13 @@ def read(body: bytes, schema: type[S]) -> S:
         missing = re.search(r"missing required field `(\w+)`", said)
         where = ".".join(filter(None, (at, missing[1] if missing else None)))
         raise bad(_short(where) or None, said, "missing_parameter" if missing else "invalid_value") from None
+
+
+def _check_message(where: str, message: Any) -> None:
+    """Raises ApiError for a field that the template would not see; one that says nothing, as ``null``, is ignored."""
+    if isinstance(message, dict):
+        for name in [name for name, value in message.items() if value and name not in Message.__struct_fields__]:
+            raise bad(f"{where}.{_short(name)}", "is not supported", "unsupported_parameter")
 
 
 def _passed_over(name: str, value: Any) -> bool:

@@ -12,7 +12,7 @@ from served import running
 from tritgold_conformance.bench.shapes import ModelShape
 
 SMALL = ModelShape("small", 1, 256, 256, 2, 1, 128, 2100, context=128, activation="silu")
-SIZES = Sizes(SMALL, (1, 3), (2, 9), slots=1, prompt=4, tokens=3, rounds=1, own=("--queue", "2"))
+SIZES = Sizes(SMALL, (1, 3), (2, 9), (9,), slots=1, prompt=4, tokens=3, rounds=1, own=("--queue", "2"))
 PEER = "PYTHON -W ignore -m tritgold_conformance serve {model} --port {port} --queue 40 --tokenizer TOKENIZER"
 
 
