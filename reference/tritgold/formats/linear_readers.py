@@ -45,8 +45,10 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
         if tensor.dtype != "U8" or tensor.shape != packed:
             found = f"{tensor.dtype} {list(tensor.shape)}"
             floats = tensor.dtype in FLOAT_BYTES and scale is None
-            hint = "; masters have quantization_mode online, trits times a scale no quantization_config" if floats else ""
-            box.blame("tensor-shape", f"{tensor.name}: found {found}, expected packed U8 {list(packed)}{hint}")
+            what = f"{tensor.name}: found {found}, expected packed U8 {list(packed)}"
+            if floats:
+                what += "; masters have quantization_mode online, trits times a scale no quantization_config"
+            box.blame("tensor-shape", what)
             if floats:
                 return None
         if scale is None:
