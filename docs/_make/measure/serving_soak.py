@@ -116,8 +116,9 @@ class Soak:
         while True:
             if not self._going.is_set():
                 idle.wait(2 * PATIENCE)
+                over = ends.is_set()  # asked inside the pause: after it the next one may have begun
                 idle.wait(2 * PATIENCE)
-                if ends.is_set():
+                if over:
                     return
             way = draw.choice(ways)
             try:
