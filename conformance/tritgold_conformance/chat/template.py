@@ -48,7 +48,12 @@ class Renderer:
             self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._end = weakref.finalize(self, _end, self._child)
         child, late, line = self._child, threading.Event(), b""
-        timer = threading.Timer(SECONDS, lambda: late.set() or child.kill())
+
+        def end() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(SECONDS, end)
         timer.start()
         assert child.stdin is not None
         assert child.stdout is not None
