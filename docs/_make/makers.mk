@@ -51,7 +51,7 @@ serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's 
 
 serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
 	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
-		--peer "llama.cpp=$(PEERS)/bin/python tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
+		--peer "llama.cpp=$(CURDIR)/$(PEERS)/bin/python $(CURDIR)/tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
 	$(BIN)/python docs/_make/measured_tables.py
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again

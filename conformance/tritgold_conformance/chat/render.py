@@ -1,9 +1,9 @@
 """Renders a chat template in jinja2's sandbox: a separate program that ``template`` starts and limits.
 
 Each line of stdin: a JSON object with template, variables. For each a line of stdout: one with text or error. Templates
-come with models and are not trusted: they can use the messages and strings and call the few methods of SAFE, nothing else of Python.
-The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson, raise_exception,
-strftime_now, namespace, loop controls and the ``generation`` tag.
+come with models and are not trusted: they can use the messages and strings and call the few methods of SAFE, nothing
+else of Python. The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson,
+raise_exception, strftime_now, namespace, loop controls and the ``generation`` tag.
 """
 
 import json

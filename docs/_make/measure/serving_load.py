@@ -62,7 +62,7 @@ LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 1
 class Sizes:
     """What is asked. crowds: of ours; peer_crowds: of the others, which refuse nothing. slots: texts in one pass.
 
-    own: options of our server.
+    least: requests of a row, if not two for each client; direct: of one that is called. own: options of our server.
     """
 
     shape: ModelShape = SHAPE
@@ -73,6 +73,8 @@ class Sizes:
     prompt: int = 64
     tokens: int = 32
     rounds: int = 3
+    least: int = 8
+    direct: int = 16
     own: tuple[str, ...] = field(default=("--backend", "xla"))
 
 
@@ -105,7 +107,10 @@ def started(command: Sequence[str], folder: Path) -> Iterator[int]:
     port = two_free_ports()
     with (folder / "log").open("wb") as log:
         words = [word.replace("{port}", str(port)) for word in command]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | ONE_THREAD)
+        # In the folder: llama-server writes a log where it is started.
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | ONE_THREAD, cwd=folder
+        )
         try:
             until = time.monotonic() + 300
             while not _answers(port):
@@ -181,7 +186,8 @@ def direct(sizes: Sizes, command: Sequence[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         words = " the" * (sizes.prompt - 1)
         file = Path(folder) / "dlm.yaml"
-        file.write_text(json.dumps({"benchmark": {"prompt": words, "iterations": 24, "max_tokens": sizes.tokens}}))
+        asked = {"prompt": words, "iterations": sizes.direct, "max_tokens": sizes.tokens}
+        file.write_text(json.dumps({"dlm": {"decode_mode": "ar"}, "benchmark": asked}))
         own = [word.replace("{port}", "0") for word in command]
         done = subprocess.run(
             [*own, "--benchmark", "--config", str(file)], capture_output=True, check=True, env=os.environ | ONE_THREAD
@@ -207,7 +213,7 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
                 ask = over_http(port, sizes.tokens)
                 load(ask, prompts(sizes, 2, 50), 1)  # programs are compiled
                 for n, clients in enumerate(sizes.clients):
-                    asked = prompts(sizes, max(12, 3 * clients), n)
+                    asked = prompts(sizes, max(sizes.least, 2 * clients), n)
                     found.setdefault((name, clients), []).append(load(ask, asked, clients))
         for row in direct(sizes, servers[OWN]):
             ways.setdefault((row["way"], row["clients"]), []).append(row)
@@ -245,9 +251,9 @@ def main() -> None:
     sizes = Sizes(rounds=given.rounds)
     peers = dict(peer.split("=", 1) for peer in given.peer)
     for program in given.llama_server:
-        name, _, path = program.rpartition("=")
-        context = sizes.slots * 256
-        peers[name or "llama.cpp"] = LLAMA_SERVER.format(path=shlex.quote(path), slots=sizes.slots, context=context)
+        name, _, file = program.rpartition("=")
+        path, context = shlex.quote(str(Path(file).absolute())), sizes.slots * 256
+        peers[name or "llama.cpp"] = LLAMA_SERVER.format(path=path, slots=sizes.slots, context=context)
     with tempfile.TemporaryDirectory(prefix="tritgold-load-") as folder:
         given.out.write_text(lines(report(sizes, Path(folder), peers)) + "\n", encoding="utf-8")
 

@@ -44,10 +44,12 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
         packed = (-(-shape[0] // 4), shape[1])
         scale = box.take_beside(tensor, ".weight_scale")
         if tensor.dtype != "U8" or tensor.shape != packed:
-            wide = tensor.dtype in FLOAT_BYTES and scale is None
-            hint = "; masters have quantization_mode online, trits times a scale no quantization_config" if wide else ""
-            box.blame("tensor-shape", f"{tensor.name}: found {tensor.form}, expected packed U8 {list(packed)}{hint}")
-            if wide:
+            floats = tensor.dtype in FLOAT_BYTES and scale is None
+            what = f"{tensor.name}: found {tensor.form}, expected packed U8 {list(packed)}"
+            if floats:
+                what += "; masters have quantization_mode online, trits times a scale no quantization_config"
+            box.blame("tensor-shape", what)
+            if floats:
                 return None
         if scale is None:
             box.blame("scale-missing", f"{tensor.name}: packed, but without a weight_scale; 1 is never assumed")
@@ -89,9 +91,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
             return None
         if quantize and floats:
             if beside is not None:
-                box.blame(
-                    "scale-unused", f"{beside.name}: a master that is quantised by absmean has no scale beside it"
-                )
+                box.blame("scale-unused", f"{beside.name}: a master quantised by absmean has no scale beside it")
             return MasterWeight(tensor, rows)
         try:
             layout = layouts.packing(tensor.dtype, shape)
