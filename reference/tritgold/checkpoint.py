@@ -228,11 +228,9 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, ga
     """
     box.expect_layers(config.layers)
     embedding = box.matrix("embedding", (config.vocab, config.hidden))
-    head = None
+    head = None if config.tied_head else box.matrix("head", (config.vocab, config.hidden))
     if config.tied_head:
         box.head_copy(embedding)
-    else:
-        head = box.matrix("head", (config.vocab, config.hidden))
     layers: list[dict[str, np.ndarray | Stored | None]] = []
     for index in range(config.layers):
         at = f"layers.{index}"

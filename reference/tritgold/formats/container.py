@@ -38,6 +38,11 @@ class StoredTensor:
     offset: int
     data: np.ndarray
 
+    @property
+    def form(self) -> str:
+        """Type and shape for a message, such as ``U8 [64, 256]``."""
+        return f"{self.dtype} {list(self.shape)}"
+
     def floats(self) -> np.ndarray:
         """The whole tensor as float32: words widened exactly, blocks dequantised. WeightsError for other tensors."""
         return self._widen(self.data).reshape(self.shape)

@@ -23,7 +23,7 @@ from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.container import FLOAT_BYTES, StoredTensor
 from tritgold.formats.gguf_rope import ROPE_TENSOR, TYPE, is_scaled, read_scaling, scaling_of_factors
 from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, refuse, special_tokens
-from tritgold.formats.hf_families import query_scale
+from tritgold.formats.hf_families import gemma_query_scale, query_scale
 from tritgold.formats.untrusted_text import is_one_of, printable
 from tritgold.rope_scaling import RopeScaling
 
@@ -38,7 +38,6 @@ _ACTIVATIONS: dict[str, Activation] = {
 _OURS = (BLOCK_KEY, ALL_EOS_KEY)
 _OF_LAYERS = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")  # or a list of them, by layer
 _FREQ_BASE = 10_000.0  # source: llama.cpp llama_model_base::load_hparams, of all architectures alike
-_GEMMA_27B = 62  # layers, by which llama.cpp knows it
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
 _GRAPH_KEYS = frozenset(
     (
@@ -57,26 +56,16 @@ _KEYS_OF = {
 }  # fmt: skip
 # Optional keys whose only supported values leave the graph as it is.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "rope.scaling.type": (
-        "none",
-        "linear",
-        "default",
-    ),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
+    "rope.scaling.type": ("none", "linear", "default"),  # llama.cpp's bitnet converter writes linear, by a factor of 1
     "rope.scaling.factor": (1.0, 0.0),
-    "rope.scaling.attn_factor": (1.0,),
     "rope.scaling.finetuned": (False, True),
-    "rope.scale_linear": (1.0,),
+    **dict.fromkeys(("rope.scaling.attn_factor", "rope.scale_linear", "logit_scale"), (1.0,)),
     "attention.causal": (True,),
-    "attention.sliding_window": (0,),
     "attention.clamp_kqv": (0.0,),
     "attention.max_alibi_bias": (0.0,),
-    "expert_count": (0,),
-    "expert_used_count": (0,),
-    "expert_shared_count": (0,),
-    "leading_dense_block_count": (0,),
-    "nextn_predict_layers": (0,),
+    **dict.fromkeys(("expert_count", "expert_used_count", "expert_shared_count"), (0,)),
+    **dict.fromkeys(("leading_dense_block_count", "nextn_predict_layers", "attention.sliding_window"), (0,)),
     "pooling_type": (0, 1, 2, 3, 4),  # of embeddings, after the last layer
-    "logit_scale": (1.0,),
     "use_parallel_residual": (True, False),
     "tensor_data_layout": ("Meta AI original pth", "reference"),
 }
@@ -169,12 +158,8 @@ def _factors(kind: Architecture, take: Callable[..., Any], head_dim: int) -> dic
     """The factors of embedding, residual, logits and scores, of architectures that have them."""
     fields: dict[str, float] = {}
     if kind.scales and kind.name != "gemma3":
-        scales = {
-            "embedding_scale": "embedding_scale",
-            "residual_scale": "residual_scale",
-            "logit_divisor": "logit_scale",
-        }
-        fields = {field: take(key, (float,)) for field, key in scales.items()}
+        scales = ("embedding_scale", "residual_scale", "logit_divisor")
+        fields = {field: take(_KEYS_OF[field], (float,)) for field in scales}
     if kind.name == "granite":
         factor = take("attention.scale", (float,), 0.0)  # 0 is llama.cpp's word for the usual one
         fields["query_scale"] = query_scale(factor, head_dim) if factor else 1.0
@@ -203,9 +188,7 @@ def _scaling(
     try:
         if is_scaled(left):
             if factors is not None:
-                refuse(
-                    path, f"{name}.rope.scaling.type", "stands beside rope_freqs.weight", left.get(TYPE), "one of them"
-                )
+                refuse(path, f"{name}.{TYPE}", "stands beside rope_freqs.weight", left.get(TYPE), "one of them")
             return read_scaling(left, head_dim, theta) if sizes else None
         return scaling_of_factors(factors.floats(), head_dim) if sizes and factors is not None else None
     except ConfigError as error:
@@ -230,16 +213,6 @@ def _gemma3(path: Path, take: Callable[..., Any], fields: dict[str, Any]) -> dic
     found: dict[str, Any] = {"embedding_scale": math.sqrt(hidden) if 0 < hidden < 2**53 else 1.0}
     found["query_scale"] = gemma_query_scale(layers, hidden, fields["heads"], fields["head_dim"])
     return found | ({"window": window, "full_layers": full, "local_rope_theta": local} if len(full) < layers else {})
-
-
-def gemma_query_scale(layers: int, hidden: int, heads: int, head_dim: int) -> float:
-    """llama.cpp's rule, for which a file has no key.
-
-    >>> gemma_query_scale(48, 3840, 16, 256), round(gemma_query_scale(62, 5376, 32, 128), 4)
-    (1.0, 0.8729)
-    """
-    divided = hidden // max(heads, 1) if layers == _GEMMA_27B else head_dim
-    return query_scale(1 / math.sqrt(max(divided, 1)), head_dim)
 
 
 def _architecture(path: Path, metadata: dict[str, Any]) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 from tritgold.architectures import GGUF_ARCHITECTURES, Architecture, architecture_of
 from tritgold.config import ModelConfig
 from tritgold.errors import ConfigError
-from tritgold.formats.gguf_config import gemma_query_scale
 from tritgold.formats.gguf_rope import scaling_keys
 from tritgold.formats.gguf_special_tokens import ALL_EOS_KEY, BLOCK_KEY, BOS_KEY, EOS_KEYS, MASK_KEY
+from tritgold.formats.hf_families import gemma_query_scale
 
 QUANTIZATION_VERSION = 2  # GGML_QNT_VERSION; the specification wants it in every file with quantised tensors
 

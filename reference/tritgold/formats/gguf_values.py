@@ -12,6 +12,7 @@ from tritgold.formats.untrusted_text import printable
 
 # Value type number -> type letter, the same in struct and NumPy.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRUCTS = {letter: struct.Struct(f"<{letter}") for letter in SCALARS.values()}
 UINT32, _BOOL, STRING, ARRAY = 4, 7, 8, 9
 
 
@@ -62,8 +63,8 @@ class GgufValues:
 
     def scalar(self, letter: str, what: str) -> Any:
         """One little-endian number. letter: its type in ``struct``. what: its name in an error."""
-        at = self.take(struct.calcsize(letter), what)
-        return struct.unpack_from(f"<{letter}", self.raw, at)[0]
+        layout = _STRUCTS[letter]
+        return layout.unpack_from(self.raw, self.take(layout.size, what))[0]
 
     def string(self, what: str) -> str:
         """A string: uint64 length, then UTF-8."""

@@ -10,6 +10,7 @@ from tritgold.rope_scaling import RopeScaling
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 _GEMMA_PATTERN = 6  # every sixth layer sees everything, as transformers and llama.cpp have it
+_GEMMA_27B = 62  # layers, by which llama.cpp knows it
 _GEMMA_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "final_logit_softcapping": (None,),
     "attn_logit_softcapping": (None,),
@@ -73,6 +74,16 @@ def query_scale(scale: float, head_dim: int) -> float:
     """
     factor = scale * math.sqrt(max(head_dim, 1))
     return 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
+
+
+def gemma_query_scale(layers: int, hidden: int, heads: int, head_dim: int) -> float:
+    """llama.cpp's rule, for which a file has no key.
+
+    >>> gemma_query_scale(48, 3840, 16, 256), round(gemma_query_scale(62, 5376, 32, 128), 4)
+    (1.0, 0.8729)
+    """
+    divided = hidden // max(heads, 1) if layers == _GEMMA_27B else head_dim
+    return query_scale(1 / math.sqrt(max(divided, 1)), head_dim)
 
 
 def _minicpm(keys: JsonKeys, fields: dict[str, Any]) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
             return _master(box, tensor, shape)
         if mode is None and tensor.dtype in FLOAT_BYTES:
             return _floats(box, tensor, shape, quantize)
-        _require_mode(mode, tensor)
+        if mode is None:
+            raise _unstated(tensor)
         packed = (-(-shape[0] // 4), shape[1])
         scale = box.take_beside(tensor, ".weight_scale")
         if tensor.dtype != "U8" or tensor.shape != packed:
-            found = f"{tensor.dtype} {list(tensor.shape)}"
             floats = tensor.dtype in FLOAT_BYTES and scale is None
-            what = f"{tensor.name}: found {found}, expected packed U8 {list(packed)}"
+            what = f"{tensor.name}: found {tensor.form}, expected packed U8 {list(packed)}"
             if floats:
                 what += "; masters have quantization_mode online, trits times a scale no quantization_config"
             box.blame("tensor-shape", what)
@@ -91,9 +91,7 @@ def gguf_reader(config: ModelConfig, architecture: str, layouts: Layouts, quanti
             return None
         if quantize and floats:
             if beside is not None:
-                box.blame(
-                    "scale-unused", f"{beside.name}: a master that is quantised by absmean has no scale beside it"
-                )
+                box.blame("scale-unused", f"{beside.name}: a master quantised by absmean has no scale beside it")
             return MasterWeight(tensor, rows)
         try:
             layout = layouts.packing(tensor.dtype, shape)
@@ -118,11 +116,10 @@ def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> Linea
         beside = box.take_beside(tensor, ".weight_scale")
         packed = (shape[0], shape[1] // 4)
         if tensor.dtype != "U8" or tensor.shape != packed or shape[1] % 128:
-            found = f"{tensor.dtype} {list(tensor.shape)}"
             expected = (
                 f"packed U8 {list(packed)}" if shape[1] % 128 == 0 else f"rows of 128s, not of {shape[1]} weights"
             )
-            box.blame("tensor-shape", f"{tensor.name}: found {found}, expected {expected}")
+            box.blame("tensor-shape", f"{tensor.name}: found {tensor.form}, expected {expected}")
             return None
         scale = scales.get(tensor.name)
         if scale is None:
@@ -138,8 +135,7 @@ def sglbitnt_reader(scales: Mapping[str, np.float32], layouts: Layouts) -> Linea
 def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quantize: bool) -> Stored | None:
     """Float weights: ternary if they are trits times a scale (TriLM unpacked, Falcon-E in bfloat16), else a master."""
     if tensor.shape != shape:
-        found = f"{tensor.dtype} {list(tensor.shape)}"
-        box.blame("tensor-shape", f"{tensor.name}: found {found}, expected floats {list(shape)}")
+        box.blame("tensor-shape", f"{tensor.name}: found {tensor.form}, expected floats {list(shape)}")
         return None
     if _is_ternary(tensor, shape):
         return PackedWeight(packing(tensor.dtype.lower()), tensor, shape).checked()
@@ -148,7 +144,7 @@ def _floats(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int], quanti
     if _several(box, tensor, shape):
         return None
     if not quantize:
-        _require_mode(None, tensor)
+        raise _unstated(tensor)
     return MasterWeight(tensor)
 
 
@@ -211,21 +207,17 @@ def _is_ternary(tensor: StoredTensor, shape: tuple[int, int]) -> bool:
     return True
 
 
-def _require_mode(mode: QuantizationMode | None, tensor: StoredTensor) -> None:
-    if mode is not None:
-        return
-    ternary = tensor.dtype == "U8"
-    raise ConfigError(
-        "no quantization_config, yet the weights are packed"
-        if ternary
-        else "no quantization_config: not a ternary model",
+def _unstated(tensor: StoredTensor) -> ConfigError:
+    packed = tensor.dtype == "U8"
+    return ConfigError(
+        "no quantization_config" + (", yet the weights are packed" if packed else ": not a ternary model"),
         kind="quantization-missing",
         file=tensor.file.with_name("config.json"),
         thing=printable(f"tensor {tensor.name!r}"),
         got=tensor.dtype,
         hint="say whether its scales multiply or divide: --linear-class autobitlinear (2B-4T) or bitlinear (Falcon, "
         "Llama3-8B-1.58); guessing is wrong by the square of every scale"
-        if ternary
+        if packed
         else None,
     )
 
@@ -233,8 +225,8 @@ def _require_mode(mode: QuantizationMode | None, tensor: StoredTensor) -> None:
 def _master(box: TensorBox, tensor: StoredTensor, shape: tuple[int, int]) -> Stored | None:
     if tensor.dtype in FLOAT_BYTES and tensor.shape == shape:
         return MasterWeight(tensor)
-    found = f"{tensor.dtype} {list(tensor.shape)}"
-    box.blame("tensor-shape", f"{tensor.name}: found {found}, expected a float master {list(shape)} (online mode)")
+    expected = f"a float master {list(shape)} (online mode)"
+    box.blame("tensor-shape", f"{tensor.name}: found {tensor.form}, expected {expected}")
     return None
 
 
@@ -242,16 +234,14 @@ def one_float(tensor: StoredTensor) -> np.float32 | None:
     """The value of a float tensor with one element ([], [1] or [1, 1]); None for any other tensor."""
     if tensor.dtype not in FLOAT_BYTES or tensor.data.size != FLOAT_BYTES[tensor.dtype]:
         return None
-    value: np.float32 = tensor.floats().reshape(-1)[0]
-    return value
+    return np.float32(tensor.floats().reshape(-1)[0])
 
 
 def _scalar(box: TensorBox, tensor: StoredTensor) -> np.float32 | None:
     """A scale that is one finite float; None, with a problem noted in the box, if it is not."""
     value = one_float(tensor)
     if value is None:
-        found = f"{tensor.dtype} {list(tensor.shape)}"
-        box.blame("scale-shape", f"{tensor.name}: found {found}, expected one float ([], [1] or [1, 1])")
+        box.blame("scale-shape", f"{tensor.name}: found {tensor.form}, expected one float ([], [1] or [1, 1])")
         return None
     if not np.isfinite(value):
         box.blame("scale-non-finite", f"{tensor.name}: found {value}, expected a finite scale")

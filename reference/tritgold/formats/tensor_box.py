@@ -97,7 +97,7 @@ class TensorBox:
         if copy is None or embedding is None:
             return
         if copy.shape != embedding.shape or copy.dtype not in FLOAT_BYTES or embedding.dtype not in FLOAT_BYTES:
-            found, expected = (f"{t.dtype} {list(t.shape)}" for t in (copy, embedding))
+            found, expected = copy.form, embedding.form
             what = f"differs from the embedding, although the config ties them: found {found}, expected {expected}"
             self.blame("tied-head", f"{copy.name}: {what}")
         elif (difference := _difference(copy, embedding)) is not None:

@@ -40,6 +40,8 @@ class Shape:
 
 SHAPES = {
     "seeded": Shape(),
+    # For examples and tests: a check takes a few seconds.
+    "small": Shape(hidden=64, inter=192, layers=2, context=64),
     # The sizes of BitNet b1.58 2B-4T: 1.2 GB on disk; to measure memory and time with a model of real size.
     "2b-4t": Shape(vocab=128_256, hidden=2560, inter=6912, layers=30, heads=20, kv_heads=5, context=4096),
 }
