@@ -62,6 +62,20 @@ ROWS = {
         "reference/test_architectures.py::test_stored_scales_that_multiply_multiply_the_bias_too"
     ),
     "RoPE dynamic": "reference/test_architectures.py::test_dynamic_rope_is_plain_within_the_original_context",
+    "alignment in another value type": "reference/formats/test_gguf_file.py::test_alignment_may_be_any_integer_type",
+    "a stop that is not the first of the list": (
+        "conformance/questions/test_behaviours.py::test_a_loop_that_knows_the_first_stop_alone_writes_on"
+    ),
+    "as llama-quantize leaves it": "peers/test_quantised.py::test_every_log_probability_agrees",
+    "as ik_llama.cpp leaves it": "peers/test_quantised.py::test_files_of_ik_llama_open_as_the_source",
+    "use_rms_norm": "reference/formats/test_public_families.py::test_what_is_said_of_a_family",
+    "--ignore-key wherever a file is opened": "conformance/commands/test_hints.py::test_a_hint_that_is_followed_helps",
+    "model_type beside architectures": (
+        "reference/formats/test_hf_config.py::test_a_model_type_of_another_architecture_is_said"
+    ),
+    "files that are not what they are called": (
+        "reference/formats/test_other_files.py::test_what_is_no_gguf_is_called_what_it_is"
+    ),
     "NaN by its place": "reference/test_metadata_leniency.py::test_a_number_that_is_not_finite_has_a_place",
 }
 

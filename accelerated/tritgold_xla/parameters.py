@@ -1,5 +1,6 @@
 """A model's weights on the device: layers stacked, ternary matrices in bit planes, the head in two bytes a weight."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,18 +10,17 @@ import numpy as np
 from jax import lax
 
 from tritgold.config import ModelConfig
-from tritgold.errors import NonFiniteError, WeightsError
-from tritgold.ternary import DenseMatrix, LinearWeight
+from tritgold.errors import WeightsError
+from tritgold.ternary import DenseMatrix
 from tritgold.weights import LINEARS, VECTORS, ModelWeights
 from tritgold_xla.kv_cache.base import positions
 from tritgold_xla.layers.lm_head import CoarseHead, bfloat16_bits, make_screen, screen_columns
 from tritgold_xla.layers.rotary import rotation_table
 from tritgold_xla.place import Part, Place, aligned
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.stacked_linear import stacked_linear
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.absmean import absmean
 from tritgold_xla.ternary_matmul.bit_linear import PackedLinear
-from tritgold_xla.ternary_matmul.kernels import Planes
 
 _screen = jit(make_screen)
 _SLICE = 1 << 20  # numbers of a dense matrix that are float32 at a time
@@ -66,13 +66,19 @@ def load_parameters(
     place: Place,
     progress: Progress | None = None,
 ) -> Parameters:
-    """Pack and stack the weights, one matrix unpacked at a time. progress: called after each matrix.
+    """Pack and stack the weights, a piece of a matrix unpacked at a time. progress: called after each matrix.
 
     Raises WeightsError if a tensor does not have the shape of the configuration, or is not part of the model.
     """
     if len(weights.layers) != config.layers:
         raise _shape_error("layers", [len(weights.layers)], [config.layers])
-    linears = {name: _stack_linear(config, weights, name, place, progress) for name in LINEARS}
+    packed = _counted(progress, len(LINEARS) * config.layers)
+    linears = {
+        name: stacked_linear(
+            name, [layer.linear(name) for layer in weights.layers], config.linear_shape(name), place, packed
+        )
+        for name in LINEARS
+    }
     widths = config.vector_widths()
     gains: dict[str, jax.Array] = {}
     for name in VECTORS:
@@ -132,64 +138,10 @@ def screen_of(head: jax.Array, device: jax.Device) -> CoarseHead:
     return CoarseHead(*(jax.device_put(array, device) for array in made))
 
 
-def _stack_linear(
-    config: ModelConfig, weights: ModelWeights, name: str, place: Place, progress: Progress | None
-) -> PackedLinear:
-    """The planes [layers, 2, words, out] and scales of one linear: [layers], or [layers, out] if rows have scales."""
-    out, in_ = config.linear_shape(name)
-    parts = place.parts(name, (out, in_))
-    stacks = [_Stack.of(config.layers, part) for part in parts]
-    one = True
-    for index, layer in enumerate(weights.layers):
-        at, weight = f"layers.{index}.{name}", layer.linear(name)
-        if tuple(weight.shape) != (out, in_):
-            raise _shape_error(at, weight.shape, (out, in_))
-        trits, scale = _trits(at, weight)
-        one = one and scale.ndim == 0
-        for stack in stacks:
-            stack.fill(index, trits, scale)
-        if progress is not None:
-            progress(LINEARS.index(name) * config.layers + index + 1, len(LINEARS) * config.layers)
-    bits, negatives = [stack.bits for stack in stacks], [stack.negatives for stack in stacks]
-    made = Planes(place.put(name, bits, out=3, in_=2), place.put(name, negatives, out=1, in_=1))
-    if one:
-        return PackedLinear(made, place.copied(name, stacks[0].scales[:, 0]))
-    return PackedLinear(made, place.put(name, [stack.scales for stack in stacks], out=1, in_=None))
-
-
-class _Stack(NamedTuple):
-    """One device's part of a linear of all layers, while it is filled."""
-
-    part: Part
-    bits: np.ndarray
-    negatives: np.ndarray
-    scales: np.ndarray
-
-    @classmethod
-    def of(cls, layers: int, part: Part) -> "_Stack":
-        out, in_ = part.shape
-        bits = aligned((layers, 2, planes.words(in_), out), np.dtype(np.uint32))
-        return cls(part, bits, aligned((layers, out), np.dtype(np.int32)), np.ones((layers, out), np.float32))
-
-    def fill(self, layer: int, trits: np.ndarray, scale: np.ndarray) -> None:
-        rows = np.broadcast_to(scale.reshape(-1), trits.shape[:1])[self.part.rows]
-        self.scales[layer, : rows.size] = rows
-        if rows.size < self.scales.shape[1] and scale.ndim == 0:
-            self.scales[layer] = scale
-        for stacked, packed in zip((self.bits, self.negatives), planes.packed(self.part.of(trits)), strict=True):
-            stacked[layer] = np.asarray(packed)
-
-
-def _trits(at: str, weight: LinearWeight) -> tuple[np.ndarray, np.ndarray]:
-    """The trits and their scale, [] or [out, 1]. Master weights are quantised by this engine's own quantiser."""
-    if weight.master is not None:
-        try:
-            trits, scale = absmean(weight.master)
-        except NonFiniteError as error:
-            raise error.located(thing=at) from None
-        return trits, np.asarray(scale)
-    tensor = weight.ternary().with_scales_of_rows()
-    return tensor.trits, tensor.scale
+def _counted(progress: Progress | None, total: int) -> Callable[[], None]:
+    """Calls ``progress`` with how many matrices are packed, each time it is called."""
+    done = itertools.count(1)
+    return lambda: None if progress is None else progress(next(done), total)
 
 
 def _gain(name: str, gain: np.ndarray | None, width: int) -> np.ndarray:

@@ -13,12 +13,6 @@ class Part(NamedTuple):
     columns: slice
     shape: tuple[int, int]
 
-    def of(self, matrix: np.ndarray) -> np.ndarray:
-        """This part of the matrix, padded."""
-        found = matrix[self.rows, self.columns]
-        missing = [(0, size - there) for size, there in zip(self.shape, found.shape, strict=True)]
-        return found if found.shape == self.shape else np.pad(found, missing)
-
     def vectors(self, stacked: np.ndarray) -> np.ndarray:
         """This part of vectors [layers, out], padded."""
         found = stacked[:, self.rows]

@@ -49,8 +49,9 @@ serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's 
 	$(MEASURE).serving_mixes --mixes 1000 --out docs/data/serve-mixes.json
 	$(BIN)/python docs/_make/measured_tables.py
 
-serve-load: $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside make serve-load LLAMA_SERVER=/path/to/llama-server (ten minutes)
-	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER))
+serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
+	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
+		--peer "llama.cpp=$(CURDIR)/$(PEERS)/bin/python $(CURDIR)/tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
 	$(BIN)/python docs/_make/measured_tables.py
 
 scoreboard: $(VENV)/.dev ## install, judge and time the engines of the field, or one: make scoreboard ENGINE=pytritium; docs/scoreboard.md

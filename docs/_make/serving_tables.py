@@ -5,7 +5,7 @@ from typing import Any
 from markdown_tables import data, measured, table
 
 Row = dict[str, Any]
-LOAD = "make serve-load LLAMA_SERVER=/path/to/llama-server"
+LOAD = "make serve-load"
 FIGURES = ("tokens/s", "first token, ms: p50", "p95", "p99", "whole answer, ms: p50", "p95", "p99")
 
 
@@ -47,11 +47,12 @@ def load() -> str:
     def made(report: Row) -> str:
         rows = sorted(report["rows"], key=lambda row: (row["clients"], row["server"] != "tritgold serve"))
         lines = [(f"{row['clients']:g}", row["server"], *_figures(row)) for row in rows]
-        machine = report["machine"]
+        machine, rounds = report["machine"], report["rounds"]
+        measured_in = "one round" if rounds == 1 else f"medians of {rounds} rounds"
         return (
             f"{table(('clients', 'server', *FIGURES), lines)}\n\n{machine['cores']} cores, Python "
             f"{machine['python']}; {report['model']}, prompts of {report['prompt_tokens']} ids, {report['tokens']} "
-            f"tokens each, {report['slots']} texts a pass, one thread an engine; medians of {report['rounds']} rounds, "
+            f"tokens each, {report['slots']} texts a pass, one thread an engine; {measured_in}, "
             f"each server in turn. [Report](data/serve-load.json)."
         )
 
@@ -75,7 +76,8 @@ def refusing() -> str:
         lines = []
         for r in report["refusing"]:
             refused = ", ".join(f"{count} by {status}" for status, count in r["refused"].items()) or "none"
-            retry = "-" if not r["retry_after"] else f"{r['retry_after'][0]} to {r['retry_after'][-1]} s"
+            times = r["retry_after"]
+            retry = f"{times[0]} s" if len(times) == 1 else f"{times[0]} to {times[-1]} s" if times else "-"
             failed = ", ".join(f"{count} {name}" for name, count in r["failed"].items()) or "none"
             speed = f"{r['requests_per_second']:.3g}", f"{r['tokens_per_second']:.3g}"
             lines.append(

@@ -57,12 +57,12 @@ def memory() -> str:
             (
                 number,
                 *(f"{process[name] / 1e6:,.0f}" for name in ("share", "held", "most")),
-                f"{process['of_share']:.0%}",
+                f"{process['most_of_share']:.0%}",
                 f"{process['seconds']:.0f}",
             )
             for number, process in enumerate(report["processes"])
         ]
-        head = ("process", "its share, MB", "holds", "most while loading", "of its share", "seconds to load")
+        head = ("process", "its share, MB", "holds", "most while loading", "most, of its share", "seconds to load")
         return f"{table(head, lines)}\n\n{report['layers']} layers, a file of {report['file'] / 1e9:.2f} GB."
 
     return measured("sharding-memory", "make sharding-scale", made)

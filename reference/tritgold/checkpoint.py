@@ -25,6 +25,7 @@ from tritgold.formats.hf_config import read_hf_config
 from tritgold.formats.layouts import Layouts, said_by
 from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, hf_reader, sglbitnt_reader
 from tritgold.formats.names import GGUF, hf_names
+from tritgold.formats.other_files import hint_of_folder
 from tritgold.formats.packings import packing
 from tritgold.formats.safetensors_file import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
@@ -145,7 +146,7 @@ def _open_folder(
     path: Path, linear_class: str | None, ignore_keys: tuple[str, ...], layouts: Layouts, quantize: bool
 ) -> Checkpoint:
     if not (path / "config.json").is_file():
-        raise ConfigError("is missing", kind="no-config", file=path / "config.json")
+        raise ConfigError("is missing", kind="no-config", file=path / "config.json", hint=hint_of_folder(path))
     read = read_hf_config(path / "config.json", linear_class, ignore_keys)
     container = SafetensorsFolder(path)
     reader = hf_reader(read.mode, read.model.scale_rule, layouts, quantize)
@@ -243,9 +244,8 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, ga
     final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
-    for parts in layers:
-        for part in parts.values():
-            if isinstance(part, Stored):
-                part.check()
+    linears = [part for parts in layers for part in parts.values() if isinstance(part, Stored)]
+    for linear in sorted(linears, key=lambda linear: (linear.stored.file, linear.stored.offset)):
+        linear.check()  # in the order of the file: a disk is read once, from its beginning to its end
     assert embedding is not None  # finish() has raised otherwise
     return ModelWeights(embedding, tuple(LayerWeights(**parts) for parts in layers), final_norm, head)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """TernaryTensor: the result of every unpacking, and the only form of a ternary weight that the arithmetic uses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -136,6 +137,25 @@ class LinearWeight(Protocol):
 
     def ternary(self) -> TernaryTensor:
         """The trits and their scale, () or [out, 1]; unpacked at each call, so that only one matrix is in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class TernaryRows:
+    """A ternary matrix of which only the rows that are asked for are unpacked.
+
+    scale: float32 [], or [out, 1]. trits: consecutive rows, first to last -> int8 [rows, in].
+    """
+
+    scale: np.ndarray
+    trits: Callable[[slice], np.ndarray]
+
+
+@runtime_checkable
+class ReadByRows(Protocol):
+    """A LinearWeight that may be unpacked a few rows at a time."""
+
+    def by_rows(self) -> TernaryRows | None:
+        """The same trits and scale as ``ternary``; None where that needs the whole matrix."""
 
 
 @dataclass(frozen=True, eq=False)

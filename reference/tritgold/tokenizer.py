@@ -7,6 +7,8 @@ from tokenizers import Tokenizer as _Tokenizer
 
 from tritgold.errors import ContextError, FormatError
 
+LONG = 10_000  # characters of a text that takes milliseconds
+
 
 class Tokenizer:
     """A tokenizer.json. Raises FormatError if the file is missing (``no-tokenizer``) or invalid (``tokenizer``)."""
@@ -51,7 +53,11 @@ class Tokenizer:
         ContextError (``text``) for a lone surrogate, which a command line that is not UTF-8 gives.
         """
         try:
-            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+            if len(text) < LONG:
+                return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+            # Of the library's methods only this one lets other threads work meanwhile.
+            (encoded,) = self._tokenizer.encode_batch([text], add_special_tokens=special)
+            return list(encoded.ids)
         except TypeError:  # raised by the library for a lone surrogate
             at = next((n for n, letter in enumerate(text) if "\ud800" <= letter <= "\udfff"), None)
             if at is None:

@@ -214,9 +214,14 @@ def log_probabilities(x: np.ndarray, head: Any) -> np.ndarray:
     return np.maximum(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)), FLOOR)
 
 
-def judge(checkpoint: Checkpoint, peer: dict[str, np.ndarray], arithmetic: Arithmetic) -> LogitsVerdict:
-    """Every position's log-probabilities of the whole vocabulary, with int8 codes at rounding ties followed."""
-    golden = GoldenRun.of(checkpoint, peer["tokens"].tolist(), replace(arithmetic, logits=log_probabilities))
+def judge(
+    checkpoint: Checkpoint, peer: dict[str, np.ndarray], arithmetic: Arithmetic, head: Any = log_probabilities
+) -> LogitsVerdict:
+    """Every position's log-probabilities of the whole vocabulary, with int8 codes at rounding ties followed.
+
+    head: how they come of the final hidden states.
+    """
+    golden = GoldenRun.of(checkpoint, peer["tokens"].tolist(), replace(arithmetic, logits=head))
     return judge_logits("steps", golden, np.maximum(peer["logprobs"], FLOOR))
 
 

@@ -267,11 +267,11 @@ def test_rope_factors_are_refused_unless_they_are_ones(model: GgufModel, tmp_pat
     ("key", "kind", "value", "says"),
     [
         ("general.architecture", g.STRING, "bitnet-b1.59", "nearest is 'bitnet-b1.58'"),
-        (f"{ARCH}.rope.freq_base", None, None, "rope.freq_base"),
+        (f"{ARCH}.attention.layer_norm_rms_epsilon", None, None, "layer_norm_rms_epsilon"),
         (f"{ARCH}.rope.scaling.type", g.STRING, "longrope", "rope.scaling.type"),
         (f"{ARCH}.rope.scaling.type", g.STRING, "yarn", "rope.scaling.factor"),
         (f"{ARCH}.rope.scaling.original_context_length", g.U32, 1, "is unknown"),
-        (f"{ARCH}.attention.head_count", g.ARRAY, g.array(g.U32, [2]), "attention.head_count"),
+        (f"{ARCH}.attention.head_count", g.ARRAY, g.array(g.U32, [2, 1]), "attention.head_count"),
         (f"{ARCH}.vocab_size", g.U32, 260, "vocab_size"),
         (f"{ARCH}.context_length", g.BOOL, 1, "context_length"),
         ("tokenizer.ggml.bos_token_id", g.STRING, "256", "bos_token_id"),

@@ -180,7 +180,7 @@ def test_more_layers_than_the_file_can_hold_are_refused_soon(model: HfModel, tmp
         ({"intermediate_size": 12}, "tensor-shape"),
         ({"head_dim": 4}, "tensor-shape"),
         ({"num_hidden_layers": 2}, "missing-tensor"),
-        ({"architectures": ["LlamaForCausalLM"]}, "unused-tensor"),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "unused-tensor"),
         ({"hidden_act": "gelu"}, "config-unsupported"),
         ({"rope_scaling": {"factor": 2}}, "config-unsupported"),
         ({"unheard_of": 1}, "config-unknown-key"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritgold.portable_math import MAX_ANGLE, dot, exp, inverse_powers, log, pairwise_sum, sin_cos
+from tritgold.portable_math import MAX_ANGLE, dot, exp, inverse_powers, log, pairwise_sum, rounded_products, sin_cos
 
 RNG = np.random.default_rng(0)
 
@@ -47,6 +47,41 @@ def test_the_order_matters_at_all() -> None:
 def test_dot_is_the_exactly_rounded_products_summed() -> None:
     a, b = RNG.standard_normal((2, 5)).astype(np.float32)
     assert float(dot(a, b)) == python_pairwise([float(x) * float(y) for x, y in zip(a, b, strict=True)])
+
+
+def same_as_dot(a: np.ndarray, b: np.ndarray) -> bool:
+    with np.errstate(all="ignore"):
+        expected = dot(a[:, None], b).astype(np.float32)
+        return rounded_products(a, b).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("spread", [0, 3, 30])
+@pytest.mark.parametrize("n", [1, 7, 256, 1000])
+def test_rounded_products_have_the_bits_of_dot(n: int, spread: int) -> None:
+    """With a spread of 3 some sums are uncertain, with 30 most are, and results are subnormal or too large."""
+    for _ in range(5):
+        a, b = ((RNG.standard_normal((9, n)) * 10.0 ** RNG.uniform(-spread, spread, (9, n))).astype("f4") for _ in "ab")
+        assert same_as_dot(a, b)
+
+
+def test_rounded_products_of_zeros_and_of_what_is_not_finite() -> None:
+    a = np.array([[0, 0], [-0.0, 0], [1, -1], [-1e-30, 1e-30], [np.inf, 1], [np.nan, 1], [3e38, 3e38]], np.float32)
+    assert same_as_dot(a, a)
+    assert same_as_dot(a, np.array([[-1, -1], [1, 1], [-1e-20, 0]], np.float32))
+    assert rounded_products(a, np.zeros((0, 2), np.float32)).shape == (7, 0)
+
+
+@pytest.mark.parametrize("order", ["forwards", "backwards"])
+def test_an_order_that_rounds_otherwise_does_not_decide(order: str) -> None:
+    """The sums of these terms lie at both sides of a tie of float32; one after the other is what BLAS may do."""
+    terms = np.array([[1, 2**-24, 2**-53, 2**-53, 2**-54, 2**-54, 0, 0]], np.float32)
+    terms = terms if order == "forwards" else terms[:, ::-1].copy()
+    one_by_one = 0.0
+    for term in terms[0].tolist():
+        one_by_one += term
+    ones = np.ones_like(terms)
+    assert same_as_dot(terms, ones)
+    assert (np.float32(one_by_one) != rounded_products(terms, ones)[0, 0]) == (order == "forwards"), "it can fail"
 
 
 def decimal_exp(x: float) -> float:
@@ -108,5 +143,5 @@ def test_sin_and_cos_refuse_what_they_cannot_reduce(angle: float) -> None:
 
 
 def test_inverse_powers_are_correctly_rounded() -> None:
-    got = inverse_powers(500000.0, [0, 0.5, 1])
+    got = inverse_powers(500000.0, (0, 0.5, 1))
     assert got.tolist() == [1.0, float(Decimal(1) / Decimal(500000).sqrt()), 2e-6]

@@ -1,6 +1,8 @@
 """The tokenizer's door, and a stream that never splits a character."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
 from tritgold.golden.seeded import byte_tokenizer
-from tritgold.tokenizer import TextStream, Tokenizer
+from tritgold.tokenizer import LONG, TextStream, Tokenizer
 
 CAT = "\U0001f638".encode()  # F0 9F 98 B8, one token a byte
 
@@ -33,6 +35,22 @@ def test_ids_are_bytes_behind_bos(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(tokenizer.encode("Hé \U0001f638")) == "Hé \U0001f638"
     assert tokenizer.encode("") == [256]
     assert tokenizer.decode([]) == ""
+
+
+def test_a_long_text_has_the_same_ids_and_leaves_the_others_their_turn(tokenizer: Tokenizer) -> None:
+    text = "the lord \u00e9" * 20_000
+    gaps, ended, last = [0.0], threading.Event(), time.perf_counter()
+    thread = threading.Thread(target=lambda: (tokenizer.encode(text), ended.set()))
+    thread.start()
+    began = last
+    while not ended.is_set():
+        time.sleep(0.001)
+        last, before = time.perf_counter(), last
+        gaps.append(last - before)
+    thread.join()
+    assert max(gaps) < (last - began) / 2, "it was not alone for most of the time"
+    assert tokenizer.encode(text) == [256, *text.encode()]
+    assert refusal(lambda: tokenizer.encode("a" * LONG + "\ud800")).kind == "text"
 
 
 def test_an_emoji_over_several_tokens_appears_whole(tokenizer: Tokenizer) -> None:

@@ -65,6 +65,18 @@ def test_trits_times_one_scale_open_as_that(tmp_path: Path, dtype: str, quantize
     assert open_checkpoint(tmp_path / "m.gguf").model_hash() == packed.model_hash()
 
 
+def test_floats_under_the_configuration_of_packed_weights_say_what_to_change(tmp_path: Path) -> None:
+    packed, model = unpacked(tmp_path, "BF16")
+    mode = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
+    model.config["quantization_config"] = mode
+    error = refusal(lambda: open_checkpoint(model.write(tmp_path / "m")))
+    assert error.kind == "tensor-shape"
+    assert "trits times a scale no quantization_config" in str(error)
+    assert "weight_scale" not in str(error)
+    del model.config["quantization_config"]
+    assert open_checkpoint(model.write(tmp_path / "n")).model_hash() == packed.model_hash()
+
+
 def trilm(folder: Path, dtype: str, blocks: int) -> tuple[Checkpoint, Path, np.ndarray]:
     """The packed model; the same unpacked, with as many scales in q, by blocks of rows; and q's scales [out, 1]."""
     packed, model = unpacked(folder, dtype)

@@ -51,7 +51,12 @@ def opened(seat: Seat, path: Path, devices: int, about: dict[str, str], make: Ca
         start_jax(seat)
         return make(total)
 
-    engine: XlaEngine = team.wait(made)
+    try:
+        engine: XlaEngine = team.wait(made)
+    except Exception as error:  # of this process alone, perhaps: the others would wait for it
+        if team.broken is None:
+            team.fail(str(error))
+        raise
     if seat.process == 0:
         threading.Thread(target=led_engine.end_when_broken, args=(team,), daemon=True).start()
         _opened.append((facts, LedEngine(team, engine)))

@@ -59,8 +59,12 @@ class Team:
         return None
 
     def end(self) -> None:
-        """Process 0 needs the others no more."""
-        if self.broken is None and not self._ended:
+        """Process 0 needs the others no more; another process that ends before it is lost to all."""
+        if self.broken is not None or self._ended:
+            return
+        if self.seat.process != 0:
+            self.fail("it has ended by itself")
+        else:
             self._ended = True
             self._part({peer.process: {"call": {"end": True}} for peer in self.peers})
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -18,7 +19,7 @@ from tritgold_xla.parameters import Parameters
 from tritgold_xla.place import Part, Place
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.sharding.partition import ROWS, Plan, cut_of
-from tritgold_xla.sharding.split import AXIS, Split
+from tritgold_xla.sharding.split import AXIS, Split, psum
 from tritgold_xla.ternary_matmul.choose import library_dots
 
 # The second axis of keys and values (``KvCache``) is the heads.
@@ -69,11 +70,26 @@ class Shards(Place):
         on_devices = [jax.device_put(part, device) for part, (_, device) in zip(parts, self._mine, strict=True)]
         return jax.make_array_from_single_device_arrays(tuple(shape), NamedSharding(self.mesh, spec), on_devices)
 
+    def agreed(self, mine: bool) -> bool:
+        """Whether it holds in every process: one sum over all devices, where there are others."""
+        if len(self._mine) == self.plan.devices:
+            return mine
+        against = [jax.device_put(np.array([not mine], np.int32), device) for _, device in self._mine]
+        cut = spec_of(AXIS)
+        votes = jax.make_array_from_single_device_arrays((self.plan.devices,), NamedSharding(self.mesh, cut), against)
+        return int(self.each(_sum, (cut,))(votes)[0]) == 0
+
     def new_cache(self, capacity: int, scheme: str, sequences: int) -> KvCache:
-        """As ``kv_cache.new_cache``; each device has its own heads of all sequences."""
+        """As ``kv_cache.new_cache``; each device has its own heads of all sequences.
+
+        Scales that a scheme does not have are not cut: JAX would return the empty arrays whole, and compile every
+        program a second time for them.
+        """
         local, devices = self.plan.local, self.plan.devices
         config = replace(local, heads=local.heads * devices, kv_heads=local.kv_heads * devices)
-        return kv_cache.new_cache(config, capacity, NamedSharding(self.mesh, _CACHE), scheme, sequences)
+        made = kv_cache.new_cache(config, capacity, NamedSharding(self.mesh, _CACHE), scheme, sequences)
+        whole = NamedSharding(self.mesh, _WHOLE)
+        return KvCache(*(a if a.size else jnp.zeros(a.shape, a.dtype, device=whole) for a in made))
 
     def program(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """``compiled``, a ``flags.jit`` function of parameters, cache and inputs, called the same way on every device.
@@ -108,6 +124,10 @@ class Shards(Place):
         """Run a function of a Split and arrays on every device; its results are whole. specs: of the arrays."""
         body = partial(function, Split(self.plan))
         return jit(on_every_device(body, mesh=self.mesh, in_specs=specs, out_specs=_WHOLE))
+
+
+def _sum(_: Split, votes: jax.Array) -> jax.Array:
+    return psum(votes, AXIS)
 
 
 class _Body(NamedTuple):

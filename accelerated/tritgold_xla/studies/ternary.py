@@ -11,7 +11,7 @@ from tritgold_xla.runtime.flags import jit
 from tritgold_xla.runtime.ieee import barrier
 from tritgold_xla.studies.study import Form
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
-from tritgold_xla.ternary_matmul.planes import bit_planes, pack, unpack
+from tritgold_xla.ternary_matmul.planes import bit_planes, filled, pack, unpack
 
 SEED = 158
 SHARES = (0.5, 0.22, 0.1)  # of columns with a non-zero activation; 0.22 is that of kjv-ar after the squared ReLU
@@ -25,7 +25,7 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
 
     one = _codes(rng, 1, in_)
     yield from _one_token(trits, planes, one)
-    yield from _some_tokens(trits, rng)
+    yield from _some_tokens(trits, planes, rng)
     yield from _unpacking(planes, one)
     yield from _gathered(in_, out, rng)
 
@@ -65,7 +65,7 @@ def _one_token(trits: np.ndarray, planes: Planes, one: np.ndarray) -> Iterator[F
     )  # fmt: skip
 
 
-def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
+def _some_tokens(trits: np.ndarray, planes: Planes, rng: np.random.Generator) -> Iterator[Form]:
     """Products with several tokens, int8 codes [tokens, in]."""
     out, in_ = trits.shape
     for tokens in (8, 32):
@@ -73,6 +73,12 @@ def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
             f"{tokens} tokens: int8 dot", "weights on the right, `x @ W.T`",
             "weights on the left, a barrier, then `.T`",
             lambda w, x: _dot(x, w), lambda w, x: barrier(_dot(w, x)).T, (trits, _codes(rng, tokens, in_)),
+            tokens * out * in_,
+        )  # fmt: skip
+    for tokens in (32, 128):
+        yield Form(
+            f"{tokens} tokens: two-bit weights", "the whole matrix unpacked, then its product", "128 rows at a time",
+            _unpacked_whole, FORMULATIONS["int8-dot"].accumulate, (_codes(rng, tokens, in_), planes),
             tokens * out * in_,
         )  # fmt: skip
     x = _codes(rng, 32, in_)
@@ -92,8 +98,8 @@ def _some_tokens(trits: np.ndarray, rng: np.random.Generator) -> Iterator[Form]:
 def _unpacking(planes: Planes, one: np.ndarray) -> Iterator[Form]:
     """Unpacking of weights to int8, and of codes to bit planes."""
     yield Form(
-        "unpacking two bits to int8", "shifts broadcast over a new axis", "eight shifted copies, stacked",
-        _unpack_broadcast, unpack, (planes.bits,), 32 * planes.bits[0].size,
+        "unpacking two bits to int8", "words turned over to rows, their bytes shifted", "bytes of words, columns first",
+        _unpack_rows, lambda planes: unpack(planes).T, (planes.bits,), 32 * planes.bits[0].size,
     )  # fmt: skip
     yield Form(
         "activation planes", "each bit picked", "8 x 8 bit transposes", _picked, bit_planes, (one[0],),
@@ -154,12 +160,21 @@ def _reduced(codes: jax.Array, weight: Planes) -> jax.Array:
     return total.sum(axis=0) + weight.negatives
 
 
-def _unpack_broadcast(planes: jax.Array) -> jax.Array:
+def _unpacked_whole(codes: jax.Array, weight: Planes) -> jax.Array:
+    return lax.dot(barrier(filled(codes)), barrier(unpack(weight.bits)), preferred_element_type=jnp.int32)
+
+
+def _unpack_rows(planes: jax.Array) -> jax.Array:
+    """[out, columns]: the rows' bytes shifted, and the columns brought into their order."""
     _, count, out = planes.shape
-    nonzero, negative = lax.bitcast_convert_type(planes.swapaxes(1, 2), jnp.uint8).reshape(2, out, 1, 4 * count)
-    shifts = jnp.arange(8, dtype=jnp.uint8)[:, None]
-    magnitude, sign = (((plane >> shifts) & jnp.uint8(1)).astype(jnp.int8) for plane in (nonzero, negative))
-    return (magnitude - 2 * sign).reshape(out, 32 * count)
+    rows = barrier(planes.swapaxes(1, 2))
+    nonzero, negative = lax.bitcast_convert_type(rows, jnp.uint8).reshape(2, out, count, 4)
+    one = jnp.uint8(1)
+    trits = [
+        ((nonzero >> bit) & one).astype(jnp.int8) - (((negative >> bit) & one) << one).astype(jnp.int8)
+        for bit in map(jnp.uint8, range(8))
+    ]
+    return jnp.stack(trits, axis=1).transpose(0, 3, 1, 2).reshape(out, 32 * count)
 
 
 def _picked(codes: jax.Array) -> jax.Array:

@@ -33,7 +33,7 @@ Tuning = Path | Literal["auto"] | None
 
 _ROUNDS = 4
 # By number of tokens, the ways that are the fastest on some machine: with XLA's library of int8 kernels, and without.
-_WITH_LIBRARY = {1: ("select", "bit-serial"), 8: ("select", "int8-dot", "int8-right"), 32: ("int8-dot", "int8-right")}
+_WITH_LIBRARY = {1: ("select", "bit-serial"), 8: ("select", "int8-dot"), 32: ("select", "int8-dot")}
 _WITHOUT = {1: ("select", "bit-serial", "float-dot"), 8: ("select", "float-dot"), 32: ("select", "float-dot")}
 
 

@@ -90,14 +90,17 @@ def default_file() -> Path:
 def measured_here(path: Path) -> tuple[Measured, ...]:
     """The choices in a file that were measured with this machine and these versions; may be empty.
 
+    A formulation that this version of tritgold does not have is passed over.
+
     Raises EngineError ``tuning-file`` if the file does not exist or was not written by ``tune``.
     """
     here = MadeFor.here()
     choices = [choice for tuning in _read(path) if tuning.made_for == here for choice in tuning.choices]
-    for choice in choices:
-        if choice.formulation not in FORMULATIONS:
-            raise _wrong(path, "names an unknown formulation", repr(choice.formulation), ", ".join(FORMULATIONS))
-    return tuple(Measured(choice.out, choice.in_, choice.tokens, choice.formulation) for choice in choices)
+    return tuple(
+        Measured(choice.out, choice.in_, choice.tokens, choice.formulation)
+        for choice in choices
+        if choice.formulation in FORMULATIONS  # else another version of tritgold measured it
+    )
 
 
 def tune(

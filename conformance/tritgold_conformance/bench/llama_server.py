@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import subprocess
+import tempfile
 import time
 from collections import deque
 from pathlib import Path
@@ -30,9 +31,26 @@ class LlamaServer:
         """Raises EngineError ``engine-load`` if it ends before it is ready; the hint is the last that it printed."""
         self._name = name
         self._port = _free_port()
-        command = [str(program), "-m", path, "-c", str(positions), "-np", "1", "-t", str(threads), "-tb", str(threads)]
+        command = [
+            str(program.resolve()),
+            "-m",
+            str(Path(path).resolve()),
+            "-c",
+            str(positions),
+            "-np",
+            "1",
+            "-t",
+            str(threads),
+            "-tb",
+            str(threads),
+        ]
         command += ["--host", "127.0.0.1", "--port", str(self._port)]
-        self._child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._folder = (
+            tempfile.TemporaryDirectory()
+        )  # some servers write a log into the folder that they are started in
+        self._child = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self._folder.name
+        )
         self._last: deque[bytes] = deque(maxlen=8)
         self._reader = Thread(target=lambda: self._last.extend(self._child.stderr or ()), daemon=True)
         self._reader.start()
@@ -68,6 +86,7 @@ class LlamaServer:
         self._reader.join(timeout=5)
         if self._child.stderr is not None:
             self._child.stderr.close()
+        self._folder.cleanup()
 
     def _wait(self, path: str) -> None:
         end = time.monotonic() + WAIT

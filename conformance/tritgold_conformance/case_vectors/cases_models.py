@@ -23,6 +23,7 @@ from tritgold_conformance.comparing.compare import Exact, Tolerance
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
 from tritgold_conformance.comparing.tolerance import tolerances
 from tritgold_conformance.contract.session import Session
+from tritgold_conformance.faults import witness_architectures as parts
 from tritgold_conformance.faults.quick import in_memory
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.edge_inputs import ties_zeros_tiny
@@ -32,19 +33,25 @@ from tritgold_conformance.questions.request_batch import OperationInput, Request
 SMALL = Shape(seed=21, hidden=24, inter=36, layers=2, heads=4, kv_heads=2, context=64)
 LLAMA = Shape(seed=22, hidden=20, inter=28, layers=2, heads=2, kv_heads=1, context=64)
 DEEP = Shape(seed=23, hidden=8, inter=8, layers=12, heads=2, kv_heads=1, context=32)
+# Of further architectures: heads of 16, whose frequencies lie in, above and below the band that yarn and llama3 smooth.
+FURTHER = Shape(seed=26, hidden=32, inter=24, layers=3, heads=2, kv_heads=1, context=64)
 OPERATION_TOKENS = 5
-LOGIT_TOKENS = {"small": 20, "llama": 20, "deep": 8}
+FURTHER_TOKENS = parts.WINDOW + 3
+LOGIT_TOKENS = {"small": 20, "llama": 20, "deep": 8, **dict.fromkeys(("qwen", "gemma", "granite"), FURTHER_TOKENS)}
 # Seeds of inputs whose codes are all more than TIE_MARGIN from a rounding tie: float noise of an engine breaks none.
 TIE_MARGIN = 5e-4
-SEEDS = {"small": 25, "llama": 85, "deep": 25, "seeded": 4}
+SEEDS = {"small": 25, "llama": 85, "deep": 25, "qwen": 55, "gemma": 19, "granite": 24, "seeded": 4}
 LOGITS = OfRow(LOGIT_NOISE, "float32 noise of a whole pass; no code of this input lies near a rounding tie")
 
 
 def groups() -> Iterator[Group]:
-    """models/small, models/llama, models/deep, models/seeded."""
+    """models/small, models/llama, models/deep, those of further architectures, models/seeded."""
     yield _model("small", small(), "squared ReLU, sub-norms, tied head; scales of 24 bits that multiply")
     yield _model("llama", llama(), "SiLU, no sub-norms, untied head; scales that divide")
     yield _model("deep", deep(), "twelve layers: in the order of their names 10 comes before 2", operations=False)
+    yield _model("qwen", qwen(), "Qwen's parts: biases of q, k and v, yarn, a window in all layers but the first")
+    yield _model("gemma", gemma(), "Gemma's parts: norms of heads and before the residuals, windows, two thetas")
+    yield _model("granite", granite(), "Granite's parts: constant factors, RoPE as Llama 3 scales it")
     yield _embedded()
 
 
@@ -68,6 +75,21 @@ def deep() -> Checkpoint:
     return _with_scales(_seeded(DEEP), lambda scale: scale)
 
 
+def qwen() -> Checkpoint:
+    """Qwen's graph."""
+    return _with_scales(parts.qwen(_seeded(FURTHER)), lambda scale: scale)
+
+
+def gemma() -> Checkpoint:
+    """Gemma's graph."""
+    return _with_scales(parts.gemma(_seeded(replace(FURTHER, seed=27))), lambda scale: scale)
+
+
+def granite() -> Checkpoint:
+    """Granite's graph."""
+    return _with_scales(parts.granite(_seeded(replace(FURTHER, seed=28))), lambda scale: scale)
+
+
 def wide() -> Checkpoint:
     """Rows of 256, which some faults need; it has no cases."""
     return _seeded(Shape(seed=25, hidden=256, inter=256, layers=1, heads=4, kv_heads=2, context=8))
@@ -83,12 +105,12 @@ def _with_scales(made: Checkpoint, change: Callable[[np.ndarray], np.ndarray]) -
     """The model with changed weight scales of 24 bits, which differ by a factor near 1: in bf16 two might be equal."""
 
     def changed(index: int, layer: LayerWeights) -> LayerWeights:
-        parts: dict[str, Any] = {}
+        scaled: dict[str, Any] = {}
         for at, name in enumerate(LINEARS):
             t = layer.linear(name).ternary()
             factor = np.float32(1 + (2 * (7 * index + at) + 1) / 4801)
-            parts[name] = InMemoryTernary(TernaryTensor(t.trits, np.asarray(change(t.scale) * factor, np.float32)))
-        return replace(layer, **parts)
+            scaled[name] = InMemoryTernary(TernaryTensor(t.trits, np.asarray(change(t.scale) * factor, np.float32)))
+        return replace(layer, **scaled)
 
     layers = tuple(changed(index, layer) for index, layer in enumerate(made.weights.layers))
     return replace(made, weights=replace(made.weights, layers=layers))

@@ -1,9 +1,9 @@
 """Renders a chat template in jinja2's sandbox: a separate program that ``template`` starts and limits.
 
-stdin: one JSON object with template, variables. stdout: one JSON object with text or error. Templates come with models
-and are not trusted: they can use the messages and strings and call the few methods of SAFE, nothing else of Python.
-The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson, raise_exception,
-strftime_now, namespace, loop controls and the ``generation`` tag.
+Each line of stdin: a JSON object with template, variables. For each a line of stdout: one with text or error. Templates
+come with models and are not trusted: they can use the messages and strings and call the few methods of SAFE, nothing
+else of Python. The environment is that of transformers 5.24 (``utils/chat_template_utils.py``): whitespace, tojson,
+raise_exception, strftime_now, namespace, loop controls and the ``generation`` tag.
 """
 
 import json
@@ -88,16 +88,17 @@ def _raise(message: str) -> None:
 
 
 def main() -> None:
-    """Read one request, write one answer."""
+    """Answer requests until there are no more."""
     if resource is not None:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    asked = json.loads(sys.stdin.buffer.read())
-    try:
-        answer = {"text": render(asked["template"], asked["variables"])}
-    except Exception as error:  # a template can raise any error, and its message is the answer
-        answer = {"error": f"{type(error).__name__}: {error}"[:500]}
-    sys.stdout.write(json.dumps(answer))
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        try:
+            answer = {"text": render(asked["template"], asked["variables"])}
+        except Exception as error:  # a template can raise any error, and its message is the answer
+            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

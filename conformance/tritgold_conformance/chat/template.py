@@ -1,10 +1,16 @@
-"""The chat template of a model: messages as text, rendered with limits by ``render``, in a separate process."""
+"""The chat template of a model: messages as text, rendered with limits by ``render``, in a separate process.
+
+The process is kept for as long as the template is: to start it takes longer than to render a chat.
+"""
 
 import json
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,56 @@ PROGRAM = Path(__file__).with_name("render.py")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
+class Renderer:
+    """The process: one rendering at a time, each at most SECONDS long; after one without an answer a new process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def ask(self, question: bytes) -> dict[str, str]:
+        """The answer to a line of JSON: ``text`` or ``error``."""
+        with self._lock:
+            kept = self._child is not None
+            answer = self._once(question)
+            if answer is None and kept:  # it was ended since the last rendering
+                answer = self._once(question)
+        return {"error": "its process ended"} if answer is None else answer
+
+    def _once(self, question: bytes) -> dict[str, str] | None:
+        """None if the process ended without an answer."""
+        if self._child is None:
+            command = [sys.executable, "-I", str(PROGRAM)]
+            self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._end = weakref.finalize(self, _end, self._child)
+        child, late, line = self._child, threading.Event(), b""
+        timer = threading.Timer(SECONDS, lambda: late.set() or child.kill())
+        timer.start()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(OSError):  # it has ended
+            child.stdin.write(question + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        timer.cancel()
+        timer.join()
+        if late.is_set() or not line.endswith(b"\n"):
+            self._end()
+            self._child = None
+            return {"error": f"it takes more than {SECONDS} seconds"} if late.is_set() else None
+        answer: dict[str, str] = json.loads(line)
+        return answer
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    child.kill()
+    child.wait()
+    for stream in (child.stdin, child.stdout):
+        with suppress(OSError):  # what could not be written
+            if stream is not None:
+                stream.close()
+
+
 @dataclass(frozen=True)
 class ChatTemplate:
     """file: where it comes from. source: Jinja. special: texts of the special tokens, by their names in templates."""
@@ -26,6 +82,7 @@ class ChatTemplate:
     file: Path
     source: str
     special: dict[str, str]
+    renderer: Renderer = field(default_factory=Renderer, compare=False, repr=False)
 
     def text(self, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = True) -> str:
         """The text of messages, each with ``role`` and ``content``; add_generation_prompt: with the answer's opening.
@@ -40,15 +97,9 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        command = [sys.executable, "-I", str(PROGRAM)]
-        question = json.dumps({"template": self.source, "variables": variables}).encode()
-        try:
-            done = subprocess.run(command, input=question, capture_output=True, timeout=SECONDS, check=False)
-            answer = json.loads(done.stdout) if done.returncode == 0 else {"error": f"it ended with {done.returncode}"}
-        except subprocess.TimeoutExpired:
-            answer = {"error": f"it takes more than {SECONDS} seconds"}
+        answer = self.renderer.ask(json.dumps({"template": self.source, "variables": variables}).encode())
         if "text" in answer:
-            return str(answer["text"])
+            return answer["text"]
         hint = "--prompt without --chat reads a text that you have put into the template yourself"
         what = f"cannot be rendered: {printable(answer['error'])}"
         raise FormatError(what, kind="chat-template", file=self.file, thing="the chat template", hint=hint)

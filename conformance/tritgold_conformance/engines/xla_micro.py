@@ -38,24 +38,20 @@ def _program(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]
 
 
 def unpack(trits: np.ndarray) -> list[Form]:
-    """Bit planes -> int8. The columns come in the order of the engine's codes and are put back for comparison."""
+    """Bit planes -> int8 [in, out]; what fills the last words is cut off and the matrix turned over, untimed."""
     packed = jit(planes.pack)(trits)[0]
-    count = planes.words(trits.shape[1])
-    # Where ``unpack`` puts each column, the order into which ``shuffle`` brings the codes.
-    order = np.arange(32 * count).reshape(4, 8, count).transpose(1, 2, 0).reshape(-1)
-    back, run = np.argsort(order)[: trits.shape[1]], _program(planes.unpack, packed)
-    why = "eight shifts a byte; columns in the order of the codes"
-    return [Form("bit planes", why, lambda: Unpacked(run(), back), packed.nbytes)]
+    run = _program(planes.unpack, packed)
+    return [Form("bit planes", "eight shifts of each byte", lambda: Unpacked(run(), trits.shape[1]), packed.nbytes)]
 
 
 class Unpacked(NamedTuple):
-    """Trits [out, columns] in the order of the engine's codes; ``__array__`` puts the columns back, untimed."""
+    """Trits [columns, out], of which ``in_`` columns are the matrix's; ``__array__`` is [out, in]."""
 
     columns: jax.Array
-    back: np.ndarray
+    in_: int
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.columns)[:, self.back]
+        return np.asarray(self.columns)[: self.in_].T
 
 
 def fused(trits: list[np.ndarray], codes: np.ndarray) -> list[Form]:

@@ -1,6 +1,6 @@
 """A faster golden model: a diagnosis runs it more than a hundred times, once for each fault.
 
-Same results up to float64 rounding in the head. It is not the reference: an engine is judged by ``golden.GoldenRun``.
+Same results to the last bit; only the unpacking of the weights is saved.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,16 @@ import numpy as np
 
 from tritgold.checkpoint import Checkpoint
 from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC, Arithmetic
-from tritgold.ternary import DenseMatrix, InMemoryTernary, TernaryTensor
+from tritgold.ternary import InMemoryTernary, TernaryTensor
 from tritgold.weights import LINEARS, LayerWeights
 from tritgold_conformance.faults.fault import Mutant
 
-_ROWS = 4096  # of the head at a time, in float64
 LARGEST = 1 << 26  # trits of a model that is kept unpacked: 64 MB
 
 
 def quick(checkpoint: Checkpoint, arithmetic: Arithmetic = GOLDEN_ARITHMETIC) -> Mutant:
-    """The golden model with a head multiplied by BLAS and, up to LARGEST trits, with unpacked weights in memory."""
-    same = arithmetic.logits is GOLDEN_ARITHMETIC.logits
-    return Mutant(unpacked(checkpoint), replace(arithmetic, logits=head_by_blas) if same else arithmetic)
+    """The golden model with unpacked weights in memory, up to LARGEST trits."""
+    return Mutant(unpacked(checkpoint), arithmetic)
 
 
 def unpacked(checkpoint: Checkpoint) -> Checkpoint:
@@ -30,15 +28,6 @@ def unpacked(checkpoint: Checkpoint) -> Checkpoint:
     w = checkpoint.weights
     trits = sum(int(np.prod(layer.linear(name).shape)) for layer in w.layers for name in LINEARS)
     return in_memory(checkpoint) if trits <= LARGEST else checkpoint
-
-
-def head_by_blas(x: np.ndarray, head: DenseMatrix) -> np.ndarray:
-    """``layers.lm_head.logits`` with float64 sums in the order of BLAS: float32 [tokens, vocab]."""
-    wide = x.astype(np.float64)
-    parts = [
-        wide @ head.rows(slice(first, first + _ROWS)).astype(np.float64).T for first in range(0, head.shape[0], _ROWS)
-    ]
-    return np.concatenate(parts, axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tritgold.errors import TritgoldError
 from tritgold_conformance.faults.fault import Mutant
-from tritgold_conformance.faults.quick import quick, unpacked
+from tritgold_conformance.faults.quick import quick
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, questions, same, stable
@@ -28,44 +28,36 @@ def fair(
 
     or_equal: also for every answer that is the right one: it needs no excuse, so noise is not tried for it.
     """
-    given = [
-        (n, q, expected, answers[q.label])
-        for n, (q, expected) in enumerate(_expected(golden, method))
-        if q.label in answers
-    ]
     return [
-        (q, expected, theirs)
-        for n, q, expected, theirs in given
-        if (or_equal and same(expected, theirs)) or _stable(golden, method, n)
+        (question, _expected(golden, method, n), theirs)
+        for n, question in enumerate(behaviours(golden, (method,)))
+        if (theirs := answers.get(question.label)) is not None
+        if (or_equal and same(_expected(golden, method, n), theirs)) or _stable(golden, method, n)
     ]
 
 
+@lru_cache(maxsize=2)
 def right(golden: GoldenRun) -> Mutant:
     """The golden model in the arithmetic of the run."""
-    return Mutant(unpacked(golden.checkpoint), golden.arithmetic)
+    return quick(golden.checkpoint, golden.arithmetic)
 
 
-@lru_cache(maxsize=2 * len(BEHAVIOURS))
-def _expected(golden: GoldenRun, method: str) -> list[tuple[Question, Answer]]:
-    """The right answers."""
-    return [(q, answer_of(right(golden), q)) for q in behaviours(golden, (method,))]
+@lru_cache(maxsize=64)
+def _expected(golden: GoldenRun, method: str, number: int) -> Answer:
+    """The right answer to question ``number`` of a method."""
+    return answer_of(right(golden), behaviours(golden, (method,))[number])
 
 
 @lru_cache(maxsize=64)
 def _stable(golden: GoldenRun, method: str, number: int) -> bool:
-    """Whether float noise leaves the right answer to question ``number`` of a method as it is."""
-    question, expected = _expected(golden, method)[number]
-    return stable(_quick(golden), question, expected)
-
-
-@lru_cache(maxsize=2)
-def _quick(golden: GoldenRun) -> Mutant:
-    return quick(golden.checkpoint, golden.arithmetic)
+    """Whether float noise leaves this answer as it is."""
+    question = behaviours(golden, (method,))[number]
+    return stable(right(golden), question, _expected(golden, method, number))
 
 
 @lru_cache(maxsize=1)  # asking, judging and diagnosing an engine use the same golden run
 def _all(golden: GoldenRun) -> list[Question]:
-    mutant = _quick(golden)
+    mutant = right(golden)
     prompt = [t for t in golden.tokens if t != mutant.config.mask][:5]
     try:
         asked = questions(mutant, prompt) if prompt else []

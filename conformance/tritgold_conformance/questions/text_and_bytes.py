@@ -114,12 +114,15 @@ def _served(prompt: list[int]) -> Iterator[Question]:
 
 
 def _stop(golden: Mutant, text: list[int], at: int) -> list[int]:
-    """Stop ids that end the text after token ``at`` or later, but before its last: an id that is new in the text there.
+    """Stop ids, of which the last ends the text, after token ``at`` or later but before its end: an id new there.
 
-    An id that was there before would end the text sooner, so that what comes after a stop would not be seen.
+    An id that was there before would end the text sooner, so that what comes after a stop would not be seen. It is not
+    the first of the list, as many engines know one stop id alone.
     """
     new = (text[place] for place in range(at, len(text) - 1) if text[place] not in text[:place])
-    return sorted({*golden.config.eos, next(new, text[at])})
+    last = next(new, text[at])
+    others = [token for token in golden.config.eos if token != last]
+    return [*(others or [next(n for n in range(golden.config.vocab) if n not in (*text, last))]), last]
 
 
 @dataclass

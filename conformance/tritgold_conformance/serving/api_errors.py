@@ -11,6 +11,7 @@ _FIELDS = {
     "context-length": "prompt",
     "mask-in-prompt": "prompt",
     "two-bos": "prompt",
+    "logits-impossible": "logit_bias",
     "text": "prompt",
     "max-tokens": "max_tokens",
     "page-budget": "max_tokens",
@@ -52,12 +53,15 @@ def bad(param: str | None, message: str, code: str = "invalid_value") -> ApiErro
 
 
 def of(error: TritgoldError, param: str | None = None) -> ApiError:
-    """The response for a TritgoldError: 400, or 500 if the model gave NaN or inf. It never names a file."""
+    """The response for a TritgoldError: 400, or 500 if the model gave NaN or inf. It never names a file.
+
+    If no token is possible, the request's biases ruled out all.
+    """
     param = param or _FIELDS.get(error.kind) or (error.thing if error.kind == "sampling-option" else None)
     said = f"{error.message}: found {error.got}" if error.got is not None else error.message
     if error.expected is not None:
         said += f", expected {error.expected}"
-    status = 500 if error.kind.endswith(("non-finite", "impossible")) else 400
+    status = 500 if error.kind.endswith("non-finite") else 400
     code = "context_length_exceeded" if error.kind in ("context-length", "page-budget") else error.kind
     return ApiError(status, f"{param}: {said}" if param else said, param, code)
 

@@ -19,11 +19,21 @@ from tritgold_conformance.comparing.logits import log_softmax
 
 
 class Shown(NamedTuple):
-    """The log-probability of a token. top: (id, log-probability), most likely first; of equal ones the lowest id."""
+    """The log-probability of a token, and of the most likely ids: most likely first, of equal ones the lowest id.
+
+    ids: int32 [shown]; logprobs: float64 [shown]. Arrays, because a vocabulary of Python numbers at each token of many
+    texts would need gigabytes.
+    """
 
     token: int
     logprob: float
-    top: list[tuple[int, float]]
+    ids: np.ndarray
+    logprobs: np.ndarray
+
+    @property
+    def top(self) -> list[tuple[int, float]]:
+        """(id, log-probability) of each."""
+        return list(zip(self.ids.tolist(), self.logprobs.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,8 @@ class Chooser:
     def __init__(self, choosing: Choosing, config: ModelConfig, prompt: Sequence[int]) -> None:
         self.choosing, self._config, self._prompt = choosing, config, prompt
         self._counts = Counter[int]()
+        self._biased = np.fromiter(choosing.bias, np.int64)
+        self._bias = np.fromiter(choosing.bias.values(), np.float64)
         self.newest: Shown | None = None
         self.read: list[Shown] = []
 
@@ -80,8 +92,7 @@ class Chooser:
             seen = np.fromiter(self._counts, np.int64)
             times = np.fromiter(self._counts.values(), np.float64)
             scores[seen] -= c.presence + c.frequency * times
-        for token, more in c.bias.items():
-            scores[token] += more
+        scores[self._biased] += self._bias
         if c.min_p:
             scores[scores < np.max(scores) + np.log(c.min_p)] = -np.inf
 
@@ -89,9 +100,12 @@ class Chooser:
 def shown(logits: np.ndarray, token: int, count: int) -> Shown:
     """The log-softmax of finite logits [vocab] at ``token``, and at the ``count`` most likely ids.
 
-    >>> shown(np.log([1.0, 2.0, 1.0]), 0, 2)
-    Shown(token=0, logprob=-1.3862943611198906, top=[(1, -0.6931471805599453), (0, -1.3862943611198906)])
+    >>> shown(np.log([1.0, 2.0, 1.0]), 0, 2).top
+    [(1, -0.6931471805599453), (0, -1.3862943611198906)]
     """
     scores = log_softmax(logits)
-    likeliest = np.argsort(-scores, kind="stable")[:count]
-    return Shown(token, float(scores[token]), list(zip(likeliest.tolist(), scores[likeliest].tolist(), strict=True)))
+    among = np.arange(scores.size)
+    if 0 < count < scores.size:  # sorting a few is many times faster than sorting a vocabulary
+        among = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    likeliest = among[np.argsort(-scores[among], kind="stable")[:count]]
+    return Shown(token, float(scores[token]), likeliest.astype(np.int32), scores[likeliest])

@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +24,14 @@ class Guard:
     """An ASGI application around another. ``scope["state"]`` gets ``body``, the whole body, and ``said``, a dictionary.
 
     Endpoints add fields of the log entry to ``said``. paths: the known ones; the log and the metrics name no others.
+    connections: how many there are.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, paths: frozenset[str], connections: Callable[[], int] = lambda: 0
+    ) -> None:
         self._app, self._service, self._paths, self._flying = app, service, paths, 0
+        self._connections = connections
         self._keys = [hashlib.sha256(key.encode()).digest() for key in service.limits.keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,6 +77,8 @@ class Guard:
         self._check_host(headers)
         if scope["path"] not in OPEN:
             self._check_key(headers)
+            if self._connections() > self._service.limits.connections:
+                raise ApiError(503, "too many connections", code="too_many_connections", retry=1)
             if self._flying > self._service.limits.requests:
                 raise ApiError(429, "too many requests at once", code="too_many_requests", retry=1)
         body = b""

@@ -78,17 +78,15 @@ def _ended(service: Service, answer: Answer, seconds: float) -> dict[str, Any]:
 
 
 def _flat(service: Service, given: str | list[Any]) -> str | list[Any]:
-    """llama.cpp's prompts may mix texts and ids: all parts together are one prompt. Only the first part gets a BOS."""
-    if not isinstance(given, list) or not any(isinstance(part, str) for part in given) or len(given) < 2:
+    """llama.cpp's prompts may mix texts and ids: all parts together are one prompt. Only the first part gets a BOS.
+
+    Texts alone are several prompts, as there.
+    """
+    if not isinstance(given, list) or {type(part) for part in given} != {str, int}:
         return given
     ids: list[int] = []
     for n, part in enumerate(given):
-        if isinstance(part, str):
-            ids += service.encode(part, f"prompt[{n}]", special=n == 0)
-        elif type(part) is int:
-            ids.append(part)
-        else:
-            raise bad(f"prompt[{n}]", "expected a text or a token id")
+        ids += [part] if type(part) is int else service.encode(part, f"prompt[{n}]", special=n == 0)
     return ids
 
 
@@ -130,7 +128,7 @@ async def tokenize(request: Request, service: Service) -> Response:
         # By default llama.cpp adds no special tokens, and vLLM adds them.
         text = asked.content if asked.content is not None else asked.prompt or ""
         special = (asked.content is None) if special is None else special
-    ids = service.encode_plain(text, given[0], special)
+    ids = await asyncio.to_thread(service.encode_plain, text, given[0], special)
     tokens: list[Any] = [{"id": i, "piece": service.texts.text(i)} for i in ids] if asked.with_pieces else [*ids]
     return streams.answer({"tokens": tokens, "count": len(ids), "max_model_len": service.config.context})
 
@@ -138,7 +136,7 @@ async def tokenize(request: Request, service: Service) -> Response:
 async def detokenize(request: Request, service: Service) -> Response:
     """POST /detokenize."""
     asked = read(request.state.body, Detokenize)
-    text = service.require_tokenizer("tokens").decode(service.ids(asked.tokens, "tokens"))
+    text = await asyncio.to_thread(service.require_tokenizer("tokens").decode, service.ids(asked.tokens, "tokens"))
     return streams.answer({"content": text, "prompt": text})
 
 

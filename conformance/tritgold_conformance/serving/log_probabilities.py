@@ -21,13 +21,13 @@ def legacy(
         lists["top_logprobs"].append(None)
     for one in shown:
         if one is not None:
-            ids = [token for token, _ in one.top]
+            ids, values = one.ids.tolist(), one.logprobs.tolist()
             names = texts.names(ids, by_id)
             # Under the name that it has among the most likely: another token may have the same text.
             own = dict(zip(ids, names, strict=True)).get(one.token)
             lists["tokens"].append(own or texts.name(one.token, by_id or texts.name(one.token) in names))
             lists["token_logprobs"].append(one.logprob)
-            lists["top_logprobs"].append(dict(zip(names, (value for _, value in one.top), strict=True)))
+            lists["top_logprobs"].append(dict(zip(names, values, strict=True)))
     return lists
 
 

@@ -92,7 +92,17 @@ async def chat(request: Request, service: Service) -> Response:
 
 async def models(request: Request, service: Service) -> Response:
     """GET /v1/models."""
-    one = {
+    return streams.answer({"object": "list", "data": [_model(service)]})
+
+
+async def model(request: Request, service: Service) -> Response:
+    """GET /v1/models/NAME."""
+    service.check_model(request.scope["path"].removeprefix("/v1/models/"))
+    return streams.answer(_model(service))
+
+
+def _model(service: Service) -> dict[str, Any]:
+    return {
         "id": service.name,
         "object": "model",
         "created": service.started,
@@ -100,7 +110,6 @@ async def models(request: Request, service: Service) -> Response:
         "max_model_len": service.config.context,
         "meta": {"n_vocab": service.config.vocab, "n_ctx_train": service.config.context},
     }
-    return streams.answer({"object": "list", "data": [one]})
 
 
 async def _served(

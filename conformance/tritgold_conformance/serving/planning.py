@@ -68,9 +68,9 @@ def answers_of(
     if any(stops):
         service.require_tokenizer("stop")
     stop_ids, seed, made = service.stop_ids(asked), service.seed(asked), []
-    for prompt in prompts:
-        budget = service.budget(prompt, wanted, otherwise)
-        service.check_shown(shown, budget + (len(prompt) if hears else 0), param)
+    budgets = [service.budget(prompt, wanted, otherwise) for prompt in prompts]
+    service.check_shown(shown, count * (sum(budgets) + (sum(map(len, prompts)) if hears else 0)), param)
+    for prompt, budget in zip(prompts, budgets, strict=True):
         for number in range(count):
             choosing = service.choosing(asked, bias, shown, number, seed, drawn)
             pieces = TextPieces(service.tokenizer, stops)

@@ -18,6 +18,7 @@ MOST = 1 << 31
 Ids = list[Annotated[int, Meta(ge=0, le=MOST)]]
 _Count = Annotated[int, Meta(ge=0, le=MOST)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
+_Repetition = Annotated[float, Meta(ge=1e-3, le=1e3)]  # less would make a logit infinite
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
 _Seed = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]  # -1, as in llama.cpp: a random one
 _Stops = str | Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None
@@ -42,8 +43,8 @@ class Common(Struct, kw_only=True):
     top_p: _Share | None = None
     top_k: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
     min_p: _Share | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=1e3)] | None = None  # llama.cpp's name of repetition_penalty
+    repetition_penalty: _Repetition | None = None
+    repeat_penalty: _Repetition | None = None  # llama.cpp's name of repetition_penalty
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     seed: _Seed | None = None
@@ -170,6 +171,9 @@ def read(body: bytes, schema: type[S]) -> S:
         raise bad(_short(unknown[0]), "no such field", "unknown_parameter")
     if isinstance(kept.get("decode"), str) and kept["decode"] not in DECODE:
         raise bad("decode", f"no such decoder; expected one of {', '.join(DECODE)}")
+    messages = kept.get("messages")
+    for n, message in enumerate(messages if isinstance(messages, list) else []):
+        _check_message(f"messages[{n}]", message)
     try:
         return msgspec.convert(kept, schema)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -177,6 +181,13 @@ def read(body: bytes, schema: type[S]) -> S:
         missing = re.search(r"missing required field `(\w+)`", said)
         where = ".".join(filter(None, (at, missing[1] if missing else None)))
         raise bad(_short(where) or None, said, "missing_parameter" if missing else "invalid_value") from None
+
+
+def _check_message(where: str, message: Any) -> None:
+    """Raises ApiError for a field that the template would not see; one that says nothing, as ``null``, is ignored."""
+    if isinstance(message, dict):
+        for name in [name for name, value in message.items() if value and name not in Message.__struct_fields__]:
+            raise bad(f"{where}.{_short(name)}", "is not supported", "unsupported_parameter")
 
 
 def _passed_over(name: str, value: Any) -> bool:
@@ -220,7 +231,7 @@ def llama_biases(given: list[Any] | dict[str, Any] | None, vocab: int) -> dict[i
 
 def _token_id(given: Any, vocab: int) -> int:
     """An id from an integer or its decimal digits."""
-    token = int(given) if isinstance(given, str) and re.fullmatch(r"\d{1,9}", given) else given
+    token = int(given) if isinstance(given, str) and re.fullmatch("[0-9]{1,9}", given) else given
     if type(token) is not int or not 0 <= token < vocab:
         raise bad("logit_bias", f"{_short(str(given))!r} is not a token id, 0 to {vocab - 1}")
     return token

@@ -1,5 +1,6 @@
 """Responds to a request of either API: one JSON object or a stream of events; counted and logged in the same way."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ async def respond(
     if events is None:
         await streams.unless_gone(_finished(generation), request.receive)
         _count(said, service, generation)
+        if any(answer.choosing.shown for answer in generation.answers):
+            # The log-probabilities of a whole vocabulary take seconds, in which others are served.
+            return await asyncio.to_thread(lambda: streams.answer(whole()))
         return streams.answer(whole())
     await streams.unless_gone(generation.start(), request.receive)
 

@@ -27,6 +27,7 @@ ENDPOINTS: dict[str, tuple[str, Endpoint]] = {
     "/v1/completions": ("POST", openai_api.completions),
     "/v1/chat/completions": ("POST", openai_api.chat),
     "/v1/models": ("GET", openai_api.models),
+    "/v1/models/NAME": ("GET", openai_api.model),
     "/completion": ("POST", llama_api.completion),
     "/props": ("GET", llama_api.props),
     "/tokenize": ("POST", llama_api.tokenize),
@@ -36,30 +37,33 @@ ENDPOINTS: dict[str, tuple[str, Endpoint]] = {
 }
 
 
-def application(service: Service) -> ASGIApp:
-    """The ASGI application of one model. The guard turns exceptions of an endpoint into responses."""
+def application(service: Service, connections: Callable[[], int] = lambda: 0) -> ASGIApp:
+    """The ASGI application of one model. The guard turns exceptions of an endpoint into responses.
+
+    connections: how many there are.
+    """
 
     async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if path not in ENDPOINTS:
+        known = "/v1/models/NAME" if path.startswith("/v1/models/") else path
+        if known not in ENDPOINTS:
             raise ApiError(404, f"no such path; there are {', '.join(ENDPOINTS)}", code="not_found")
-        wanted, endpoint = ENDPOINTS[path]
+        wanted, endpoint = ENDPOINTS[known]
         if method != wanted:
             raise ApiError(405, f"{path} is for {wanted}", code="method_not_allowed")
         response = await endpoint(Request(scope, receive), service)
         await response(scope, receive, send)
 
-    return Guard(endpoints, service, frozenset(ENDPOINTS))
+    return Guard(endpoints, service, frozenset(ENDPOINTS), connections)
 
 
 class Server(uvicorn.Server):
     """uvicorn's server with an orderly end. grace: seconds for running texts after it is told to stop."""
 
     def __init__(self, service: Service, grace: float) -> None:
-        limits = service.limits
         super().__init__(
             uvicorn.Config(
-                application(service),
+                application(service, lambda: len(self.server_state.connections)),
                 http=connection_of(service),
                 log_config=None,
                 access_log=False,
@@ -67,7 +71,6 @@ class Server(uvicorn.Server):
                 date_header=True,
                 lifespan="off",
                 ws="none",
-                limit_concurrency=limits.connections,
                 h11_max_incomplete_event_size=64 << 10,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=int(grace + SLACK),

@@ -195,10 +195,14 @@ class Service:
 
     def stop_ids(self, asked: Common) -> tuple[int, ...]:
         """The ids that end the text. Raises ApiError for an id outside the vocabulary."""
-        return (*(() if asked.ignore_eos else self.config.eos), *self.ids(asked.stop_token_ids, "stop_token_ids"))
+        own = () if asked.ignore_eos else self.config.eos
+        return tuple(dict.fromkeys([*own, *self.ids(asked.stop_token_ids, "stop_token_ids")]))
 
     def check_shown(self, shown: int | None, tokens: int, param: str) -> None:
-        """Raises ApiError for more log-probabilities than the vocabulary has, or more than MOST_SHOWN in all."""
+        """Raises ApiError for more log-probabilities than the vocabulary has, or more than MOST_SHOWN in all.
+
+        tokens: of all answers of the request.
+        """
         if shown is None:
             return
         if shown > self.config.vocab:

@@ -28,6 +28,8 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 def refusal(error: ApiError) -> Response:
     """The response for an error, in OpenAI's form."""
     headers = {} if error.retry is None else {"Retry-After": str(error.retry)}
+    if error.status == 503:
+        headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return answer(error.body(), error.status, headers)

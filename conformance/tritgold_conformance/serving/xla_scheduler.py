@@ -35,7 +35,8 @@ _ANY = 0  # the token of sequences that do not generate
 class _Sequence:
     """A request. text: prompt and generated tokens. slot: its sequence of the engine; -1 while it waits.
 
-    moved: tokens of the prompt whose keys are those of another text.
+    moved: tokens of the prompt whose keys are those of another text. turn: the pass in which it came, or in which its
+    last chunk was read.
     """
 
     number: int
@@ -46,6 +47,7 @@ class _Sequence:
     reused: int = 0
     moved: int = 0
     slot: int = -1
+    turn: int = 0
 
     @property
     def prompt(self) -> int:
@@ -104,13 +106,16 @@ class XlaScheduler:
                 self._end(sequence, "cancelled")
 
     def step(self) -> list[tuple[int, Step]]:
-        """Read one chunk of each unread prompt, and generate one token of every other running text."""
+        """Read one chunk of one prompt, and generate one token of every text whose prompt was read before.
+
+        One chunk, so that a first token waits for no other prompt, and no text waits for more than a chunk. Prompts
+        take turns: a long one does not hold up those that came after it.
+        """
         self._admit()
         writing = [sequence for sequence in self._running if sequence.writing]
-        said = [step for sequence in list(self._running) if not sequence.writing for step in self._read_chunk(sequence)]
-        if writing:
-            said += self._write(writing)
-        return said
+        unread = [sequence for sequence in self._running if not sequence.writing]
+        said = self._read_chunk(min(unread, key=lambda sequence: sequence.turn)) if unread else []
+        return said + (self._write(writing) if writing else [])
 
     def _admit(self) -> None:
         """Give each free slot to the request that waits longest: the slot that holds most of its prompt."""
@@ -128,12 +133,14 @@ class XlaScheduler:
                 sequence.moved += count
             self.engine.truncate(sequence.read, best)
             self.counters.reused += sequence.reused
+            sequence.turn = self.counters.forwards
             self._running.append(sequence)
 
     def _read_chunk(self, sequence: _Sequence) -> list[tuple[int, Step]]:
         begin, hear = sequence.read, sequence.request.hear
         chunk = sequence.text[begin : begin + CHUNK]
         self.counters.forwards += 1
+        sequence.turn = self.counters.forwards
         try:
             if hear is None:
                 logits = self.engine.read(chunk, sequence=sequence.slot)

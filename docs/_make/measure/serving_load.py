@@ -1,12 +1,13 @@
 """``tritgold serve`` under load, beside other servers: so many clients at once, in turn; then crowds, until it refuses.
 
-``python -m measure.serving_load --out docs/data/serve-load.json --llama-server /path/to/llama-server``
+``python -m measure.serving_load --out docs/data/serve-load.json --llama-server ik_llama.cpp=/path/to/llama-server``
 
 Other servers: ``--peer NAME=COMMAND``, as often as one likes, with {port} for the port to listen at and {model} for the
-GGUF file (TQ2_0); --llama-server is such a command. Each has one thread and four texts in a pass, and the same weights:
-random ones of the notebook's 2B shape with fewer layers, SiLU, since llama.cpp has nothing else there. Prompts of 64
-ids, none beginning as another does, 32 tokens each, greedy. A row's figures are medians over rounds, in each of which
-every server is asked in turn. ``direct``: calls of the same core without HTTP, by ``tritgold serve --benchmark``.
+GGUF file: TQ2_0, or with the name of an engine that ``tritgold bench`` knows the format that is fastest there.
+--llama-server is such a command. Each has one thread and four texts in a pass, and the same weights: random ones of the
+notebook's 2B shape with fewer layers and Llama's graph, which all compute right. Prompts of 64 ids, none beginning as
+another does, 32 tokens each, greedy. A row's figures are medians over rounds, in each of which every server is asked in
+turn. ``direct``: calls of the same core without HTTP, by ``tritgold serve --benchmark``.
 
 ``refusing``: so many clients at once, each with one request and no second try: what was answered, how the others were
 told, and after how long.
@@ -35,6 +36,8 @@ import numpy as np
 from measure.report import lines, rounded
 from tritgold.golden import embedded_model
 from tritgold.trace import versions
+from tritgold_conformance.bench.peer_files import for_llama_cpp
+from tritgold_conformance.bench.peer_names import FORMATS, Peer
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.commands.launch import two_free_ports
@@ -43,22 +46,35 @@ from tritgold_conformance.serving.load import RefusedError, load, over_http
 SCHEMA = "tritgold.serve_load/1"
 OWN = "tritgold serve"
 (NOTEBOOK,) = [shape for shape in MODELS if shape.name == "notebook-2b"]
-SHAPE = replace(NOTEBOOK.cut(2), activation="silu", context=1024, name="notebook-2b-2layers-silu")
+SHAPE = replace(
+    NOTEBOOK.cut(2),
+    activation="silu",
+    sub_norms=False,
+    architecture="llama",
+    context=1024,
+    name="notebook-2b-2layers-llama",
+)
 ONE_THREAD = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 127.0.0.1 --port {{port}}"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is asked. slots: texts in one pass. own: options of our server."""
+    """What is asked. crowds: of ours; peer_crowds: of the others, which refuse nothing. slots: texts in one pass.
+
+    least: requests of a row, if not two for each client; direct: of one that is called. own: options of our server.
+    """
 
     shape: ModelShape = SHAPE
     clients: tuple[int, ...] = (1, 4, 16)
     crowds: tuple[int, ...] = (16, 64, 96, 192, 320)
+    peer_crowds: tuple[int, ...] = (16, 96)
     slots: int = 4
     prompt: int = 64
     tokens: int = 32
     rounds: int = 3
+    least: int = 8
+    direct: int = 16
     own: tuple[str, ...] = field(default=("--backend", "xla"))
 
 
@@ -69,7 +85,8 @@ def commands(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, lis
     own += ["--tokenizer", str(_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
     found = {OWN: [*own, *sizes.own]}
     for name, command in peers.items():
-        found[name] = [word.format(model=model, port="{port}") for word in shlex.split(command)]
+        file = for_llama_cpp(model, sizes.shape.name, Peer(name), print) if name in FORMATS else model
+        found[name] = [word.format(model=file, port="{port}") for word in shlex.split(command)]
     return found
 
 
@@ -90,7 +107,10 @@ def started(command: Sequence[str], folder: Path) -> Iterator[int]:
     port = two_free_ports()
     with (folder / "log").open("wb") as log:
         words = [word.replace("{port}", str(port)) for word in command]
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | ONE_THREAD)
+        # In the folder: llama-server writes a log where it is started.
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | ONE_THREAD, cwd=folder
+        )
         try:
             until = time.monotonic() + 300
             while not _answers(port):
@@ -166,7 +186,8 @@ def direct(sizes: Sizes, command: Sequence[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         words = " the" * (sizes.prompt - 1)
         file = Path(folder) / "dlm.yaml"
-        file.write_text(json.dumps({"benchmark": {"prompt": words, "iterations": 32, "max_tokens": sizes.tokens}}))
+        asked = {"prompt": words, "iterations": sizes.direct, "max_tokens": sizes.tokens}
+        file.write_text(json.dumps({"dlm": {"decode_mode": "ar"}, "benchmark": asked}))
         own = [word.replace("{port}", "0") for word in command]
         done = subprocess.run(
             [*own, "--benchmark", "--config", str(file)], capture_output=True, check=True, env=os.environ | ONE_THREAD
@@ -192,7 +213,7 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
                 ask = over_http(port, sizes.tokens)
                 load(ask, prompts(sizes, 2, 50), 1)  # programs are compiled
                 for n, clients in enumerate(sizes.clients):
-                    asked = prompts(sizes, max(12, 3 * clients), n)
+                    asked = prompts(sizes, max(sizes.least, 2 * clients), n)
                     found.setdefault((name, clients), []).append(load(ask, asked, clients))
         for row in direct(sizes, servers[OWN]):
             ways.setdefault((row["way"], row["clients"]), []).append(row)
@@ -201,7 +222,7 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
         print(f"crowds: {name}", file=sys.stderr, flush=True)
         with started(command, folder) as port:
             load(over_http(port, sizes.tokens), prompts(sizes, 2, 50), 1)
-            for n, clients in enumerate(sizes.crowds):
+            for n, clients in enumerate(sizes.crowds if name == OWN else sizes.peer_crowds):
                 refusing.append({"server": name, **crowd(sizes, port, clients, 10 + n)})
     return {
         "schema": SCHEMA,
@@ -220,18 +241,19 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
 def main() -> None:
     """Write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-server", metavar="PATH", help="llama.cpp's, which the report calls llama.cpp")
+    parser.add_argument(
+        "--llama-server", action="append", default=[], metavar="[NAME=]PATH", help="llama.cpp's, or a fork's"
+    )
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--rounds", type=int, default=Sizes.rounds)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     sizes = Sizes(rounds=given.rounds)
     peers = dict(peer.split("=", 1) for peer in given.peer)
-    if given.llama_server:
-        context = sizes.slots * 256
-        peers["llama.cpp"] = LLAMA_SERVER.format(
-            path=shlex.quote(given.llama_server), slots=sizes.slots, context=context
-        )
+    for program in given.llama_server:
+        name, _, file = program.rpartition("=")
+        path, context = shlex.quote(str(Path(file).absolute())), sizes.slots * 256
+        peers[name or "llama.cpp"] = LLAMA_SERVER.format(path=path, slots=sizes.slots, context=context)
     with tempfile.TemporaryDirectory(prefix="tritgold-load-") as folder:
         given.out.write_text(lines(report(sizes, Path(folder), peers)) + "\n", encoding="utf-8")
 

@@ -33,6 +33,7 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 SCHEMA = "tritgold.serve_soak/1"
 SHAPE = Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=300)
 CLIENTS, REQUESTS, PAUSE = 6, 300, 60.0
+PATIENCE = 600  # seconds: a client that gives up on a machine that others use tells nothing of the server
 Asked = dict[str, Any]
 
 
@@ -48,13 +49,13 @@ def served(backend: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
                 yield _port(Path(folder) / "log", process), process
             finally:
                 process.send_signal(signal.SIGTERM)
-                status = process.wait(300)
+                status = process.wait(PATIENCE)
         if status:
             raise RuntimeError(f"the server ended with {status}")
 
 
 def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until and process.poll() is None:
         if found := re.search(r'"url": "http://[^"]*:(\d+)"', log.read_text(encoding="utf-8")):
             return int(found[1])
@@ -100,13 +101,13 @@ class Soak:
             if time.monotonic() >= until:
                 ends.set()
             self._going.clear()
-            idle.wait(120)
+            idle.wait(2 * PATIENCE)
             self._nothing_held()
             memory.append(resident(process.pid))
             self._going.set()
-            idle.wait(120)
+            idle.wait(2 * PATIENCE)
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         return memory
 
     def _client(self, seed: int, ends: threading.Event, idle: threading.Barrier) -> None:
@@ -114,8 +115,8 @@ class Soak:
         ways = (self._ask, self._ask, self._stream, self._stream, self._vanish, self._half, self._malformed, self._long)
         while True:
             if not self._going.is_set():
-                idle.wait(120)
-                idle.wait(120)
+                idle.wait(2 * PATIENCE)
+                idle.wait(2 * PATIENCE)
                 if ends.is_set():
                     return
             way = draw.choice(ways)
@@ -136,14 +137,14 @@ class Soak:
         raise RuntimeError(f"held without a client: {held}")
 
     def _get(self, path: str) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request("GET", path)
         text = connection.getresponse().read().decode()
         connection.close()
         return text
 
     def _post(self, body: bytes) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         return connection, connection.getresponse()
 
@@ -194,7 +195,7 @@ class Soak:
 
     def _half(self, draw: random.Random) -> None:
         body = json.dumps(draw.choice(self.requests)).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         connection.putrequest("POST", "/v1/completions")
         connection.putheader("Content-Type", "application/json")
         connection.putheader("Content-Length", str(len(body)))

@@ -2,9 +2,10 @@
 
 ``python -m measure.sharding_memory --layers 10 > docs/data/sharding-memory.json``: minutes, and 2 GB of disk.
 
-The model is a GGUF file of random trits, opened by both. ``held`` is the memory of its own that a process has more
-than before it loaded, ``most`` the most it had while it did (one matrix is unpacked at a time, whole). Pages of the
-file, which it maps and which the system may take back, are ``mapped``.
+The model is a GGUF file of random trits, opened by both. ``share`` is a process's part of what the whole model takes:
+packed weights, embedding, head, KV cache. ``held`` is the memory of its own that a process has more than before it
+loaded, ``most`` the most it had while it did (a piece of one matrix is unpacked at a time). Pages of the file, which it
+maps and which the system may take back, are ``mapped``.
 """
 
 import argparse
@@ -27,15 +28,16 @@ from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.commands.launch import two_free_ports
 
-SCHEMA = "tritgold.sharding_memory/2"
+SCHEMA = "tritgold.sharding_memory/3"
 PROCESSES = 2
 WIDTHS = ModelShape("30b", 10, 6656, 17_920, 52, 52, 128, 32_000, context=256)
-MIB = 1 << 20
+CAPACITY = 64  # positions of the KV cache
 
 
 def member(address: str, process: int, path: Path) -> dict[str, Any]:
     """In one of the processes."""
     from tritgold_xla import XlaEngine
+    from tritgold_xla.kv_cache.base import cache_bytes
     from tritgold_xla.parameters import parameter_bytes
     from tritgold_xla.processes.seat import Seat
     from tritgold_xla.processes.starting import start_jax
@@ -51,13 +53,13 @@ def member(address: str, process: int, path: Path) -> dict[str, Any]:
     watching = threading.Thread(target=watch)
     watching.start()
     begin = time.monotonic()
-    engine = XlaEngine(checkpoint.config, checkpoint.weights, 64, kv_cache="bf16", devices=PROCESSES)
+    engine = XlaEngine(checkpoint.config, checkpoint.weights, CAPACITY, kv_cache="bf16", devices=PROCESSES)
     seconds = time.monotonic() - begin
     loading.set()
     watching.join()
     held, most, mapped = _memory("RssAnon") - before, max(seen) - before, _memory("RssFile")
     token = int(np.argmax(engine.read([1, 2, 3])))
-    share = parameter_bytes(checkpoint.config) // PROCESSES
+    share = (parameter_bytes(checkpoint.config) + cache_bytes(checkpoint.config, CAPACITY, "bf16")) // PROCESSES
     return {"share": share, "held": held, "most": most, "mapped": mapped, "of_share": round(held / share, 3),
             "most_of_share": round(most / share, 3), "seconds": round(seconds, 1), "token": token}  # fmt: skip
 

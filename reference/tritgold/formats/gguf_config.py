@@ -8,11 +8,14 @@ inverse.
 
 import difflib
 import math
+import shlex
 import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tritgold.architectures import GGUF_ARCHITECTURES, Architecture
 from tritgold.config import MAX_IN, Activation, ModelConfig
@@ -33,6 +36,8 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_tanh": "gelu_tanh",
 }
 _OURS = (BLOCK_KEY, ALL_EOS_KEY)
+_OF_LAYERS = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")  # or a list of them, by layer
+_FREQ_BASE = 10_000.0  # source: llama.cpp llama_model_base::load_hparams, of all architectures alike
 _GEMMA_27B = 62  # layers, by which llama.cpp knows it
 _DESCRIPTIVE = ("general.", "tokenizer.", "quantize.", "split.", "tritgold.tile.", "tritgold.text.", "tritgold.i2_s")
 _GRAPH_KEYS = frozenset(
@@ -59,6 +64,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     ),  # linear by a factor of 1 is what llama.cpp's bitnet converter writes
     "rope.scaling.factor": (1.0, 0.0),
     "rope.scaling.attn_factor": (1.0,),
+    "rope.scaling.finetuned": (False, True),
     "rope.scale_linear": (1.0,),
     "attention.causal": (True,),
     "attention.sliding_window": (0,),
@@ -66,6 +72,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.max_alibi_bias": (0.0,),
     "expert_count": (0,),
     "expert_used_count": (0,),
+    "expert_shared_count": (0,),
+    "leading_dense_block_count": (0,),
+    "nextn_predict_layers": (0,),
+    "pooling_type": (0, 1, 2, 3, 4),  # of embeddings, after the last layer
     "logit_scale": (1.0,),
     "use_parallel_residual": (True, False),
     "tensor_data_layout": ("Meta AI original pth", "reference"),
@@ -114,7 +124,7 @@ def read_gguf_config(
         "context": take("context_length", (int,)),
         # The file holds a float32: 1e-5 reads as 9.99999974e-06, which engines use, and so do we.
         "norm_eps": take("attention.layer_norm_rms_epsilon", (float,)),
-        "rope_theta": take("rope.freq_base", (float,)),
+        "rope_theta": _theta(path, name, take),
         "activation": _ACTIVATIONS[activation],
         **kind.fields(),
         "tied_head": tied_head,
@@ -137,11 +147,22 @@ def read_gguf_config(
 def _take(path: Path, name: str, left: dict[str, Any], key: str, kinds: tuple[type, ...], default: Any = ...) -> Any:
     """Remove a key of the architecture ``name`` from ``left``; its value. Without a default it must be there."""
     value = left.pop(key, default)
+    if key in _OF_LAYERS and isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
+        value = value[0].item()
     if value is ...:
         refuse(path, f"{name}.{key}", "is missing", None, "a value; a default would be silently wrong")
     if value is not None and type(value) not in kinds:
         refuse(path, f"{name}.{key}", "has the wrong type", repr(value), " or ".join(k.__name__ for k in kinds))
     return value
+
+
+def _theta(path: Path, name: str, take: Callable[..., Any]) -> Any:
+    """rope.freq_base; where a writer left it out, llama.cpp's 10,000 with a TritgoldWarning."""
+    theta = take("rope.freq_base", (float,), None)
+    if theta is None:
+        what = f"key '{name}.rope.freq_base' is missing: {_FREQ_BASE:g} is taken, as llama.cpp does"
+        warnings.warn(printable(f"{path}: {what}"), TritgoldWarning, stacklevel=4)
+    return _FREQ_BASE if theta is None else theta
 
 
 def _factors(kind: Architecture, take: Callable[..., Any], head_dim: int) -> dict[str, float]:
@@ -168,7 +189,10 @@ def _require_understood(
         if not is_one_of(left.pop(key, allowed[0]), allowed):
             refuse(path, f"{name}.{key}", "is not supported", repr(metadata[f"{name}.{key}"]), allowed[0])
     if unknown := sorted(unknown + [f"{name}.{key}" for key in left]):
-        refuse(path, ", ".join(unknown), "is unknown", None, "a key tritgold understands", kind="config-unknown-key")
+        names = " --ignore-key ".join(shlex.quote(key) for key in unknown[:8])
+        hint = printable(f"if it changes no arithmetic, pass it over with --ignore-key {names}", 1000)
+        expected = "a key tritgold understands"
+        refuse(path, ", ".join(unknown), "is unknown", None, expected, kind="config-unknown-key", hint=hint)
 
 
 def _scaling(

@@ -25,6 +25,7 @@ from tritgold.formats.ggml_types import (
     type_names,
 )
 from tritgold.formats.gguf_values import UINT32, GgufValues
+from tritgold.formats.other_files import LONGEST, hint_of
 from tritgold.formats.untrusted_text import first_repeated, printable
 
 MAX_DIMS = 4
@@ -85,7 +86,8 @@ class GgufFile:
         values = self._values
         magic = bytes(values.raw[values.take(4, "magic") : 4])
         if magic != b"GGUF":
-            self._refuse("is not a GGUF file", "not-gguf", "magic", magic, b"GGUF")
+            hint = hint_of(bytes(values.data[:LONGEST]))
+            self._refuse("is not a GGUF file", "not-gguf", "magic", magic, b"GGUF", hint)
         version = values.scalar("I", "version")
         if version in (2 << 24, 3 << 24):
             self._refuse(

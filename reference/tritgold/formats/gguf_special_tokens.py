@@ -62,8 +62,9 @@ def refuse(
     expected: object,
     nearest: list[str] | None = None,
     kind: str = "config-value",
+    hint: str | None = None,
 ) -> NoReturn:
     """Raise a ConfigError about a metadata key. nearest: names like the one found, most likely first."""
-    hint = f"the nearest is {nearest[0]!r}" if nearest else None
+    hint = f"the nearest is {nearest[0]!r}" if nearest else hint
     thing, got = printable(f"key {key!r}"), None if got is None else printable(got)
     raise ConfigError(message, kind=kind, file=path, thing=thing, got=got, expected=expected, hint=hint)

@@ -5,18 +5,19 @@ loads and babbles. Defaults are used only where transformers' own class for the 
 """
 
 import difflib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tritgold.architectures import ARCHITECTURES, Architecture
 from tritgold.config import Activation, ModelConfig, ScaleRule
-from tritgold.errors import ConfigError
+from tritgold.errors import ConfigError, TritgoldWarning
 from tritgold.formats.hf_families import family_fields
 from tritgold.formats.json_keys import JsonKeys
 from tritgold.formats.kept_modules import HEAD, first_dense, is_kept, is_plain
 from tritgold.formats.special_tokens import inside, read_generation_eos, stop_ids
-from tritgold.formats.untrusted_text import parse_json, read_text
+from tritgold.formats.untrusted_text import parse_json, printable, read_text
 
 QuantizationMode = Literal["offline", "online"]
 
@@ -24,6 +25,8 @@ _MOST_LAYERS = 10_000
 MOST_BYTES = 1 << 20  # a thousand times a config.json; the labels of a classifier are the longest part of some
 
 FAMILIES = {name: entry for entry in ARCHITECTURES for name in entry.classes}
+_MODEL_TYPES = {entry.model_type: entry for entry in ARCHITECTURES}
+_LLAMA_TYPED = "BitnetForCausalLM"  # 1bitLLM's own class, whose files say model_type llama
 # Training, dropout at inference, bookkeeping, and generation defaults that live in generation_config.json.
 _CHANGE_NOTHING = """
     _attn_implementation _attn_implementation_internal _name_or_path architectures attention_dropout auto_map
@@ -78,7 +81,8 @@ def read_hf_config(path: Path, linear_class: str | None = None, ignore_keys: tup
     before it is parsed.
 
     linear_class: ``autobitlinear`` or ``bitlinear``, for a config without ``quantization_config``; it decides
-    whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over.
+    whether weight scales multiply or divide, so there is no default. ignore_keys: further keys to pass over; one of an
+    object by its whole name, as ``quantization_config.NAME``.
     """
     return parse_hf_config(path, _load(path), linear_class, ignore_keys, read_generation_eos(path.parent))
 
@@ -94,7 +98,7 @@ def parse_hf_config(
 
     generation_eos: the stop ids of the generation_config.json beside it, which go before those of config.json.
     """
-    keys = JsonKeys(path, values)
+    keys = JsonKeys(path, values, ignore=frozenset(ignore_keys))
     entry = _family(keys)
     scale_rule, mode = _quantization(keys, linear_class)
     heads = keys.take("num_attention_heads", int)
@@ -129,7 +133,7 @@ def parse_hf_config(
         names = ("bd_size", "mask_token_id") if fields["block"] is None else ("mask_token_id", "bd_size")
         keys.refuse(f"is missing beside {names[1]}", "config-missing", names[0])
     keys.neutral(NEUTRAL)
-    keys.finish(IGNORED_KEYS | set(ignore_keys))
+    keys.finish(IGNORED_KEYS)
     try:
         return HfConfig(ModelConfig(**fields), mode)
     except ConfigError as error:
@@ -149,13 +153,25 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _family(keys: JsonKeys) -> Architecture:
+    """By ``architectures``; by ``model_type``, as transformers goes, where it is missing or null.
+
+    A model_type of another architecture is a TritgoldWarning: transformers would build that one.
+    """
+    typed = keys.left.get("model_type")
+    of_type = _MODEL_TYPES.get(typed) if isinstance(typed, str) else None
     names = keys.take("architectures", list, [])
+    if not names and of_type is not None:
+        return of_type
     if len(names) != 1 or not isinstance(names[0], str) or names[0] not in FAMILIES:
         near = difflib.get_close_matches(str(names[:1]), FAMILIES, n=1, cutoff=0.4)
         hint = f"the nearest is {near[0]!r}" if near else None
         what = "names no architecture that tritgold knows"
         keys.refuse(what, "architecture", "architectures", names, ", ".join(FAMILIES), hint)
-    return FAMILIES[names[0]]
+    found = FAMILIES[names[0]]
+    if of_type not in (None, found) and names[0] != _LLAMA_TYPED:
+        what = f"architectures say {names[0]}, which is read, and model_type says {typed}, which transformers builds"
+        warnings.warn(printable(f"{keys.path}: {what}"), TritgoldWarning, stacklevel=4)
+    return found
 
 
 def _quantization(keys: JsonKeys, linear_class: str | None) -> tuple[ScaleRule, QuantizationMode | None]:
@@ -165,7 +181,7 @@ def _quantization(keys: JsonKeys, linear_class: str | None) -> tuple[ScaleRule, 
         if linear_class is None and "weight_bits" in keys.left:  # 1bitLLM: masters, quantised at run time
             return "multiply", "online"
         return _rule(keys, linear_class or "autobitlinear"), "offline" if linear_class else None
-    inner = JsonKeys(keys.path, section, "quantization_config.")
+    inner = keys.inside("quantization_config", section)
     stored = inner.take("linear_class", str, "bitlinear")
     if linear_class not in (None, stored):
         inner.refuse("contradicts the class asked for", "config-contradiction", "linear_class", stored, linear_class)
@@ -175,6 +191,11 @@ def _quantization(keys: JsonKeys, linear_class: str | None) -> tuple[ScaleRule, 
     if mode == "online" and stored != "autobitlinear":
         inner.refuse("needs autobitlinear", "config-contradiction", "quantization_mode", mode, "offline")
     _kept_dense(inner, keys.left.get("num_hidden_layers"), mode)
+    if inner.left.get("use_rms_norm") is True:
+        hint = (
+            "it norms the input of each linear by itself, so q, k and v have codes of their own; here they share them"
+        )
+        inner.refuse("is not supported", "config-unsupported", "use_rms_norm", True, False, hint)
     inner.neutral(NEUTRAL_QUANTIZATION)
     inner.finish(frozenset(["rms_norm_eps"]))  # read only with use_rms_norm
     return _rule(inner, stored), mode

@@ -115,7 +115,7 @@ def _gemma_rope(keys: JsonKeys, fields: dict[str, Any]) -> tuple[float, RopeScal
     if section is None:
         theta, local = keys.number("rope_theta", 1e6), keys.number("rope_local_base_freq", 1e4)
         return theta, scaling_of(keys, "rope_scaling", keys.left.pop("rope_scaling", None), theta, *sizes), local
-    inner = JsonKeys(keys.path, section, "rope_parameters.")
+    inner = keys.inside("rope_parameters", section)
     whole: Rope = rope_section(keys, f"rope_parameters.{FULL}", inner.take(FULL, dict), *sizes)
     local = rope_section(keys, f"rope_parameters.{SLIDING}", inner.take(SLIDING, dict), *sizes)
     if local[1] is not None:

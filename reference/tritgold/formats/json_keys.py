@@ -1,6 +1,7 @@
 """The keys of a JSON object of a configuration: each understood, or listed as one that changes nothing, or an error."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,11 +12,18 @@ NO_ARITHMETIC = "tritgold has no arithmetic for it; ignoring it would be silentl
 
 
 class JsonKeys:
-    """The keys of one JSON object, each to be taken at most once; what is left over is unknown."""
+    """The keys of one JSON object, each to be taken at most once; what is left over is unknown.
 
-    def __init__(self, path: Path, values: dict[str, Any], where: str = "") -> None:
-        self.path, self.where = path, where
+    where: the objects around it, as ``quantization_config.``. ignore: whole names of unknown keys to pass over.
+    """
+
+    def __init__(self, path: Path, values: dict[str, Any], where: str = "", ignore: frozenset[str] = frozenset()):
+        self.path, self.where, self.ignore = path, where, ignore
         self.left = dict(values)
+
+    def inside(self, name: str, values: dict[str, Any]) -> "JsonKeys":
+        """The keys of the object that the key ``name`` holds."""
+        return JsonKeys(self.path, values, f"{self.where}{name}.", self.ignore)
 
     def take(self, key: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
         """The value, of this type; a null is a missing one. ConfigError ``config-missing``, ``config-type``."""
@@ -50,14 +58,15 @@ class JsonKeys:
 
     def finish(self, ignored: frozenset[str]) -> None:
         """Refuse what was not taken."""
-        unknown = sorted(set(self.left) - ignored)
+        unknown = sorted(key for key in set(self.left) - ignored if f"{self.where}{key}" not in self.ignore)
         if unknown:
-            hint = "if it changes no arithmetic, pass it as an ignored key (--ignore-key NAME)"
+            names = " --ignore-key ".join(shlex.quote(self.where + key) for key in unknown[:8])
+            hint = f"if it changes no arithmetic, pass it over with --ignore-key {names}"
             self.refuse("is unknown", "config-unknown-key", ", ".join(unknown), None, None, hint)
 
     def refuse(self, message: str, kind: str, key: str, *fields: object) -> NoReturn:
         """A ConfigError of what was found, expected, and a hint."""
         got, expected, hint = (*fields, None, None, None)[:3]
         thing, got = printable(f"key {self.where}{key!r}"), None if got is None else printable(got)
-        text = None if hint is None else str(hint)
+        text = None if hint is None else printable(str(hint), 1000)
         raise ConfigError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=text)

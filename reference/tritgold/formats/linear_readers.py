@@ -41,10 +41,16 @@ def hf_reader(mode: QuantizationMode | None, rule: ScaleRule, layouts: Layouts, 
             return _floats(box, tensor, shape, quantize)
         _require_mode(mode, tensor)
         packed = (-(-shape[0] // 4), shape[1])
+        scale = box.take_beside(tensor, ".weight_scale")
         if tensor.dtype != "U8" or tensor.shape != packed:
             found = f"{tensor.dtype} {list(tensor.shape)}"
-            box.blame("tensor-shape", f"{tensor.name}: found {found}, expected packed U8 {list(packed)}")
-        scale = box.take_beside(tensor, ".weight_scale")
+            floats = tensor.dtype in FLOAT_BYTES and scale is None
+            what = f"{tensor.name}: found {found}, expected packed U8 {list(packed)}"
+            if floats:
+                what += "; masters have quantization_mode online, trits times a scale no quantization_config"
+            box.blame("tensor-shape", what)
+            if floats:
+                return None
         if scale is None:
             box.blame("scale-missing", f"{tensor.name}: packed, but without a weight_scale; 1 is never assumed")
             return None

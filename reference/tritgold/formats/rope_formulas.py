@@ -59,7 +59,7 @@ def _linear(n: Numbers, head_dim: int, theta: float) -> tuple[Any, float]:
 def _llama3(n: Numbers, head_dim: int, theta: float) -> tuple[Any, float]:
     """Long waves are divided by the factor, short ones by 1, those between by something between."""
     factor, low, high = n["factor"], n["low_freq_factor"], n["high_freq_factor"]
-    wavelength = 2 * math.pi / inverse_powers(theta, [2 * i / head_dim for i in range(head_dim // 2)])
+    wavelength = 2 * math.pi / inverse_powers(theta, tuple(2 * i / head_dim for i in range(head_dim // 2)))
     turns = n["original_max_position_embeddings"] / wavelength
     share = np.clip((turns - low) / np.float64(high - low), 0.0, 1.0)
     between = 1.0 / ((1.0 - share) / np.float64(factor) + share)

@@ -59,7 +59,7 @@ def read_rope(keys: JsonKeys, head_dim: int, context: int) -> Rope:
 
 def rope_section(keys: JsonKeys, name: str, section: dict[str, Any], head_dim: int, context: int) -> Rope:
     """(theta, scaling) of an object that has both, as ``rope_parameters``."""
-    inner = JsonKeys(keys.path, section, f"{name}.")
+    inner = keys.inside(name, section)
     theta = inner.number("rope_theta")
     if inner.left.get("rope_type", inner.left.get("type")) in (None, "default"):
         inner.neutral({"rope_type": ("default", None), "type": ("default", None), **_NEUTRAL})
@@ -74,7 +74,7 @@ def scaling_of(keys: JsonKeys, name: str, section: object, theta: float, head_di
         return None
     kind = _kind(keys, name, section)
     assert isinstance(section, dict)
-    inner = JsonKeys(keys.path, {k: v for k, v in section.items() if k not in ("rope_type", "type")}, f"{name}.")
+    inner = keys.inside(name, {k: v for k, v in section.items() if k not in ("rope_type", "type")})
     if kind == "default":
         inner.left.pop("factor", None) if is_one_of(section.get("factor"), (1, 1.0, None)) else None
     numbers = {key: inner.take(key, of) for key, of in _NEEDED[kind].items()}

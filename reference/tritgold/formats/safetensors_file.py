@@ -16,6 +16,7 @@ import numpy as np
 
 from tritgold.errors import FormatError, TritgoldWarning
 from tritgold.formats.container import StoredTensor, map_file
+from tritgold.formats.other_files import LONGEST, hint_of, hint_of_folder
 from tritgold.formats.untrusted_text import RepeatedNameError, parse_json, printable, read_text
 
 ITEM_BYTES = {
@@ -70,7 +71,8 @@ class SafetensorsFile:
             self._refuse("is too short for a header length", "truncated", None, f"{size} bytes", "at least 8")
         length = int(self._file[:8].copy().view("<u8")[0])
         if length > MAX_HEADER:
-            self._refuse("header is too long", "header-length", None, length, f"at most {MAX_HEADER}")
+            hint = hint_of(self._file[:LONGEST].tobytes())
+            self._refuse("header is too long", "header-length", None, length, f"at most {MAX_HEADER}", hint)
         if 8 + length > size:
             self._refuse("ends inside its header", "truncated", "header", f"{size} bytes", f"at least {8 + length}")
         raw = self._file[8 : 8 + length].tobytes()
@@ -117,10 +119,16 @@ class SafetensorsFile:
         return name, dtype, tuple(shape), begin, stop
 
     def _refuse(
-        self, message: str, kind: str, thing: str | None, got: object = None, expected: object = None
+        self,
+        message: str,
+        kind: str,
+        thing: str | None,
+        got: object = None,
+        expected: object = None,
+        hint: str | None = None,
     ) -> NoReturn:
         thing, got = thing and printable(thing), got if got is None or isinstance(got, int) else printable(got)
-        raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected)
+        raise FormatError(message, kind=kind, file=self.path, thing=thing, got=got, expected=expected, hint=hint)
 
 
 class SafetensorsFolder:
@@ -145,7 +153,7 @@ class SafetensorsFolder:
             self._refuse(
                 f"holds {what}",
                 "ambiguous" if files else "no-weights",
-                f"expected model.safetensors or {INDEX}",
+                (None if files else hint_of_folder(self.path)) or f"expected model.safetensors or {INDEX}",
             )
         self.tensors = SafetensorsFile(files[0]).tensors
 

@@ -17,7 +17,7 @@ from tritgold.formats.packings import packing
 from tritgold.formats.packings.packing_base import Packing, odd_rows, odd_scales
 from tritgold.formats.untrusted_text import printable
 from tritgold.quantize import absmean_ternary
-from tritgold.ternary import DenseMatrix, TernaryTensor
+from tritgold.ternary import DenseMatrix, TernaryRows, TernaryTensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +93,32 @@ class PackedWeight:
                 trits, scale = trits[self.rows], scale[self.rows] if scale.ndim else scale
             with np.errstate(over="ignore"):  # TernaryTensor refuses a product beyond float32
                 return TernaryTensor(trits, np.asarray(scale * self._beside))
+
+    def by_rows(self) -> TernaryRows | None:
+        """As ``ternary``, a few rows at a time; None where scales differ, or no row has bytes of its own."""
+        scale = self.one_scale()
+        if scale is None or not np.isfinite(scale) or self._codes_of(slice(0, 1)) is None:
+            return None
+        return TernaryRows(np.asarray(scale), self._trits_of)
+
+    def _trits_of(self, rows: slice) -> np.ndarray:
+        order = None if self.rows is None else self.rows[rows]
+        if order is not None:
+            rows = slice(int(order.min()), int(order.max()) + 1)
+        codes = self._codes_of(rows)
+        assert codes is not None  # by_rows has asked
+        if (invalid := codes > 2).any():
+            if not self._lenient:
+                with _located(self.stored):
+                    self.layout.check(self.stored.data, self.shape)
+            codes = np.where(invalid, np.uint8(1), codes)
+        trits = codes.view(np.int8) - np.int8(1)
+        return trits if order is None else trits[order - rows.start]
+
+    def _codes_of(self, rows: slice) -> np.ndarray | None:
+        codes = self.layout.row_codes(self.stored.data, self.shape, rows)
+        self.stored.release()
+        return codes
 
     def _unpacked(self) -> TernaryTensor:
         if not self._lenient:

@@ -29,6 +29,7 @@ class TensorBox:
         self._path, self._table = path, table
         self._left = dict(tensors)
         self._problems: list[tuple[str, str]] = []
+        self._missing: list[str] = []
 
     def blame(self, kind: str, text: str) -> None:
         """Note a problem; ``finish`` raises it."""
@@ -49,6 +50,7 @@ class TensorBox:
         if len(found) != 1:
             kind, what = ("duplicate-tensor", "twice") if found else ("missing-tensor", "missing")
             self.blame(kind, f"{what}: {' or '.join(sources)}")
+            self._missing += [] if found else sources
             return None
         if shape is not None and found[0].shape != shape:
             self.blame("tensor-shape", f"{found[0].name}: found shape {list(found[0].shape)}, expected {list(shape)}")
@@ -121,7 +123,18 @@ class TensorBox:
             f"the tensors are not those of the model, {count}:{''.join(lines)}\n",
             kind=self._problems[0][0],
             file=self._path,
+            hint=self._hint(),
         )
+
+    def _hint(self) -> str | None:
+        """For names that all have a prefix too many or too few, as wrappers of a model save them."""
+        for name in self._missing[:_SHOWN]:
+            for other in self._left:
+                if other.endswith(f".{name}") or name.endswith(f".{other}"):
+                    more, less = (other, name) if len(other) > len(name) else (name, other)
+                    prefix, whose = more.removesuffix(less), "names in the file" if more is other else "expected names"
+                    return printable(f"{whose} begin with {prefix!r}: save the model itself, not what wraps it", 400)
+        return None
 
 
 def _difference(copy: StoredTensor, matrix: StoredTensor) -> str | None:

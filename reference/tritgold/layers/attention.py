@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float32
 
-from tritgold.portable_math import dot, exp, pairwise_sum
+from tritgold.portable_math import dot, exp, pairwise_sum, rounded_products
 
-_SCRATCH = 1 << 22  # float64 products at a time: 32 MB for any number of keys
+_SCRATCH = 1 << 20  # float64 products at a time: 8 MB for any number of keys
 
 
 def softmax_weights(
@@ -38,14 +38,15 @@ def softmax_weights(
     for head in range(heads):
         head_keys = k[:, head * kv_heads // heads]
         for part in _slices(tokens, keys * head_dim):
-            scores = dot(q[part, None, head], head_keys) / math.sqrt(head_dim)
             query = start + np.arange(tokens)[part, None]
-            hidden = np.arange(keys) // block > query // block
+            seen = min(keys, (int(query[-1, 0]) // block + 1) * block)  # by the last of these tokens
+            scores = dot(q[part, None, head], head_keys[:seen]) / math.sqrt(head_dim)
+            hidden = np.arange(seen) // block > query // block
             if window is not None:
-                hidden |= np.arange(keys) <= query - window
+                hidden |= np.arange(seen) <= query - window
             scores[hidden] = -np.inf
             powers = exp(scores - scores.max(axis=1, keepdims=True))
-            weights[head, part] = powers / pairwise_sum(powers)[:, None]
+            weights[head, part, :seen] = powers / pairwise_sum(powers)[:, None]
     return weights
 
 
@@ -64,7 +65,7 @@ def mix_values(
     for head in range(heads):
         by_channel = v[:, head * kv_heads // heads].T
         for part in _slices(tokens, keys * head_dim):
-            mixed[part, head] = dot(weights[head, part, None, :], by_channel)
+            mixed[part, head] = rounded_products(weights[head, part], by_channel)
     return mixed.reshape(tokens, heads * head_dim)
 
 

@@ -18,7 +18,7 @@ def rotation_table(
 
     scaling: divides each frequency by its divisor, and multiplies sin and cos by its magnitude.
     """
-    frequency = inverse_powers(theta, [2 * i / head_dim for i in range(head_dim // 2)])
+    frequency = inverse_powers(theta, tuple(2 * i / head_dim for i in range(head_dim // 2)))
     if scaling is None:
         return sin_cos(positions[:, None].astype(np.float64) * frequency)
     sin, cos = sin_cos(positions[:, None].astype(np.float64) * (frequency / np.array(scaling.divisors)))

@@ -123,6 +123,13 @@ def test_the_end_is_heard_before_the_first_process_ends():
         assert team.broken is None
 
 
+def test_another_process_that_ends_first_is_lost():
+    with team_of(1, 0) as (team, (zero,)):
+        team.end()
+        assert reason(zero) == {"broken": 1, "why": "it has ended by itself"}
+        assert broken(team)[0].thing == "process 1"
+
+
 def test_a_program_that_makes_no_call_is_ended(monkeypatch, capsys):
     ended = []
     monkeypatch.setattr("os._exit", ended.append)

@@ -18,6 +18,7 @@ from tritgold.errors import ContextError, EngineError
 from tritgold_conformance.commands.launch import two_free_ports
 from tritgold_xla.decode.block_program import Block, fill
 from tritgold_xla.decode.diffusion_options import BlockProgram
+from tritgold_xla.processes import opening, starting
 from tritgold_xla.processes.led_engine import CALLS, LedEngine, follow, packed, unpacked
 from tritgold_xla.processes.opening import file_digest, opened
 from tritgold_xla.processes.seat import Seat
@@ -151,6 +152,37 @@ def test_devices_that_processes_cannot_share(tmp_path):
     assert raised.value.kind == "devices"
 
 
+def test_an_engine_that_one_process_cannot_open_ends_all(tmp_path, monkeypatch):
+    def make(devices):
+        raise EngineError("too little", kind="memory", got=devices)
+
+    team = FakeTeam()
+    monkeypatch.setattr(opening, "join", lambda seat, facts: team)
+    monkeypatch.setattr(opening, "start_jax", lambda seat: None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
+    with pytest.raises(EngineError, match="memory"):
+        opened(Seat("127.0.0.1:1", 2, 1), tmp_path, 2, {}, make)
+    assert ["too little" in why for why in team.failed] == [True]
+
+
+def named(monkeypatch, address):
+    monkeypatch.setattr(starting.socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", (address, 0))])
+
+
+@pytest.mark.parametrize("address", ["127.0.1.1", "::1"])
+def test_a_machine_whose_name_only_itself_can_reach(monkeypatch, address):
+    named(monkeypatch, address)
+    with pytest.raises(EngineError, match="/etc/hosts") as raised:
+        starting.check_own_name(Seat("host0:7000", 2, 1))
+    assert (raised.value.kind, raised.value.got) == ("processes", address)
+
+
+@pytest.mark.parametrize(("place", "address"), [("host0:7000", "10.0.0.1"), ("127.0.0.1:7000", "127.0.1.1")])
+def test_a_machine_that_all_processes_can_reach(monkeypatch, place, address):
+    named(monkeypatch, address)
+    starting.check_own_name(Seat(place, 2, 1))
+
+
 RUN = ("run", "seeded", "--backend", "xla", "--ids", "1,2,3", "--json")
 
 
@@ -175,6 +207,23 @@ def test_processes_answer_as_one(processes):
     assert together["ids"] == alone["ids"]
 
 
+@pytest.mark.sharding
+def test_another_file_is_named_by_both_processes():
+    place = f"127.0.0.1:{two_free_ports()}"
+    members = [
+        tritgold("run", model, *RUN[2:], stdout=subprocess.PIPE,
+                 env={"TRITGOLD_COORDINATOR": place, "TRITGOLD_PROCESSES": "2", "TRITGOLD_PROCESS": str(n)})
+        for n, model in enumerate(("seeded", "kjv-ar"))
+    ]  # fmt: skip
+    begin = time.monotonic()
+    said = [member.communicate(timeout=60) for member in members]
+    assert time.monotonic() - begin < 30
+    for member, (out, err) in zip(members, said, strict=True):
+        assert member.returncode == 3, err[-3000:]
+        assert "processes-differ" in out + err
+        assert "process 1, bytes of the model" in out + err
+
+
 @pytest.fixture(scope="module")
 def alone():
     """Eight greedy tokens of one process."""
@@ -191,39 +240,67 @@ def alone():
     return tokens
 
 
-def asked(port):
+def sent(port):
+    """A connection on which eight tokens are asked for."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = {"prompt": [1, 2, 3], "max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    with contextlib.closing(connection):
+    return contextlib.closing(connection)
+
+
+def asked(port):
+    with sent(port) as connection:
         return json.loads(connection.getresponse().read())["choices"][0]["token_ids"]
+
+
+@contextlib.contextmanager
+def serving(processes):
+    """(members, port) of a server over so many processes."""
+    place = f"127.0.0.1:{two_free_ports()}"
+    members = [
+        tritgold("serve", "seeded", "--backend", "xla", "--port", "0", stdout=subprocess.DEVNULL,
+                 env={"TRITGOLD_COORDINATOR": place, "TRITGOLD_PROCESSES": str(processes), "TRITGOLD_PROCESS": str(n)})
+        for n in range(processes)
+    ]  # fmt: skip
+    try:
+        lines = (line for line in members[0].stderr if "listening" in line)
+        yield members, int(re.search(r':(\d+)"', next(lines))[1])
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()
+            member.stderr.close()
+
+
+def ends_with_process_lost(member, dead):
+    begin = time.monotonic()
+    _, err = member.communicate(timeout=30)
+    assert time.monotonic() - begin < 30
+    assert member.returncode == 3, err[-3000:]
+    assert f"process {dead}" in err
+    assert "process-lost" in err
 
 
 @pytest.mark.sharding
 @pytest.mark.parametrize("dead", [0, 1])
 @pytest.mark.parametrize("deed", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_over_two_processes_answers_as_one_until_either_is_lost(dead, deed, alone):
-    place = f"127.0.0.1:{two_free_ports()}"
-    members = [
-        tritgold("serve", "seeded", "--backend", "xla", "--port", "0", stdout=subprocess.DEVNULL,
-                 env={"TRITGOLD_COORDINATOR": place, "TRITGOLD_PROCESSES": "2", "TRITGOLD_PROCESS": str(n)})
-        for n in range(2)
-    ]  # fmt: skip
-    try:
-        for line in members[0].stderr:
-            if "listening" in line:
-                port = int(re.search(r':(\d+)"', line)[1])
-                break
+    with serving(2) as (members, port):
         assert asked(port) == alone
         members[dead].send_signal(deed)
-        begin = time.monotonic()
-        _, err = members[1 - dead].communicate(timeout=30)
-        assert time.monotonic() - begin < 30
-        assert members[1 - dead].returncode != 0
-        assert f"process {dead}" in err
-        assert "process-lost" in err
-    finally:
-        for member in members:
-            member.kill()
-            member.wait()
-            member.stderr.close()
+        ends_with_process_lost(members[1 - dead], dead)
+
+
+@pytest.mark.sharding
+def test_where_the_first_process_dies_its_client_hears_it_and_all_others_end(alone):
+    with serving(4) as (members, port):
+        assert asked(port) == alone
+        members[3].send_signal(signal.SIGSTOP)  # so that an answer is under way, and stays so
+        with sent(port) as connection:
+            time.sleep(1)
+            members[0].kill()
+            with pytest.raises(ConnectionError):
+                connection.getresponse()
+        members[3].send_signal(signal.SIGCONT)
+        for member in members[1:]:
+            ends_with_process_lost(member, 0)

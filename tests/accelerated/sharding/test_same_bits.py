@@ -23,6 +23,13 @@ def test_a_small_model_on_two_and_three_devices():
     assert differing(found) == []
 
 
+@pytest.mark.sharding
+def test_processes_agree_whether_the_head_is_cut():
+    way = [["one-wide-row"], [["f32", "plain"]]]
+    alone, shared = hashes(*way, [1], "steps"), hashes(*way, [2], "steps", processes=2)
+    assert shared["one-wide-row"]["f32, plain"]["2"] == alone["one-wide-row"]["f32, plain"]["1"]
+
+
 def test_a_difference_is_seen():
     same = {"trace": "a", "logits": "b"}
     found = {"m": {"w": {"1": same, "2": same | {"logits": "c"}}}}

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul import planes
+from tritgold_xla.ternary_matmul import kernels, planes
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 
 _pack, _unpack = planes.packed, jit(planes.unpack)
-_shuffle, _bit_planes = jit(planes.shuffle), jit(planes.bit_planes)
+_filled, _bit_planes = jit(planes.filled), jit(planes.bit_planes)
 
 
 def random(seed, *shape):
@@ -32,12 +32,12 @@ def test_every_trit_has_the_bits_that_the_docstring_says(out, in_, seed):
 
 
 @pytest.mark.parametrize("in_", [1, 31, 77, 128, 129, 300])
-def test_unpacked_rows_and_shuffled_codes_stand_in_the_same_order(in_):
+def test_unpacked_trits_and_filled_codes_stand_in_the_same_order(in_):
     trits = random(in_, 7, in_)
     unpacked = np.asarray(_unpack(_pack(trits)[0]))
-    assert (unpacked.dtype, unpacked.shape) == (np.int8, (7, 32 * planes.words(in_)))
+    assert (unpacked.dtype, unpacked.shape) == (np.int8, (32 * planes.words(in_), 7))
     # Codes that are the trits themselves come out in their places, and zeros after them.
-    np.testing.assert_array_equal(_shuffle(trits), unpacked)
+    np.testing.assert_array_equal(_filled(trits), unpacked.T)
 
 
 @pytest.mark.parametrize("in_", [1, 77, 128, 300])
@@ -62,6 +62,14 @@ def test_every_formulation_gives_the_exact_integers(name, shape, seed):
     codes = np.random.default_rng(seed).integers(-128, 128, (tokens, in_)).astype(np.int8)
     acc = jit(FORMULATIONS[name].accumulate)(codes, Planes(*_pack(trits)))
     assert acc.dtype == np.int32
+    np.testing.assert_array_equal(acc, codes.astype(np.int64) @ trits.T.astype(np.int64))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMULATIONS if name.endswith("dot")])
+@pytest.mark.parametrize("out", [kernels.TILE - 1, kernels.TILE, kernels.TILE + 1, 3 * kernels.TILE, 400])
+def test_no_row_is_lost_between_tiles(name, out):
+    trits, codes = random(out, out, 40), np.random.default_rng(out).integers(-128, 128, (3, 40)).astype(np.int8)
+    acc = jit(FORMULATIONS[name].accumulate)(codes, Planes(*_pack(trits)))
     np.testing.assert_array_equal(acc, codes.astype(np.int64) @ trits.T.astype(np.int64))
 
 

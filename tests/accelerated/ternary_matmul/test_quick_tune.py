@@ -34,10 +34,10 @@ def seconds(monkeypatch):
 
 def test_what_wins_every_round_is_taken_and_kept(seconds, tmp_path):
     file = tmp_path / "new" / "t.json"
-    seconds |= {"bit-serial": 1.0, "int8-right": 4.0}
+    seconds |= {"bit-serial": 1.0, "int8-dot": 4.0}
     found = [one for one in quick.quick_tune(SHAPES, file) if one.seconds]
     chosen = {(one.out, one.in_, one.tokens): one.formulation for one in found}
-    expected = {1: "bit-serial", 8: "int8-right", 32: "int8-right"}
+    expected = {1: "bit-serial", 8: "int8-dot", 32: "int8-dot"}
     assert chosen == {(*shape, tokens): name for shape in SHAPES for tokens, name in expected.items()}
     kept = {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)}
     assert kept == chosen | {(*shape, 128): choose(128) for shape in SHAPES}
@@ -64,18 +64,18 @@ def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
 
 
 def test_what_is_not_measured_follows_the_nearest_else_the_rule(seconds, tmp_path, monkeypatch):
-    counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-right",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
+    counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-dot",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
     tasks = [(shape, tokens, ways) for shape, by in counted.items() for tokens, ways in by.items()]
     monkeypatch.setattr(quick, "_tasks", lambda _: iter(tasks))
-    seconds |= {"bit-serial": 1.0, "int8-right": 1.0, "plain": 1.0}
+    seconds |= {"bit-serial": 1.0, "int8-dot": 1.0, "plain": 1.0}
     file = tmp_path / "t.json"
     found = quick.quick_tune(list(counted), file)
     assert [(one.out, one.in_, one.tokens) for one in found if one.seconds] == [task[0] + task[1:2] for task in tasks]
     choices = Choices(measured=measured_here(file))
     assert choices.of((8, 20), 1) == "plain"
-    assert choices.of((8, 16), 5) == "int8-right"
+    assert choices.of((8, 16), 5) == "int8-dot"
     ways = [choices.of((24, 130), tokens) for tokens in (1, 8, 32, 128)]
-    assert ways == ["bit-serial", "int8-right", choose(32), choose(128)]
+    assert ways == ["bit-serial", "int8-dot", choose(32), choose(128)]
 
 
 def test_the_largest_matrix_of_a_layer_is_first():
@@ -125,8 +125,8 @@ def test_the_random_planes_are_those_of_trits():
 def test_the_engine_says_what_it_was_given(seconds, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     weights, prompt = make_weights(LLAMA), [1, 2, 3, 4, 5]
-    seconds["int8-right"] = 1.0
+    seconds["int8-dot"] = 1.0
     engine, plain = (XlaEngine(LLAMA, weights, 16, tuning=how) for how in ("auto", None))
-    assert "8 int8-right" in engine.versions()["tuned"]
+    assert "8 int8-dot" in engine.versions()["tuned"]
     assert "tuned" not in plain.versions()
     np.testing.assert_array_equal(engine.prefill(prompt), plain.prefill(prompt))

@@ -15,7 +15,7 @@ from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 from tritgold_xla.ternary_matmul.tune import MadeFor, measured_here, tune
 
-SLOW = {"select": 3.0, "bit-serial": 4.0, "int8-dot": 5.0, "float-dot": 2.0, "plain": 6.0, "int8-right": 7.0}
+SLOW = {"select": 3.0, "bit-serial": 4.0, "int8-dot": 5.0, "float-dot": 2.0, "plain": 6.0}
 
 
 @pytest.fixture
@@ -186,7 +186,6 @@ DAMAGE = {
     "deep": b"[" * 100_000,
     "other-schema": damaged(lambda f, m, c: f.update(schema="tritgold.xla-tuning/2")),
     "no-schema": damaged(lambda f, m, c: f.pop("schema")),
-    "unknown-formulation": damaged(lambda f, m, c: c.update(formulation="fastest")),
     "formulation-number": damaged(lambda f, m, c: c.update(formulation=1)),
     "size-text": damaged(lambda f, m, c: c.update(out="8")),
     "size-float": damaged(lambda f, m, c: c.update({"in": 16.5})),
@@ -216,6 +215,12 @@ def test_a_damaged_file_is_named_with_what_was_found_and_the_remedy(name, tmp_pa
 def test_the_undamaged_file_is_read(tmp_path):
     file = tmp_path / "t.json"
     file.write_bytes(damaged(lambda *_: None))
+    assert measured_here(file) == (Measured(8, 16, 1, "select"),)
+
+
+def test_a_formulation_of_another_version_of_tritgold_is_passed_over(tmp_path):
+    file = tmp_path / "t.json"
+    file.write_bytes(damaged(lambda f, m, c: f["tunings"][0]["choices"].append({**c, "formulation": "fastest"})))
     assert measured_here(file) == (Measured(8, 16, 1, "select"),)
 
 

@@ -20,6 +20,8 @@ from tritgold_conformance.bench.precheck import quietly_opened
 WAY = os.environ.get("FAKE_LLAMA", "")
 OPTIONS = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
 SHOWN = 20
+if "--port" in OPTIONS:
+    Path("llama.log").touch()  # ik_llama.cpp's server writes one into the folder that it is started in
 
 
 def nothing(codes: np.ndarray, trits: np.ndarray) -> np.ndarray:

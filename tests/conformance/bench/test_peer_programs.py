@@ -39,8 +39,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield folder, Model("tiny", path, path, TINY.config())
 
 
-def test_a_server_is_judged_and_timed_in_the_same_rounds(made: Any) -> None:
+def test_a_server_is_judged_and_timed_in_the_same_rounds(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, model = made
+    monkeypatch.chdir(tmp_path)
     spec = f"ik_llama.cpp+q8_0={folder}/llama-server"
     plan = Plan(
         rows=("decode", "prefill"), threads=(1,), contexts=(8,), tokens=(16,), steps=2, runs=1, engine="reference",
@@ -61,6 +64,7 @@ def test_a_server_is_judged_and_timed_in_the_same_rounds(made: Any) -> None:
     assert "nats from golden" in side.judged
     assert side.versions == {"ik_llama.cpp": "version: 1 (fake)"}
     assert side.peak_memory
+    assert list(tmp_path.iterdir()) == [], "the server's log is not left where the bench was started"
 
 
 @pytest.mark.parametrize(("way", "passed"), [("", True), ("old", True), ("nothing", False)])

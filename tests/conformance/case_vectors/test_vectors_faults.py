@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from case_flags import all_drafts, fails, most_telling, shows
 
-from tritgold.config import OPTIONAL
 from tritgold_conformance.case_vectors.groups import expected
 from tritgold_conformance.case_vectors.manifest import recorded
 from tritgold_conformance.case_vectors.write import UNSEEN, flags_of_cases
@@ -45,11 +44,6 @@ def test_every_fault_is_shown_or_said_to_be_unseen() -> None:
 def test_every_area_of_the_library_is_shown() -> None:
     shown = {fault.area for name, fault in FAULTS.items() if name not in UNSEEN}
     assert {flag.area for flag in recorded().faults.values()} == shown
-
-
-def test_what_is_unseen_has_no_place_in_the_models_of_the_cases() -> None:
-    made = {group.model.config for group, _ in CASES.values() if group.model is not None}
-    assert not any(config.as_dict().keys() & set(OPTIONAL) for config in made)
 
 
 def test_a_case_that_cannot_show_a_fault_does_not() -> None:

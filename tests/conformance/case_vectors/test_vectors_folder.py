@@ -29,6 +29,14 @@ from tritgold_conformance.golden.run import GoldenRun
 ROOT = Path(__file__).parents[3]
 OTHER_NUMPY = sorted((ROOT / "build").glob("numpy-*"))
 NUMPY_1 = ROOT / ".venv-numpy1" / "bin" / "python"
+MAKERS = {
+    "small": cases_models.small,
+    "llama": cases_models.llama,
+    "deep": cases_models.deep,
+    "qwen": cases_models.qwen,
+    "gemma": cases_models.gemma,
+    "granite": cases_models.granite,
+}
 DEEP = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"  # an unknown name, and a value deeper than any stack
 RECORD = "make cases"
 
@@ -237,7 +245,7 @@ def test_weight_scales_are_never_1_and_never_equal() -> None:
     drafts = [draft for group in groups() for draft in group.drafts]
     scales = [float(draft.inputs["weight_scale"]) for draft in drafts if "weight_scale" in draft.inputs]
     assert len(set(scales)) == len(scales)
-    for checkpoint in (cases_models.small(), cases_models.llama(), cases_models.deep()):
+    for checkpoint in (make() for make in MAKERS.values()):
         own = [float(weight.ternary().scale) for _, weight in checkpoint.weights.linears()]
         assert len(set(own)) == len(own)
         scales += own
@@ -246,7 +254,7 @@ def test_weight_scales_are_never_1_and_never_equal() -> None:
 
 def test_no_code_of_the_logits_lies_near_a_rounding_tie() -> None:
     """Else a right engine's float noise would break it, and its logits could not be held to float32's noise."""
-    for name, make in (("small", cases_models.small), ("llama", cases_models.llama), ("deep", cases_models.deep)):
+    for name, make in MAKERS.items():
         checkpoint = make()
         distance = tie_distance(checkpoint, cases_models.logit_tokens(name, checkpoint))
         assert distance > cases_models.TIE_MARGIN

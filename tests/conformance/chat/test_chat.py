@@ -14,7 +14,7 @@ from tritgold.checkpoint import open_checkpoint
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.chat import template as chat
 from tritgold_conformance.chat.render import MOST_CHARACTERS, render
-from tritgold_conformance.chat.template import chat_ids
+from tritgold_conformance.chat.template import Renderer, chat_ids
 from tritgold_conformance.cli import main
 
 SYSTEM = {"role": "system", "content": " Be brief. "}
@@ -193,3 +193,28 @@ def test_a_template_that_cannot_be_rendered_is_a_typed_error(
     error = refusal(lambda: chat_ids(opened, tokenizer, "Hi", None))
     assert error.kind == "chat-template"
     assert says in str(error)
+
+
+def test_the_process_is_kept_and_made_again_after_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    renderer = Renderer()
+
+    def asked(template: str) -> dict[str, str]:
+        return renderer.ask(json.dumps({"template": template, "variables": {}}).encode())
+
+    assert asked("a\n") == {"text": "a"}
+    kept = renderer._child
+    assert kept is not None
+    assert asked("{{ raise_exception('no') }}") == {"error": "TemplateError: no"}
+    assert asked("b" * 100_000) == {"text": "b" * 100_000}
+    assert renderer._child is kept
+    kept.kill()
+    assert asked("c") == {"text": "c"}
+    monkeypatch.setattr(chat, "SECONDS", 0.3)
+    assert asked(slow) == {"error": "it takes more than 0.3 seconds"}
+    monkeypatch.undo()
+    assert asked("d") == {"text": "d"}
+    last = renderer._child
+    assert last is not None
+    del renderer
+    assert last.returncode is not None, "it ends with the template"

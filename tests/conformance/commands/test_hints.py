@@ -90,7 +90,7 @@ def qwen(name: str, **config: object) -> Callable[[Path], HfModel]:
 
     def make(folder: Path) -> HfModel:
         model = llama_like(folder, WIDE)
-        model.config |= {"architectures": [f"{name}ForCausalLM"], **config}
+        model.config |= {"architectures": [f"{name}ForCausalLM"], "model_type": name.lower(), **config}
         parts = {"q_norm.weight": 64, "k_norm.weight": 64}
         if name == "Qwen2":
             parts = {"q_proj.bias": 256, "k_proj.bias": 128, "v_proj.bias": 128}
@@ -132,6 +132,18 @@ def with_config(folder: Path, **keys: object) -> HfModel:
     model = seeded(folder, WIDE)
     model.config |= keys
     return model
+
+
+def in_section(folder: Path, **keys: object) -> HfModel:
+    model = seeded(folder, WIDE)
+    model.config["quantization_config"] |= keys
+    return model
+
+
+def unknown_gguf(folder: Path) -> list[object]:
+    model = as_gguf(seeded(folder).write(folder / "m"), "bitnet-b1.58")
+    model.set("bitnet-b1.58.unheard_of", g.U32, 3)
+    return ["run", model.write(folder / "m.gguf"), "--max-tokens", "1", "--ids", "1"]
 
 
 def without_section(folder: Path) -> HfModel:
@@ -181,6 +193,9 @@ CASES = [
     Case("--to tq2_0 keeps the bias", qwen2_gguf, {"--to": ["tq2_0"]}),
     Case("if it changes no arithmetic", to("i2_s", lambda f: with_config(f, unheard_of=3)), {
         "--ignore-key": ["unheard_of"]}),
+    Case("if it changes no arithmetic", to("i2_s", lambda f: in_section(f, llm_int8=True)), {
+        "--ignore-key": ["quantization_config.llm_int8"]}),
+    Case("if it changes no arithmetic", unknown_gguf, {"--ignore-key": ["bitnet-b1.58.unheard_of"]}, writes=False),
     Case("give --tile BM,BK,bm", tiles, {"--tile": ["64,64,32"], "--tile-ini": ["{}/kernel_config.ini"]}),
     Case("say whether its scales multiply or divide", to("i2_s", without_section), {
         "--linear-class": ["autobitlinear", "bitlinear"]}),

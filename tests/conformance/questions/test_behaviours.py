@@ -1,5 +1,7 @@
 """The questions about decode loops show the faults that they are for, on prompts that were not chosen for it."""
 
+from dataclasses import replace
+
 import pytest
 from library import golden
 
@@ -19,6 +21,19 @@ def test_a_fault_of_a_decode_loop_changes_an_answer_that_is_judged(name: str) ->
     answers = {q.label: answer_of(faulty, q) for q in behaviours(run, (method,))}
     judged = fair(run, answers, method)
     assert any(not same(ours, theirs) for _, ours, theirs in judged)
+
+
+@pytest.mark.parametrize("model", ["diffusing", "kjv-ar"])
+def test_a_loop_that_knows_the_first_stop_alone_writes_on(model: str) -> None:
+    run = golden(model)
+    asked = next(q for q in behaviours(run, ("generate",)) if q.label == "greedy, ended by a stop token")
+    prompt, count, options = asked.arguments
+    stops = options["stop"]
+    assert len(stops) > 1
+    ended = answer_of(right(run), asked)
+    first = answer_of(right(run), replace(asked, arguments=(prompt, count, {**options, "stop": stops[:1]})))
+    assert ended[-1] == stops[-1] or len(ended) < len(first)
+    assert not same(ended, first)
 
 
 def test_an_answer_that_is_right_is_judged_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:

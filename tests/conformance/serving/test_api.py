@@ -12,6 +12,8 @@ from tritgold.decode.sampling import Sampling
 from tritgold.golden.seeded import write_seeded_model
 from tritgold.model import forward
 from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.comparing.logits import log_softmax
+from tritgold_conformance.serving.choosing import shown
 
 PROMPT = [5, 60, 70, 80]
 VOCAB = 259
@@ -96,6 +98,25 @@ def test_log_probabilities_in_both_forms(server: Running, count: int) -> None:
     assert all(len(top) == VOCAB for top in by_text["choices"][0]["logprobs"]["top_logprobs"]), "no name twice"
 
 
+def test_log_probabilities_of_all_answers_together_are_limited(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritgold_conformance.serving.service.MOST_SHOWN", 3 * VOCAB)
+    asked = {"prompt": PROMPT, "max_tokens": 3, "logprobs": VOCAB}
+    assert server.ask("POST", "/v1/completions", asked)[0] == 200
+    for more in ({"n": 2}, {"prompt": [PROMPT, PROMPT]}, {"echo": True}):
+        status, said, _ = server.ask("POST", "/v1/completions", asked | more)
+        assert (status, said["error"]["param"]) == (400, "logprobs")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 6, 8])
+def test_the_likeliest_are_those_of_a_whole_sort(count: int) -> None:
+    logits = np.array([1.0, 3.0, 2.0, 3.0, -4.0, 2.0, 3.0, 2.0])
+    found = shown(logits, 2, count)
+    assert found.ids.tolist() == [1, 3, 6, 2, 5, 7, 0, 4][:count]
+    np.testing.assert_array_equal(found.logprobs, log_softmax(logits)[found.ids])
+
+
 def test_echo_shows_the_prompt_and_its_log_probabilities(server: Running) -> None:
     said = server.post("/v1/completions", prompt=PROMPT, max_tokens=2, temperature=0, logprobs=1, echo=True,
                        return_tokens_as_token_ids=True)["choices"][0]  # fmt: skip
@@ -133,7 +154,8 @@ def test_stops_biases_penalties_and_ends(server: Running) -> None:
 
 
 def test_a_chat_is_the_completion_of_its_template(server: Running) -> None:
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    messages = [{"role": "system", "content": "s", "refusal": None, "annotations": []},
+                {"role": "user", "content": [{"type": "text", "text": "hi"}]}]  # fmt: skip
     text = "system: s\nuser: hi\nassistant:"
     ids = server.post("/tokenize", messages=messages)["tokens"]
     assert ids == [256, *text.encode()]
@@ -179,6 +201,8 @@ def test_models_health_and_metrics(server: Running) -> None:
     assert server.ask("GET", "/health")[:2] == (200, {"status": "ok"})
     _, models, _ = server.ask("GET", "/v1/models")
     assert (models["data"][0]["id"], models["data"][0]["max_model_len"]) == ("smallest", 64)
+    assert server.ask("GET", "/v1/models/smallest")[1] == models["data"][0]
+    assert server.ask("GET", "/v1/models/other")[1]["error"]["code"] == "model_not_found"
     _, before, _ = server.ask("GET", "/metrics")
     server.post("/v1/completions", prompt=[1, 2, 3], max_tokens=4, temperature=0)
     _, after, _ = server.ask("GET", "/metrics")
@@ -233,6 +257,13 @@ ASKED: dict[str, tuple[str, dict[str, Any], int, str | None, str]] = {
     "top without": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, 400,
                     "top_logprobs", "invalid_value"),
     "llama bias": ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, 400, "logit_bias", "invalid_value"),
+    "no token left": ("/completion", {"prompt": "a", "logit_bias": [[n, False] for n in range(VOCAB)]}, 400,
+                      "logit_bias", "logits-impossible"),
+    "a penalty": ("/v1/completions", {"prompt": "a", "repetition_penalty": 5e-324}, 400, "repetition_penalty",
+                  "invalid_value"),
+    "two prompts": ("/completion", {"prompt": ["a", "b"]}, 400, "prompt", "invalid_value"),
+    "a call": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}, {"role": "assistant",
+               "content": "", "tool_calls": [{"id": "x"}]}]}, 400, "messages[1].tool_calls", "unsupported_parameter"),
     "a file": ("/completion", {"prompt": "a", "grammar": "root ::= x"}, 400, "grammar", "unsupported_parameter"),
     "two texts": ("/tokenize", {"content": "a", "prompt": "b"}, 400, "content", "missing_parameter"),
 }  # fmt: skip

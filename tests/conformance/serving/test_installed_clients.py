@@ -45,7 +45,7 @@ def needs(*paths: str) -> None:
 def said(*words: str | Path, **environment: str) -> str:
     """What a program writes; it must end with 0."""
     variables = {**os.environ, "NO_PROXY": "127.0.0.1", "PYTHONPATH": "", **environment}
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, env=variables)
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=600, env=variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

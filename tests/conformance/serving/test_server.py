@@ -226,6 +226,18 @@ def test_malformed_bodies_are_answered_in_one_form_and_change_nothing(server: Ru
     right(server)
 
 
+def test_more_connections_are_told_to_come_again() -> None:
+    with running("--connections", "2") as few:
+        with raw(few, b""), raw(few, b""):
+            until(lambda: len(few.server.server_state.connections) == 2)
+            status, said, headers = few.ask("POST", "/v1/completions", LONG)
+            assert (status, said["error"]["code"], headers["retry-after"]) == (503, "too_many_connections", "1")
+            assert headers["connection"] == "close"
+            assert few.ask("GET", "/health")[0] == 200
+        until(lambda: not few.server.server_state.connections)
+        right(few)
+
+
 def test_what_no_client_sends(server: Running) -> None:
     for data in (
         b"\x00\x01\x02\r\n\r\n",

@@ -147,6 +147,17 @@ def test_places_and_chunks_change_no_token() -> None:
         assert (served.positions_in_use, served.unfinished) == (0, (0, 0))
 
 
+def test_prompts_take_turns_and_texts_go_on_meanwhile() -> None:
+    served = XlaScheduler(Counting(4), reuse=False)
+    going = served.submit(Request([1, 2], 60, stop=()))
+    assert [number for number, _ in served.step()] == [going]
+    long = served.submit(Request(SHORT * 2, 2, stop=()))  # three chunks
+    short = [served.submit(Request(SHORT[:n], 1, stop=())) for n in (5, 6)]
+    passes = [[number for number, _ in served.step()] for _ in range(6)]
+    assert passes == [[going], [short[0], going], [short[1], going], [going], [long, going], [going, long]]
+    assert served.outcomes[long].tokens == counted(SHORT * 2, 2)
+
+
 def test_a_prompt_that_is_heard_is_read_whole_and_kept_for_no_one() -> None:
     served, heard = XlaScheduler(Counting(3)), list[tuple[int, int]]()
     assert ended(served, Request(SHORT, 2)).reused == 0

@@ -96,6 +96,9 @@ def test_neutral_and_descriptive_keys_change_nothing() -> None:
         "bitnet-b1.58.attention.key_length": 8,
         "bitnet-b1.58.vocab_size": 259,
         "bitnet-b1.58.expert_count": 0,
+        "bitnet-b1.58.leading_dense_block_count": 0,
+        "bitnet-b1.58.pooling_type": 3,
+        "bitnet-b1.58.rope.scaling.finetuned": False,
         "general.name": "x",
         "tokenizer.ggml.tokens": ["a"],
         "quantize.imatrix.file": "x",
@@ -131,7 +134,7 @@ def test_a_mask_counts_only_beside_a_block() -> None:
 P = "bitnet-b1.58."
 REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     *(("config-value", f"{P}{key}", {f"{P}{key}": ABSENT}) for key in (
-        "rope.freq_base", "attention.layer_norm_rms_epsilon", "context_length", "embedding_length", "block_count",
+        "attention.layer_norm_rms_epsilon", "context_length", "embedding_length", "block_count",
         "feed_forward_length", "attention.head_count")),
     ("config-value", "the nearest is 'bitnet-b1.58'", {"general.architecture": "bitnet-b158"}),
     ("config-value", "bitnet-b1.58, bitnet, bitnet-25, llama, qwen2", {"general.architecture": "falcon"}),
@@ -156,7 +159,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("config-value", "hidden_activation", {f"{P}hidden_activation": 1}),
     ("config-value", "block_count", {f"{P}block_count": True}),
     ("config-value", "block_count", {f"{P}block_count": 2.0}),
-    ("config-value", "attention.head_count", {f"{P}attention.head_count": np.array([2, 2])}),
+    ("config-value", "attention.head_count", {f"{P}attention.head_count": np.array([2, 4])}),
     ("config-value", "attention.head_count", {f"{P}attention.head_count": ["x" * 100] * 1000}),
     ("config-value", "heads", {f"{P}attention.head_count": 0}),
     ("config-value", "kv_heads", {f"{P}attention.head_count": 4, f"{P}attention.head_count_kv": 3}),
@@ -223,6 +226,20 @@ def test_keys_of_who_published_the_file_are_passed_over_with_one_note() -> None:
     assert len(notes) == 1
     assert read({"quantize.imatrix.file": "x", "quantize.imatrix.entries_count": 3}) == read({})
     assert read({f"{P}rope.scaling.attn_factor": 1.0, f"{P}rope.scaling.type": "default"}) == read({})
+
+
+def test_a_missing_theta_is_llama_cpp_s_and_said() -> None:
+    with pytest.warns(TritgoldWarning, match="freq_base' is missing: 10000 is taken, as llama.cpp does"):
+        assert read({f"{P}rope.freq_base": ABSENT}).rope_theta == 10_000
+
+
+@pytest.mark.parametrize("key", ["attention.head_count", "attention.head_count_kv", "feed_forward_length"])
+def test_a_number_a_layer_is_one_where_all_are_the_same(key: str) -> None:
+    value = int(metadata("bitnet-b1.58", {})[f"{P}{key}"])
+    assert read({f"{P}{key}": np.array([value, value], np.uint32)}) == read()
+    for other in ([value, value + 1], [value, float("nan")], []):
+        error = error_of({f"{P}{key}": np.array(other)})
+        assert (error.kind, error.thing) == ("config-value", f"key '{P}{key}'")
 
 
 @pytest.mark.parametrize("key", [f"{P}novel", "llama.novel", "tritgold.novel", "vendor.key"])

@@ -147,6 +147,22 @@ def test_bookkeeping_changes_nothing(tmp_path: Path, key: str) -> None:
     assert read(tmp_path, changes={key: "anything"}).model == read(tmp_path).model
 
 
+@pytest.mark.parametrize("names", [ABSENT, None, []])
+def test_without_architectures_the_model_type_decides(tmp_path: Path, names: object) -> None:
+    """As in transformers, whose automatic classes go by it."""
+    assert read(tmp_path, changes={"architectures": names, "model_type": "bitnet"}) == read(tmp_path)
+    for unknown in ("mamba", ABSENT, ["bitnet"]):
+        found = error_of(tmp_path, architectures=names, model_type=unknown)
+        assert (found.kind, found.thing) == ("architecture", "key 'architectures'")
+
+
+def test_a_model_type_of_another_architecture_is_said(tmp_path: Path) -> None:
+    with pytest.warns(TritgoldWarning, match="say BitNetForCausalLM, which is read, and model_type says llama"):
+        assert read(tmp_path, changes={"model_type": "llama"}) == read(tmp_path)
+    masters = {"architectures": ["BitnetForCausalLM"], "quantization_config": ABSENT, "weight_bits": 1}
+    assert read(tmp_path, changes={**masters, "model_type": "llama"}).mode == "online"  # as 1bitLLM wrote it
+
+
 def test_an_unknown_key_can_be_passed_over_by_name(tmp_path: Path) -> None:
     changes = {"unheard_of": 32}
     assert refusal(lambda: read(tmp_path, changes=changes, ignore_keys=("other",))).kind == "config-unknown-key"

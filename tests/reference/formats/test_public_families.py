@@ -24,10 +24,14 @@ DIVIDES: dict[str, Any] = {"quantization_config": {"quant_method": "bitnet", "mo
 QWEN = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 32}
 LLAMA_3_1 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA_3_1 |= {"original_max_position_embeddings": 64}
-CPM = {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
-GEMMA = {"architectures": ["Gemma3ForCausalLM"], "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 168}
-GRANITE = {"architectures": ["GraniteForCausalLM"], "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0}
-FAST = {"architectures": ["Fast_dLLM_QwenForCausalLM"], "bd_size": 32, "mask_token_id": 7}
+CPM: dict[str, Any] = {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm"}
+CPM |= {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
+GEMMA: dict[str, Any] = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
+GEMMA |= {"hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 168}
+GRANITE: dict[str, Any] = {"architectures": ["GraniteForCausalLM"], "model_type": "granite"}
+GRANITE |= {"attention_multiplier": 0.0078125, "embedding_multiplier": 12.0}
+FAST: dict[str, Any] = {"architectures": ["Fast_dLLM_QwenForCausalLM"], "model_type": "Fast_dLLM_Qwen"}
+FAST |= {"bd_size": 32, "mask_token_id": 7}
 
 # Family as on the page: its configuration, and (mode, scale rule, sub-norms) or the words of the refusal.
 FAMILIES: dict[str, tuple[dict[str, Any], tuple[str | None, str, bool] | str]] = {
@@ -66,7 +70,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], tuple[str | None, str, bool] | str]] =
     ),
     "`use_rms_norm`": (
         LLAMA | {"quantization_config": {"quant_method": "bitnet", "use_rms_norm": True}},
-        "'use_rms_norm': is not supported",
+        "q, k and v have codes of their own",
     ),
 }
 

@@ -21,8 +21,9 @@ def converted(model: Checkpoint, path: Path, to: str, **options: Any) -> Checkpo
 
 
 def edited(case: str, folder: Path, keys: dict[str, Any]) -> Path:
-    """The fixture with other keys in its config.json; None takes one out."""
+    """The fixture with other keys in its config.json; None takes one out. Other architectures have no model_type."""
     shutil.copytree(FIXTURES / case / "checkpoint", folder)
-    config = json.loads((folder / "config.json").read_text()) | keys
+    typed = {"model_type": None} if "architectures" in keys else {}
+    config = json.loads((folder / "config.json").read_text()) | typed | keys
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
     return folder

@@ -128,6 +128,7 @@ def llama_like(folder: Path, shape: Shape = TINY) -> HfModel:
     model = seeded(folder, shape)
     model.config |= {
         "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
         "hidden_act": "silu",
         "tie_word_embeddings": False,
         "quantization_config": {"quant_method": "bitnet"},

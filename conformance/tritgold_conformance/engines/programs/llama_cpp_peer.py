@@ -56,16 +56,18 @@ def median_seconds(server: Any, tokens: list[int]) -> dict[str, float]:
     return {"prefill": prefill} | ({"step": (long - short) / STEPS} if long > short else {})
 
 
-def open_server(model: str, context: int = 512, defaults: bool = False) -> Any:
-    """llama.cpp's server on a GGUF file; it also listens on a free port. Raises RuntimeError if it refuses the file.
+def open_server(model: str, context: int = 512, defaults: bool = False, slots: int = 1, port: int = 0) -> Any:
+    """llama.cpp's server on a GGUF file; it also listens on this port, 0: a free one. slots: texts in a pass.
 
     KV cache in float32 and no flash attention; with ``defaults``, llama.cpp's own, which round K and V to float16.
+    Raises RuntimeError if it refuses the file.
     """
     import xllamacpp as xl
 
     params = xl.CommonParams()
     params.model.path = model
-    params.n_ctx, params.n_parallel, params.warmup, params.verbosity, params.port = context, 1, False, 0, 0
+    params.n_ctx, params.n_parallel, params.port = context, slots, port
+    params.warmup, params.verbosity = False, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     if not defaults:
         params.cache_type_k = params.cache_type_v = xl.ggml_type.GGML_TYPE_F32

@@ -62,3 +62,13 @@ class HfPacked(Packing):
         packed = data.reshape(-1, columns)
         quarters = np.stack([(packed >> shift) & 3 for shift in (0, 2, 4, 6)])
         return quarters.reshape(-1, columns)[:rows]
+
+    def _decode_rows(self, data: np.ndarray, shape: tuple[int, int], rows: slice) -> np.ndarray:
+        size, columns = -(-shape[0] // 4), shape[1]
+        packed, found = data.reshape(size, columns), np.empty((rows.stop - rows.start, columns), np.uint8)
+        for quarter in range(4):
+            low, high = max(rows.start, quarter * size), min(rows.stop, (quarter + 1) * size)
+            if low < high:
+                part = packed[low - quarter * size : high - quarter * size]
+                found[low - rows.start : high - rows.start] = (part >> np.uint8(2 * quarter)) & 3
+        return found

@@ -58,6 +58,9 @@ class I2S(WithTrailer):
         block, place = divmod(row * shape[1] + column, self.block)
         return self.block // 4 * block + place % (self.block // 4)
 
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return None if columns % self.block else columns // 4
+
     def _encode_payload(self, codes: np.ndarray) -> bytes:
         return _strided(codes, self.block)
 
@@ -131,6 +134,9 @@ class SglBitnt(Packing):
     def byte_of(self, row: int, column: int, shape: tuple[int, int]) -> int:
         """row * in / 4 + 32 (column // 128) + column % 32."""
         return row * shape[1] // 4 + 32 * (column // 128) + column % 32
+
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return columns // 4
 
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes:
         return _strided(codes, 128)

@@ -82,6 +82,13 @@ class Packing(ABC):
         shape = self._sizes(shape)
         return self._decode(self._checked(data, shape), shape)
 
+    def row_codes(self, data: Bytes, shape: tuple[int, int], rows: slice) -> np.ndarray | None:
+        """``codes`` of consecutive rows, first to last, of a valid payload; no other row is unpacked.
+
+        None for a layout in which no row has bytes of its own.
+        """
+        return self._decode_rows(self._checked(data, shape), shape, rows)
+
     def payload(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """The bytes that hold trits, uint8, without the scales; a view of the data if they are contiguous."""
         return self._payload(self._checked(data, shape))
@@ -111,6 +118,17 @@ class Packing(ABC):
     def _count_invalid(self, data: np.ndarray, shape: tuple[int, int]) -> int:
         """Number of codes in the bytes, padding included, that are not a trit: by default pairs of bits that are 3."""
         return count_threes(self._payload(data))
+
+    def _decode_rows(self, data: np.ndarray, shape: tuple[int, int], rows: slice) -> np.ndarray | None:
+        size = self._bytes_of_row(shape[1])
+        if size is None:
+            return None
+        end = rows.stop * size + data.size - shape[0] * size  # with the bytes after the rows, which _decode expects
+        return self._decode(data[rows.start * size : end], (rows.stop - rows.start, shape[1]))
+
+    def _bytes_of_row(self, columns: int) -> int | None:
+        """Bytes of a row, where the rows follow each other and share no byte; else None."""
+        return None
 
     @abstractmethod
     def _encode(self, codes: np.ndarray, scale: np.ndarray) -> bytes: ...

@@ -38,6 +38,9 @@ class _ScaleFirst(Packing):
         block, place = divmod(row * shape[1] + column, self.block)
         return self._bytes * block + 2 + place * self.bits // 8
 
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return columns // self.block * self._bytes
+
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """d of each block, float32 [out, in / block]."""
         blocks = self._checked(data, shape).reshape(-1, self._bytes)

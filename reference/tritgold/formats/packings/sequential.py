@@ -30,6 +30,9 @@ class _FourColumns(Packing):
         """(row * in + column) // 4."""
         return (row * shape[1] + column) // 4
 
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return columns // 4
+
 
 @dataclass(frozen=True)
 class Sequential(_FourColumns):

@@ -57,6 +57,9 @@ class TQ10(Packing):
         first, start, _, size = next(part for part in reversed(PARTS) if place >= part[0])
         return BYTES * block + start + (place - first) % size
 
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return columns // BLOCK * BYTES
+
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """d of each block, float32 [out, in / 256]."""
         blocks = self._checked(data, shape).reshape(-1, BYTES)

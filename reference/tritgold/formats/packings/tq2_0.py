@@ -51,6 +51,9 @@ class TQ20(Packing):
         block, place = divmod(row * shape[1] + column, BLOCK)
         return BYTES * block + 32 * (place // 128) + place % 32
 
+    def _bytes_of_row(self, columns: int) -> int | None:
+        return columns // BLOCK * BYTES
+
     def scales(self, data: Bytes, shape: tuple[int, int]) -> np.ndarray:
         """d of each block, float32 [out, in / 256]."""
         blocks = self._checked(data, shape).reshape(-1, BYTES)
