@@ -1,6 +1,6 @@
 # What makes the pages, tables, figures and models of this repository again: make help-makers lists it.
 
-.PHONY: fuzz adversary sharding sharding-scale stability peers judged-peers clients soak serve-mixes serve-load fixtures models formats lookup measurements cases skills skills-models diagnosis right-engines studies plots broken-engine golden
+.PHONY: fuzz adversary sharding sharding-scale stability peers judged-peers clients soak serve-mixes serve-load scoreboard fixtures models formats lookup measurements cases skills skills-models diagnosis right-engines studies plots broken-engine golden
 
 PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
@@ -52,6 +52,10 @@ serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's 
 serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
 	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 		--peer "llama.cpp=$(CURDIR)/$(PEERS)/bin/python $(CURDIR)/tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
+	$(BIN)/python docs/_make/measured_tables.py
+
+scoreboard: $(VENV)/.dev ## install, judge and time the engines of the field, or one: make scoreboard ENGINE=pytritium; docs/scoreboard.md
+	PYTHONPATH=docs/_make $(BIN)/python -m scoreboard $(ENGINE)
 	$(BIN)/python docs/_make/measured_tables.py
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again

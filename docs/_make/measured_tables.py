@@ -17,6 +17,7 @@ import skills_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
 from measure import block_cost
+from scoreboard import tables as scoreboard_tables
 
 from tritgold.kv_cache.base import Sizes
 from tritgold.kv_cache.kv_scheme import kv_scheme
@@ -35,6 +36,7 @@ PAGES = (
     "serve.md",
     "sharding.md",
     "skills.md",
+    "scoreboard.md",
     "../README.md",
 )
 MIB = 1 << 20
@@ -198,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "trace-names": graph_tables.name_table,
     **serving_tables.TABLES,
     **sharding_tables.TABLES,
+    **scoreboard_tables.TABLES,
 }
 
 

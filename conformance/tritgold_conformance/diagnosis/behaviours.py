@@ -6,6 +6,7 @@ Tokens are the weakest evidence about a model; for a decode loop and a tokenizer
 from collections.abc import Sequence
 
 from tritgold_conformance.comparing.compare import Comparison
+from tritgold_conformance.diagnosis.per_run import CANNOT_RUN
 from tritgold_conformance.diagnosis.search import MOST, Found
 from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Mutant
@@ -34,7 +35,11 @@ def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
 
 
 def _right(mutant: Mutant, asked: Asked) -> bool:
-    return same(answer_of(mutant, asked[0]), asked[1])
+    """Whether the mutant gives the engine's answer; a mutant that cannot run, such as one of another mode, does not."""
+    try:
+        return same(answer_of(mutant, asked[0]), asked[1])
+    except CANNOT_RUN:
+        return False
 
 
 def _best(

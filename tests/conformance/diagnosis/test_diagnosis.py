@@ -16,12 +16,15 @@ from tritgold.errors import EngineError
 from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold_conformance.diagnosis.diagnose import diagnose_view
 from tritgold_conformance.diagnosis.per_run import predicted_logits
+from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.questions.text_and_bytes import Question, answer_of
 from tritgold_conformance.results.diagnosis import to_json
 
 # One of each way to be made: weights, configuration, a function, an output, the cache, a memory of what came before.
@@ -195,6 +198,17 @@ def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: 
     both = both and FAULTS["int16-wraps"].apply(both)
     assert both is not None
     assert predicted_logits(both, run.tokens, "logits") is None
+
+
+def test_a_wrong_answer_is_named_in_a_mode_in_which_some_faults_cannot_run(tmp_path: Path) -> None:
+    write_seeded_model(tmp_path, Shape(seed=7, hidden=256, inter=256, layers=1, heads=4, kv_heads=2, context=64))
+    run = GoldenRun.of(open_checkpoint(tmp_path), judging_tokens(8, 259, seed=1), Q8_K_ARITHMETIC)
+    question = Question("generate", "generated", "generate", (run.tokens, 4, {}))
+    made = FAULTS["one-token-too-many"].apply(Mutant(run.checkpoint, Q8_K_ARITHMETIC))
+    assert made is not None
+    view = View(run, answers=[(question, answer_of(made, question))])
+    library = [FAULTS[name] for name in ("per-tensor", "one-token-too-many")]  # the first has one scale a token
+    assert names(diagnose_view(view, "it", "q8_k", library)) == ["one-token-too-many"]
 
 
 def test_an_engine_that_gives_nothing_was_not_checked() -> None:
