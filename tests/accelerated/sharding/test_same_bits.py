@@ -61,11 +61,13 @@ def test_a_row_names_what_differs(monkeypatch):
     assert row["differing"] == [["4 processes", "logits"]]
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="not measured yet: make sharding")
 def test_what_was_recorded_are_such_rows_and_nothing_differed():
     found = json.loads(RECORDED.read_text(encoding="utf-8"))
-    asked = [(c.model, c.way[0], [*map(str, c.devices), *(f"{n} processes" for n in c.processes)]) for c in cases()]
-    rows = [(row["model"], row["kv_cache"], row["over"]) for row in found["rows"]]
+    asked = [
+        (c.model, c.way[0], c.way[1] or "chosen", [*map(str, c.devices), *(f"{n} processes" for n in c.processes)])
+        for c in cases()
+    ]
+    rows = [(row["model"], row["kv_cache"], row["formulation"], row["over"]) for row in found["rows"]]
     assert [row for row in asked if row in rows] == rows
     assert found["missing"] == len(asked) - len(rows)
     assert [row["differing"] for row in found["rows"]] == [[]] * len(rows)
