@@ -31,9 +31,9 @@ OPERATIONS = {WEIGHTS: COLOURS[0], ATTENTION: COLOURS[1], ELSE: COLOURS[4], OVER
 ROOF = "the engine's bytes, read at the memory's speed"
 # Rows that have tokens a second, by what they are drawn against: the axis and its words.
 AGAINST = {
-    "decode": ("context", "positions in the KV cache"),
-    "greedy": ("context", "positions in the KV cache"),
-    "kv": ("context", "positions in the KV cache"),
+    "decode": ("context", "positions in the cache"),
+    "greedy": ("context", "positions in the cache"),
+    "kv": ("context", "positions in the cache"),
     "prefill": ("tokens", "tokens of the prompt"),
     "batch": ("sequences", "sequences at once"),
     "block-diffusion": ("passes", "passes a block"),
