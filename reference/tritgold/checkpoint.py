@@ -231,19 +231,20 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, ga
     head = None if config.tied_head else box.matrix("head", (config.vocab, config.hidden))
     if config.tied_head:
         box.head_copy(embedding)
+    linears: dict[str, Stored | None] = {}  # in the order of the file: a disk is read once, from beginning to end
+    for name in box.in_file_order(f"layers.{i}.{linear}" for i in range(config.layers) for linear in LINEARS):
+        linears[name] = read_linear(box, name, config.linear_shape(name.rpartition(".")[2]))
     layers: list[dict[str, np.ndarray | Stored | None]] = []
     for index in range(config.layers):
         at = f"layers.{index}"
         parts: dict[str, np.ndarray | Stored | None] = dict.fromkeys(VECTORS)
         for name, width in config.vector_widths().items():
             parts[name] = box.vector(f"{at}.{name}", width, gain_offset if name in NORMS else 0.0)
-        parts |= {name: read_linear(box, f"{at}.{name}", config.linear_shape(name)) for name in LINEARS}
-        layers.append(parts)
+        layers.append(parts | {name: linears[f"{at}.{name}"] for name in LINEARS})
     final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
-    linears = [part for parts in layers for part in parts.values() if isinstance(part, Stored)]
-    for linear in sorted(linears, key=lambda linear: (linear.stored.file, linear.stored.offset)):
-        linear.check()  # in the order of the file: a disk is read once, from its beginning to its end
+    for linear in filter(None, linears.values()):
+        linear.check()
     assert embedding is not None  # finish() has raised otherwise
     return ModelWeights(embedding, tuple(LayerWeights(**parts) for parts in layers), final_norm, head)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -9,9 +10,12 @@ import pytest
 from refusals import refusal
 from small_models import WIDE, Entry, HfModel, seeded
 
+from tritgold import checkpoint
 from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.convert import Options, convert
 from tritgold.errors import ConfigError
+from tritgold.formats.linear_readers import LinearReader, Stored, hf_reader
+from tritgold.formats.tensor_box import TensorBox
 from tritgold.model import forward
 from tritgold.trace import Trace
 
@@ -75,6 +79,33 @@ def test_floats_under_the_configuration_of_packed_weights_say_what_to_change(tmp
     assert "weight_scale" not in str(error)
     del model.config["quantization_config"]
     assert open_checkpoint(model.write(tmp_path / "n")).model_hash() == packed.model_hash()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_linears_are_read_in_the_order_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """Sorted by name here, as transformers writes: read in the order of the graph, a part was read twice."""
+    model = seeded(tmp_path, WIDE) if packed else unpacked(tmp_path, "BF16")[1]
+    asked: list[str] = []
+
+    def recording(*given: Any) -> LinearReader:
+        read = hf_reader(*given)
+
+        def one(box: TensorBox, name: str, shape: tuple[int, int]) -> Stored | None:
+            asked.append(name)
+            return read(box, name, shape)
+
+        return one
+
+    monkeypatch.setattr(checkpoint, "hf_reader", recording)
+    model.entries = dict(sorted(model.entries.items()))
+    opened = open_checkpoint(model.write(tmp_path / "m"))
+    layers = [opened.weights.layers[int(name.split(".")[1])] for name in asked]
+    found = [layer.linear(name.split(".")[2]) for layer, name in zip(layers, asked, strict=True)]
+    places = [weight.stored.offset for weight in found]  # type: ignore[union-attr]
+    assert len(asked) == 7 * opened.config.layers
+    assert places == sorted(places)
 
 
 def trilm(folder: Path, dtype: str, blocks: int) -> tuple[Checkpoint, Path, np.ndarray]:

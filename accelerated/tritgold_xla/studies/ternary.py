@@ -96,11 +96,7 @@ def _some_tokens(trits: np.ndarray, planes: Planes, rng: np.random.Generator) ->
 
 
 def _unpacking(planes: Planes, one: np.ndarray) -> Iterator[Form]:
-    """Unpacking of weights to int8, and of codes to bit planes."""
-    yield Form(
-        "unpacking two bits to int8", "words turned over to rows, their bytes shifted", "bytes of words, columns first",
-        _unpack_rows, lambda planes: unpack(planes).T, (planes.bits,), 32 * planes.bits[0].size,
-    )  # fmt: skip
+    """Unpacking of codes to bit planes."""
     yield Form(
         "activation planes", "each bit picked", "8 x 8 bit transposes", _picked, bit_planes, (one[0],),
     )  # fmt: skip
@@ -162,19 +158,6 @@ def _reduced(codes: jax.Array, weight: Planes) -> jax.Array:
 
 def _unpacked_whole(codes: jax.Array, weight: Planes) -> jax.Array:
     return lax.dot(barrier(filled(codes)), barrier(unpack(weight.bits)), preferred_element_type=jnp.int32)
-
-
-def _unpack_rows(planes: jax.Array) -> jax.Array:
-    """[out, columns]: the rows' bytes shifted, and the columns brought into their order."""
-    _, count, out = planes.shape
-    rows = barrier(planes.swapaxes(1, 2))
-    nonzero, negative = lax.bitcast_convert_type(rows, jnp.uint8).reshape(2, out, count, 4)
-    one = jnp.uint8(1)
-    trits = [
-        ((nonzero >> bit) & one).astype(jnp.int8) - (((negative >> bit) & one) << one).astype(jnp.int8)
-        for bit in map(jnp.uint8, range(8))
-    ]
-    return jnp.stack(trits, axis=1).transpose(0, 3, 1, 2).reshape(out, 32 * count)
 
 
 def _picked(codes: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 Problems are collected and raised together: to repair a converter one needs the whole list, not its first line.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,15 @@ class TensorBox:
             self.blame("tensor-shape", f"{found[0].name}: found shape {list(found[0].shape)}, expected {list(shape)}")
             return None
         return found[0]
+
+    def in_file_order(self, names: Iterable[str]) -> list[str]:
+        """tritgold's ``names`` by where their tensors begin; those that are absent at the end."""
+
+        def place(name: str) -> tuple[bool, str, int]:
+            found = next((self._left[source] for source in candidates(self._table, name) if source in self._left), None)
+            return (True, "", 0) if found is None else (False, str(found.file), found.offset)
+
+        return sorted(names, key=place)
 
     def take_beside(self, tensor: StoredTensor, suffix: str) -> StoredTensor | None:
         """The optional tensor ``<tensor without .weight><suffix>``, such as a weight's scale; None if it is absent."""
