@@ -42,7 +42,8 @@ SCALING = {
 }  # fmt: skip
 MEMORY = {
     "layers": 8, "file": 1_600_000_000,
-    "processes": [{"share": 700_000_000, "held": 735_000_000, "most": 860_000_000, "of_share": 1.05, "seconds": 40.0}],
+    "processes": [{"share": 700_000_000, "held": 735_000_000, "most": 860_000_000, "of_share": 1.05, "most_of_share": 1.23,
+                   "seconds": 40.0}],
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ MEMORY = {
         (sharding_tables.bits, "sharding-bits", BITS, "Not run yet: 3 of 4 rows."),
         (sharding_tables.scaling, "sharding", SCALING, "| 2 devices | 11.0 | 90.9 | 256 |"),
         (sharding_tables.scaling, "sharding", SCALING, "26 collectives a token, 65 us each; 6 layers."),
-        (sharding_tables.memory, "sharding-memory", MEMORY, "| 0 | 700 | 735 | 860 | 105% | 40 |"),
+        (sharding_tables.memory, "sharding-memory", MEMORY, "| 0 | 700 | 735 | 860 | 123% | 40 |"),
     ],
 )  # fmt: skip
 def test_a_table_has_the_figures_of_its_report_or_names_the_command(table, name, report, told, tmp_path, monkeypatch):
