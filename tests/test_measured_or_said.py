@@ -42,8 +42,8 @@ SCALING = {
 }  # fmt: skip
 MEMORY = {
     "layers": 8, "file": 1_600_000_000,
-    "processes": [{"share": 700_000_000, "held": 735_000_000, "most": 860_000_000, "of_share": 1.05, "most_of_share": 1.23,
-                   "seconds": 40.0}],
+    "processes": [{"share": 700_000_000, "held": 735_000_000, "most": 860_000_000, "of_share": 1.05,
+                   "most_of_share": 1.23, "seconds": 40.0}],
 }  # fmt: skip
 
 

@@ -244,7 +244,7 @@ def _assemble(box: TensorBox, config: ModelConfig, read_linear: LinearReader, ga
     final_norm = box.vector("final_norm", config.hidden, gain_offset)
     box.finish()
 
-    for linear in filter(None, linears.values()):
+    for linear in [each for each in linears.values() if each is not None]:
         linear.check()
     assert embedding is not None  # finish() has raised otherwise
     return ModelWeights(embedding, tuple(LayerWeights(**parts) for parts in layers), final_norm, head)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def as_marked(path: Path) -> None:
     """Rewrite a file with a plain vocabulary: token 7 is ``<7>``, and in every text it is found first."""
     file = open_gguf(path)
     vocab = len(file.metadata["tokenizer.ggml.tokens"])
-    marked = {
+    marked: dict[str, Any] = {
         "tokenizer.ggml.tokens": [f"<{token}>" for token in range(vocab)],
         "tokenizer.ggml.token_type": np.full(vocab, USER_DEFINED, np.int32),
     }
