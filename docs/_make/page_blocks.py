@@ -49,7 +49,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[2]
 RUNS = {"python", "console", "sh"}
-SHOWN = {"text", "json", "yaml", "toml", "c", "ini", "xml", "html", "markdown"}
+SHOWN = {"text", "js", "json", "yaml", "toml", "c", "ini", "xml", "html", "markdown"}
 COMMAND = re.compile(r"^(\$|tritgold|python3?|pytest|make|pip|cc|\./\w+) .*", re.MULTILINE)
 SECONDS = 300  # for one command
 STARTED = Path.cwd()

@@ -121,8 +121,8 @@ def _stop(golden: Mutant, text: list[int], at: int) -> list[int]:
     """
     new = (text[place] for place in range(at, len(text) - 1) if text[place] not in text[:place])
     last = next(new, text[at])
-    others = [token for token in golden.config.eos if token != last]
-    return [*(others or [next(n for n in range(golden.config.vocab) if n not in (*text, last))]), last]
+    others = [token for token in golden.config.eos if token not in text]
+    return [*(others or [next(n for n in range(golden.config.vocab) if n not in text)]), last]
 
 
 @dataclass
