@@ -98,10 +98,13 @@ def tuned(out: int, in_: int) -> list[dict[str, Any]]:
 
 
 def settings() -> dict[str, str]:
-    """The environment variables and options of this process on which compiled programs depend."""
+    """The environment variables and options of this process on which compiled programs depend.
+
+    The file of choices by its name alone: reports are published, and its folder is the user's.
+    """
     import jax
 
     found = {name: os.environ[name] for name in SETTINGS if name in os.environ}
     programs, tuning = jax.config.jax_compilation_cache_dir, tuning_file()
     found |= {} if programs is None else {"JAX_COMPILATION_CACHE_DIR": str(programs)}
-    return found | ({} if tuning is None else {"tuning": str(tuning)})
+    return found | ({} if tuning is None else {"tuning": tuning.name})
