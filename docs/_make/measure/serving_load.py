@@ -34,14 +34,15 @@ from typing import Any
 import numpy as np
 
 from measure.report import lines, rounded
-from tritgold.golden import embedded_model
 from tritgold.trace import versions
+from tritgold_conformance.bench.clients import RefusedError, over_http
 from tritgold_conformance.bench.peer_files import for_llama_cpp
 from tritgold_conformance.bench.peer_names import FORMATS, Peer
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.commands.launch import two_free_ports
-from tritgold_conformance.serving.load import RefusedError, load, over_http
+from tritgold_conformance.commands.serve_worker import stand_in_tokenizer
+from tritgold_conformance.serving.load import load
 
 SCHEMA = "tritgold.serve_load/1"
 OWN = "tritgold serve"
@@ -82,23 +83,12 @@ def commands(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, lis
     """Servers by name, with {port} to be filled in."""
     model = synthetic_model(sizes.shape, folder)
     own = [sys.executable, "-W", "ignore", "-m", "tritgold_conformance", "serve", str(model), "--port", "{port}"]
-    own += ["--tokenizer", str(_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
+    own += ["--tokenizer", str(stand_in_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
     found = {OWN: [*own, *sizes.own]}
     for name, command in peers.items():
         file = for_llama_cpp(model, sizes.shape.name, Peer(name), print) if name in FORMATS else model
         found[name] = [word.format(model=file, port="{port}") for word in shlex.split(command)]
     return found
-
-
-def _tokenizer(vocab: int, folder: Path) -> Path:
-    """kjv-ar's, with words for the other ids: ours does not read the file's own, whose words have no letters."""
-    with embedded_model("kjv-ar") as path:
-        known = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
-    there = known["model"]["vocab"]
-    there.update({f"word{number}": number for number in range(max(there.values()) + 1, vocab)})
-    file = folder / "tokenizer.json"
-    file.write_text(json.dumps(known), encoding="utf-8")
-    return file
 
 
 @contextmanager
