@@ -297,7 +297,7 @@ def test_a_process_killed_under_answers_leaves_none_untold_and_none_wrong():
     """kill -9 of the second process while four streams and two whole answers are under way."""
     streams, body = [True] * 4 + [False] * 2, {"max_tokens": 200, "temperature": 0, "ignore_eos": True}
     with serving(2) as (members, port):
-        right = [Client(port, body | {"prompt": [1, 2, n]}, False).wait(120).tokens for n in range(6)]
+        right = [Client(port, body | {"prompt": [1, 2, n]}, False).wait().tokens for n in range(6)]
         assert [len(tokens) for tokens in right] == [200] * 6
         made = [Client(port, body | {"prompt": [1, 2, n]}, stream) for n, stream in enumerate(streams)]
         until = time.monotonic() + 60

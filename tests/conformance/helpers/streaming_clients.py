@@ -19,14 +19,14 @@ class Client:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float = 60) -> "Client":
+    def wait(self, seconds: float = 300) -> "Client":
         """Until it has been told."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), "a client waits for an answer that never comes"
         return self
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         try:
             connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
             with connection.getresponse() as answer:
