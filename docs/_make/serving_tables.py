@@ -49,12 +49,13 @@ def load() -> str:
     def made(report: Row) -> str:
         machine, case = report["machine"], report["results"][0]["case"]
         processor = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
-        threads = report["bandwidth"][0]["threads"]
+        first = report["results"][0]
+        threads, rounds = first["threads"], first["timing"]["samples"] // max(8, 2 * case["clients"])
         return (
             f"{_served(report, 'server', 'http', 'engine')}\n\n{processor}, "
             f"{report['date'][:10]}; {report['shape']}, prompts of {case['prompt']} ids, "
             f"{case['steps']} tokens each, 4 texts a pass, {threads} thread an engine; "
-            f"3 rounds, each server in turn. [Report](data/{SERVED}.json)."
+            f"{rounds} rounds, each server in turn. [Report](data/{SERVED}.json)."
         )
 
     return measured(SERVED, BENCH, made)
