@@ -45,11 +45,11 @@ clients: $(VENV)/.dev ## ask `tritgold serve` with clients that others wrote, of
 soak: $(VENV)/.dev ## an hour of all kinds of clients for each backend of `tritgold serve`: docs/data/serve-soak.json
 	for backend in reference xla; do $(MEASURE).serving_soak --backend $$backend --out docs/data/serve-soak.json || exit; done
 
-serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's scheduler beside each one alone: docs/data/serve-mixes.json (minutes)
-	$(MEASURE).serving_mixes --mixes 1000 --out docs/data/serve-mixes.json
+serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to each backend's scheduler beside each one alone: docs/data/serve-mixes.json (minutes)
+	for backend in reference xla; do $(MEASURE).serving_mixes --backend $$backend --mixes 1000 --out docs/data/serve-mixes.json || exit; done
 	$(BIN)/python docs/_make/measured_tables.py
 
-serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
+serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under crowds until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
 	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 		--peer "llama.cpp=$(CURDIR)/$(PEERS)/bin/python $(CURDIR)/tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
 	$(BIN)/python docs/_make/measured_tables.py

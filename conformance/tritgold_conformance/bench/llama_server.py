@@ -27,12 +27,14 @@ SHOWN = 1024
 
 
 class LlamaServer:
-    """One server with one file. positions: room for so many. load: seconds until it was ready."""
+    """One server with one file. positions: room for so many, in all slots together. load: seconds until it was
+    ready.
+    """
 
-    def __init__(self, name: str, program: Path, path: str, positions: int, threads: int) -> None:
+    def __init__(self, name: str, program: Path, path: str, positions: int, threads: int, slots: int = 1) -> None:
         """Raises EngineError ``engine-load`` if it ends before it is ready; the hint is the last that it printed."""
         self._name = name
-        self._port = _free_port()
+        self.port = _free_port()
         command = [
             str(program.resolve()),
             "-m",
@@ -40,13 +42,13 @@ class LlamaServer:
             "-c",
             str(positions),
             "-np",
-            "1",
+            str(slots),
             "-t",
             str(threads),
             "-tb",
             str(threads),
         ]
-        command += ["--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
         self._folder = (
             tempfile.TemporaryDirectory()
         )  # some servers write a log into the folder that they are started in
@@ -106,7 +108,7 @@ class LlamaServer:
         raise EngineError(f"is not ready after {WAIT:g} s", kind="engine-load", thing=self._name, file=path)
 
     def _ask(self, method: str, where: str, body: Any) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
         try:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, where, data, {"Content-Type": "application/json"})
