@@ -21,7 +21,9 @@ from tritgold_conformance.bench.memory import peak_memory
 from tritgold_conformance.bench.peer_judge import Shown, shown
 
 WAIT = 600.0  # seconds for a model to be loaded, and for one answer
-SHOWN = 20  # most likely tokens, requested for each step
+# Most likely tokens, requested for each step: the whole vocabulary of the judged models, because ik_llama.cpp's server
+# adds the tokens that it does not show to the sum twice (docs/findings/ik-llama-cpp-probabilities.md).
+SHOWN = 1024
 
 
 class LlamaServer:
