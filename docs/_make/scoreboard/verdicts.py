@@ -14,7 +14,8 @@ from tritgold_conformance.results.coverage import Coverage, coverage_line
 
 # What engines say of files that they do not open, in the words of llama.cpp, pytritium, transformers and tritgold.
 REFUSED = re.compile(
-    r"refuse|gguf_init_from_reader|unsupported|not support|unknown (model )?(arch|type|tensor)|failed to load model|error loading model"
+    r"refuse|gguf_init_from_reader|"
+    r"unsupported|not support|unknown (model )?(arch|type|tensor)|failed to load model|error loading model"
     r"|invalid ggml type|cannot be made|not implemented|missing tensor|wrong number of tensors",
     re.IGNORECASE,
 )
