@@ -26,7 +26,7 @@ from subjects import subjects  # noqa: E402
 def main() -> int:
     """0 where every case ended well, 1 where one did not: stderr says which, and how to repeat it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=200_000, help="of all subjects together (default 200000)")
+    parser.add_argument("--cases", type=int, default=50_000, help="of all subjects together (default 50000)")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--only", help="one subject")
     parser.add_argument("--case", type=int, help="one case again; its files are kept and named")
