@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tritgold.errors import NonFiniteError, WeightsError
+from tritgold.errors import EngineError, NonFiniteError, WeightsError
 from tritgold.ternary import LinearWeight, ReadByRows, TernaryRows
 from tritgold_xla.place import Part, Place, aligned
 from tritgold_xla.ternary_matmul import planes
@@ -23,7 +23,7 @@ def stacked_linear(
 
     weights: of all layers. shape: (out, in) of each. packed: called after each matrix. A matrix that can be read by
     rows is unpacked in pieces, and of one that is cut along its rows only the rows of this process. Raises WeightsError
-    for a matrix of another shape.
+    for a matrix of another shape, EngineError ``subnormal-scale`` for a scale that XLA-CPU would take for zero.
     """
     parts = place.parts(name, shape)
     stacks, step, one = [_Stack.of(len(weights), part) for part in parts], _step(parts[0].shape[0], shape[1]), True
@@ -33,6 +33,7 @@ def stacked_linear(
             found, wanted = list(weight.shape), list(shape)
             raise WeightsError("does not fit the configuration", kind="shape", thing=at, got=found, expected=wanted)
         matrix = _rows_of(at, weight)
+        _require_normal(at, matrix.scale)
         one = one and matrix.scale.ndim == 0
         for rows in _pieces(parts, step):
             trits = matrix.trits(rows)
@@ -46,6 +47,19 @@ def stacked_linear(
     if one:
         return PackedLinear(made, place.copied(name, stacks[0].scales[:, 0]))
     return PackedLinear(made, place.put(name, [stack.scales for stack in stacks], out=1, in_=None))
+
+
+def _require_normal(at: str, scale: np.ndarray) -> None:
+    small = scale[(scale != 0) & (np.abs(scale) < np.finfo(np.float32).tiny)]
+    if small.size:
+        raise EngineError(
+            "has a subnormal weight scale, which XLA-CPU takes for zero",
+            kind="subnormal-scale",
+            thing=at,
+            got=f"{float(small.flat[0]):g}",
+            expected=f"0, or at least {np.finfo(np.float32).tiny:g} in magnitude",
+            hint="the reference engine computes it: --backend reference, --engine reference",
+        )
 
 
 class _Stack(NamedTuple):

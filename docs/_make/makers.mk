@@ -45,11 +45,11 @@ clients: $(VENV)/.dev ## ask `tritgold serve` with clients that others wrote, of
 soak: $(VENV)/.dev ## an hour of all kinds of clients for each backend of `tritgold serve`: docs/data/serve-soak.json
 	for backend in reference xla; do $(MEASURE).serving_soak --backend $$backend --out docs/data/serve-soak.json || exit; done
 
-serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to the JAX engine's scheduler beside each one alone: docs/data/serve-mixes.json (minutes)
-	$(MEASURE).serving_mixes --mixes 1000 --out docs/data/serve-mixes.json
+serve-mixes: $(VENV)/.dev ## 1,000 random mixes of requests to each backend's scheduler beside each one alone: docs/data/serve-mixes.json (minutes)
+	for backend in reference xla; do $(MEASURE).serving_mixes --backend $$backend --mixes 1000 --out docs/data/serve-mixes.json || exit; done
 	$(BIN)/python docs/_make/measured_tables.py
 
-serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under load until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
+serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under crowds until it refuses, beside llama.cpp's server and make serve-load LLAMA_SERVER=ik_llama.cpp=/path/to/llama-server (ten minutes)
 	$(MEASURE).serving_load --out docs/data/serve-load.json $(if $(LLAMA_SERVER),--llama-server $(LLAMA_SERVER)) \
 		--peer "llama.cpp=$(CURDIR)/$(PEERS)/bin/python $(CURDIR)/tests/peers/llama_cpp_server.py {model} --port {port} --slots 4 --context 1024 --defaults"
 	$(BIN)/python docs/_make/measured_tables.py
@@ -123,7 +123,7 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
 
-skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (two and a half hours; goes on where it stopped)
+skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (three hours; goes on where it stopped)
 	$(BIN)/python -m tritgold_xla.training.skills training/skills
 	rm -rf reference/tritgold/golden/skills-ar reference/tritgold/golden/skills-dlm
 	cp -r training/skills/skills-ar training/skills/skills-dlm reference/tritgold/golden/

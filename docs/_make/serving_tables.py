@@ -6,6 +6,7 @@ from markdown_tables import data, measured, table
 
 Row = dict[str, Any]
 LOAD = "make serve-load"
+BENCH, SERVED, OURS = "tritgold bench --rows serve", "bench-notebook-2b-serve", "tritgold serve"
 FIGURES = ("tokens/s", "first token, ms: p50", "p95", "p99", "whole answer, ms: p50", "p95", "p99")
 
 
@@ -28,13 +29,14 @@ def mixes() -> str:
     """Random mixes beside the answers alone."""
 
     def made(report: Row) -> str:
-        counts = report["counts"]
         lines = [
-            (f"{report['mixes']:,}", f"{counts['requests']:,}", f"{counts['greedy']:,}, {counts['seeded']:,}",
-             f"{counts['cancelled']:,}", f"{counts['logits compared']:,}",
-             f"{counts['tokens of prompts reused']:,}", len(report["wrong"]))
+            (row["backend"], f"{row['mixes']:,}", f"{row['counts']['requests']:,}",
+             f"{row['counts']['greedy']:,}, {row['counts']['seeded']:,}", f"{row['counts']['cancelled']:,}",
+             f"{row['counts']['logits compared']:,}", f"{row['counts']['tokens of prompts reused']:,}",
+             len(row["wrong"]))
+            for row in report["rows"]
         ]  # fmt: skip
-        head = ("mixes", "requests", "greedy, seeded", "cancelled", "rows of logits compared",
+        head = ("backend", "mixes", "requests", "greedy, seeded", "cancelled", "rows of logits compared",
                 "tokens of prompts reused", "different, or held after the mix")  # fmt: skip
         return table(head, lines)
 
@@ -45,28 +47,39 @@ def load() -> str:
     """Clients at once, server by server."""
 
     def made(report: Row) -> str:
-        rows = sorted(report["rows"], key=lambda row: (row["clients"], row["server"] != "tritgold serve"))
-        lines = [(f"{row['clients']:g}", row["server"], *_figures(row)) for row in rows]
-        machine, rounds = report["machine"], report["rounds"]
-        measured_in = "one round" if rounds == 1 else f"medians of {rounds} rounds"
+        machine, case = report["machine"], report["results"][0]["case"]
+        processor = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+        first = report["results"][0]
+        threads, rounds = first["threads"], first["timing"]["samples"] // max(8, 2 * case["clients"])
         return (
-            f"{table(('clients', 'server', *FIGURES), lines)}\n\n{machine['cores']} cores, Python "
-            f"{machine['python']}; {report['model']}, prompts of {report['prompt_tokens']} ids, {report['tokens']} "
-            f"tokens each, {report['slots']} texts a pass, one thread an engine; {measured_in}, "
-            f"each server in turn. [Report](data/serve-load.json)."
+            f"{_served(report, 'server', 'http', 'engine')}\n\n{processor}, "
+            f"{report['date'][:10]}; {report['shape']}, prompts of {case['prompt']} ids, "
+            f"{case['steps']} tokens each, 4 texts a pass, {threads} thread an engine; "
+            f"{rounds} rounds, each server in turn. [Report](data/{SERVED}.json)."
         )
 
-    return measured("serve-load", LOAD, made)
+    return measured(SERVED, BENCH, made)
 
 
 def direct() -> str:
     """The same core over HTTP, and called."""
+    return measured(SERVED, BENCH, lambda report: _served(report, "way", "xla", "way"))
 
-    def made(report: Row) -> str:
-        rows = sorted(report["direct"], key=lambda row: (row["clients"], row["way"]))
-        return table(("clients", "way", *FIGURES), [(f"{r['clients']:g}", r["way"], *_figures(r)) for r in rows])
 
-    return measured("serve-load", LOAD, made)
+def _served(report: Row, what: str, only: str, name: str) -> str:
+    """Pairs of results: to the first token, to the end. only: the way or the engine that is shown."""
+    found: dict[tuple[int, str], list[Row]] = {}
+    for r in report["results"]:
+        if r["row"] == "serve" and only in (r["engine"], r["case"]["way"]) and r["timing"] is not None:
+            found.setdefault((r["case"]["clients"], r["engine"] if name == "engine" else r["case"]["way"]), []).append(
+                r
+            )
+    lines = [
+        (clients, OURS if label == "xla" else label, f"{whole['per_second']:.3g}",
+         *(_ms(r["timing"][p]) for r in (first, whole) for p in ("p50", "p95", "p99")))
+        for (clients, label), (first, whole) in found.items()
+    ]  # fmt: skip
+    return table(("clients", what, *FIGURES), lines)
 
 
 def refusing() -> str:
@@ -89,11 +102,6 @@ def refusing() -> str:
         return table(head, lines)
 
     return measured("serve-load", LOAD, made)
-
-
-def _figures(r: Row) -> tuple[str, ...]:
-    names = ("first_token_p50", "first_token_p95", "first_token_p99", "p50", "p95", "p99")
-    return f"{r['tokens_per_second']:.3g}", *(_ms(r[name]) for name in names)
 
 
 def _ms(seconds: float | None) -> str:

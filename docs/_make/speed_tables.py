@@ -43,7 +43,7 @@ def _report(path: Path) -> str:
         f"<!-- not run: it measures, on a quiet machine -->\n```sh\n{_flags(report)}{report['command']}\n```",
     ]
     measured = [r for r in report["results"] if r["timing"] is not None]
-    models = [r for r in measured if r["row"] not in ("gemv", "gemm")]
+    models = [r for r in measured if r["row"] not in ("gemv", "gemm", "serve")]
     if models:
         head = (
             "row",
@@ -59,6 +59,8 @@ def _report(path: Path) -> str:
         parts.append(table(head, [_of_a_model(r) for r in models]))
     parts += [_missing(r) for r in report["results"] if r["timing"] is None]
     parts += [_engine(e) for e in report["engines"]]
+    if any(r["row"] == "serve" for r in measured):
+        parts.append("Its rows `serve`, servers under load, are in [serve](serve.md#how-fast).")
     products = [r for r in measured if r["row"] in ("gemv", "gemm")]
     if products:
         parts.append(_products(products))
@@ -81,7 +83,7 @@ def ratios() -> str:
         report = json.loads(path.read_bytes())
         own = {(r["row"], str(r["case"]), r["threads"]): r for r in report["results"] if r["engine"] == "xla"}
         for r in report["results"]:
-            if r["ratio"] is None:
+            if r["ratio"] is None or r["row"] == "serve":
                 continue
             mine = own[r["row"], str(r["case"]), r["threads"]]
             case = ", ".join(f"{k} {v:,}" for k, v in r["case"].items() if k != "steps")

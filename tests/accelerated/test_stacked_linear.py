@@ -1,11 +1,13 @@
 """Planes made a piece at a time are those of the whole matrix, and of a part only its own rows are unpacked."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import jax
 import numpy as np
 import pytest
 
+from tritgold.errors import EngineError
 from tritgold.ternary import TernaryRows, TernaryTensor
 from tritgold_xla import stacked_linear as module
 from tritgold_xla.place import Part, Place
@@ -108,3 +110,12 @@ def test_only_the_rows_of_the_parts_are_read_and_each_once(monkeypatch, cut):
     for weight in given:
         assert [row for rows in weight.asked for row in range(rows.start, rows.stop)] == wanted
         assert all(rows.stop - rows.start <= 4 for rows in weight.asked)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize(("value", "refused"), [(1e-39, True), (-1e-45, True), (0, False), (1.1755e-38, False)])
+def test_a_scale_that_would_be_flushed_to_zero_is_refused(scales, value, refused):
+    given = weights(whole=True, scales=scales)
+    given[1].tensor.scale.flat[-1] = value
+    with pytest.raises(EngineError, match=r"layers\.1\.q: .* subnormal") if refused else nullcontext():
+        stacked_linear("q", given, (OUT, IN), Parts(CUTS["whole"]), lambda: None)

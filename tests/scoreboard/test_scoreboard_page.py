@@ -85,6 +85,17 @@ def test_the_tables_say_what_a_report_says() -> None:
     ]
     given = {"engine": "@a/b", "version": "1", "languages": ["C"], "source": "x", "date": "d", "machine": {}}
     there, missing = EngineReport(**given, rows=rows), EngineReport(**given, unavailable="too large")
+    assert "| [pytritium 1](data/scoreboard/pytritium-1.json) | yes |  | - |" in matrix(
+        [
+            EngineReport(
+                **given | {"engine": "pytritium"}, rows=[Row(case=Case(format="i2_s"), status="conforms", **facts)]
+            ),
+            EngineReport(
+                **given,
+                rows=[Row(case=Case(format=name), status="conforms", **facts) for name in ("tl1", "tq1_0")],
+            ),
+        ]
+    )
     assert "| [@a/b 1](data/scoreboard/a-b-1.json) | **no** | yes (`silu`, `kv-f16`) |" in matrix([there, missing])
     assert "[`silu`](faults/silu.md). off" in verdicts([there])
     assert "too large" in absent([there, missing], [])

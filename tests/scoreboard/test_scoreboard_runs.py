@@ -79,6 +79,42 @@ def test_what_an_engine_does_wrong_is_a_row(
     assert row.command.startswith("tritgold check --engine 'cmd:PYTHON ENVIRONMENT/engine.py' --model MODEL ")
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_an_engine_that_fills_memory_is_a_row_and_the_next_engine_is_judged(tmp_path: Path) -> None:
+    fills = "x = bytearray(900 << 20); x[::4096] = b'1' * len(x[::4096]); import time; time.sleep(60)"
+    (tmp_path / "fills.py").write_text(fills)
+    engines = [("fills", "cmd:{python} " + str(tmp_path / "fills.py")), ("next", "cmd:false")]
+    (tmp_path / "engines.toml").write_text(
+        "schema = 'tritgold.scoreboard-engines/1'\n"
+        + "".join(
+            f"[[engine]]\nname='{name}'\nversions=['1']\nlanguages=['C']\nsource='x'\nway='{way}'\n"
+            "cases=[{format='hf'}, {format='hf', model='llama'}]\n"
+            for name, way in engines
+        )
+    )
+    words = ["--manifest", tmp_path / "engines.toml", "--environments", tmp_path, "--out", tmp_path / "out"]
+    assert run.main([*map(str, words), "--model", "seeded", "--format", "hf", "--memory", "700"]) == 0
+    found = [[row.status for row in read(path).rows] for path in sorted((tmp_path / "out").iterdir())]
+    assert found == [["too much memory"], ["crashes"]]
+
+
+@pytest.mark.parametrize(
+    ("answers", "status"),
+    [("time.sleep(99)", "too slow"), ("send(b'HTTP/1.0 200 OK\\r\\n\\r\\n{{{')", "could not be judged")],
+)
+def test_a_server_that_hangs_or_prints_garbage_is_a_row(answers: str, status: str, tmp_path: Path) -> None:
+    program = (
+        "import http.server, sys, time\n"
+        "class Answers(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_error(404)\n"
+        f"    def do_POST(self): send = self.wfile.write; {answers}\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Answers).serve_forever()"
+    )
+    engine = entry(way="", server=[*python(program), "{port}"])
+    (row,) = run.judged(engine, "1", tmp_path, run.Limits(4)).rows
+    assert row.status == status, row.why
+
+
 @pytest.mark.parametrize("printed", [b"", b"\xff\x00garbage", b"[]", b'{"verdict": "conforms"', b"nan", b"{}", b"1"])
 def test_a_judge_that_prints_no_report_is_a_row(printed: bytes) -> None:
     row, _ = row_of(CASE, Ended("ended", 0, printed, "oops", 1.0, 1.0), "it")
@@ -140,6 +176,10 @@ def test_a_name_that_is_not_in_the_manifest_is_refused(capsys: pytest.CaptureFix
         ("[[engine]]\nname = 'a'", "engine"),
         ("[[engine]]\nname='a'\nversions=['1']\nlanguages=[]\nsource='x'", "way in, or the reason"),
         ("[[engine]]\nname='a'\nversions=['1']\nlanguages=[]\nsource='x'\nwy='x'", "wy"),
+        (
+            "[[engine]]\nname='a'\nversions=['1']\nlanguages=[]\nsource='x'\nway='x'\nopens=['tl1']\ncases=[{format='hf'}]",
+            "opens tl1 without",
+        ),
         (2 * "[[engine]]\nname='a'\nversions=[]\nlanguages=[]\nsource='x'\nunavailable='no'\n", "twice"),
     ],
 )

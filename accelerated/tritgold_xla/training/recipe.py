@@ -99,6 +99,7 @@ class Recipe:
 
 AR = Recipe("kjv-ar")
 HARDER = "count lookup add subtract weekday"
+HARDEST = "count weekday compare"
 SKILLS = Recipe(
     "skills-ar-first",
     seed=158,
@@ -141,8 +142,9 @@ RECIPES = {
             small=1e-3,
         ),
         SKILLS,
-        # The tasks that were weak after it come three times as often.
-        replace(SKILLS, name="skills-ar", start="skills-ar-first", seed=159, steps=4000, more=HARDER),
+        # The tasks that were weak before come three times as often.
+        replace(SKILLS, name="skills-ar-second", start="skills-ar-first", seed=159, steps=4000, more=HARDER),
+        replace(SKILLS, name="skills-ar", start="skills-ar-second", seed=160, steps=2500, peak=0.015, more=HARDEST),
         replace(SKILLS, name="skills-ar-float", ternary=False),  # not yet run to its end
         replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
         DIFFUSION,

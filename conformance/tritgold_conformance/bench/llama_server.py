@@ -21,16 +21,20 @@ from tritgold_conformance.bench.memory import peak_memory
 from tritgold_conformance.bench.peer_judge import Shown, shown
 
 WAIT = 600.0  # seconds for a model to be loaded, and for one answer
-SHOWN = 20  # most likely tokens, requested for each step
+# Most likely tokens, requested for each step: the whole vocabulary of the judged models, because ik_llama.cpp's server
+# adds the tokens that it does not show to the sum twice (docs/findings/ik-llama-cpp-probabilities.md).
+SHOWN = 1024
 
 
 class LlamaServer:
-    """One server with one file. positions: room for so many. load: seconds until it was ready."""
+    """One server with one file. positions: room for so many, in all slots together. load: seconds until it was
+    ready.
+    """
 
-    def __init__(self, name: str, program: Path, path: str, positions: int, threads: int) -> None:
+    def __init__(self, name: str, program: Path, path: str, positions: int, threads: int, slots: int = 1) -> None:
         """Raises EngineError ``engine-load`` if it ends before it is ready; the hint is the last that it printed."""
         self._name = name
-        self._port = _free_port()
+        self.port = _free_port()
         command = [
             str(program.resolve()),
             "-m",
@@ -38,13 +42,13 @@ class LlamaServer:
             "-c",
             str(positions),
             "-np",
-            "1",
+            str(slots),
             "-t",
             str(threads),
             "-tb",
             str(threads),
         ]
-        command += ["--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--host", "127.0.0.1", "--port", str(self.port)]
         self._folder = (
             tempfile.TemporaryDirectory()
         )  # some servers write a log into the folder that they are started in
@@ -104,7 +108,7 @@ class LlamaServer:
         raise EngineError(f"is not ready after {WAIT:g} s", kind="engine-load", thing=self._name, file=path)
 
     def _ask(self, method: str, where: str, body: Any) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
         try:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, where, data, {"Content-Type": "application/json"})

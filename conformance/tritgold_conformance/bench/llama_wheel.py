@@ -14,9 +14,11 @@ from tritgold_conformance.bench.peer_judge import Shown, shown
 
 
 class LlamaWheel:
-    """One model in one file. positions: room for so many. load: seconds. options: the defaults of xllamacpp."""
+    """One model in one file. positions: room for so many, in all slots together. load: seconds. options: the defaults
+    of xllamacpp. port: at which it also listens.
+    """
 
-    def __init__(self, path: str, positions: int, threads: int) -> None:
+    def __init__(self, path: str, positions: int, threads: int, slots: int = 1) -> None:
         """Raises MissingDependencyError without xllamacpp, EngineError ``engine-load`` if it refuses the file."""
         try:
             xl = importlib.import_module("xllamacpp")
@@ -28,7 +30,7 @@ class LlamaWheel:
                 hint="pip install 'tritgold[peers]'",
             ) from error
         params = xl.CommonParams()
-        params.model.path, params.n_parallel = path, 1
+        params.model.path, params.n_parallel = path, slots
         params.n_ctx = positions
         params.warmup, params.verbosity = True, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
@@ -47,6 +49,7 @@ class LlamaWheel:
         except RuntimeError as error:
             raise EngineError(f"refuses the file: {error}", kind="engine-load", thing="llama.cpp", file=path) from error
         self.load = time.perf_counter() - begin
+        self.port = int(str(self._server.listening_address).rpartition(":")[2])
 
     def complete(self, ids: list[int], steps: int, **options: Any) -> dict[str, Any]:
         """The answer to a prompt, greedy, with ``steps`` tokens; ``timings`` are llama.cpp's own."""

@@ -14,6 +14,7 @@ OF_A_PEER = {"decode": "decode", "greedy": "decode", "prefill": "prefill", "firs
 # Where the threads of a process may run: the first processors, the last ones, or all.
 BINDINGS = ("first", "last", "free")
 GC = ("on", "off", "each token")  # Python's garbage collector while a model decodes
+SERVED = 4  # texts in one pass of a server
 BLOCK_TOKENS = 64  # tokens of a text of block diffusion
 BLOCK_PRESETS = ("fast-dllm-v2", "iterative", "adaptive")  # those with a threshold
 
@@ -60,6 +61,9 @@ _OF_A_MODEL: dict[str, Cases] = {
     "gc": lambda plan: [{"gc": way, **_decoding(plan)[0]} for way in GC],
     "threads": lambda plan: [{}],  # see Plan
     "start": lambda plan: [{}],
+    "serve": lambda plan: [
+        {"clients": n, "prompt": (plan.tokens or (64,))[0], "steps": plan.steps} for n in plan.clients
+    ],
 }
 # Of one matrix, and of every matrix of a model.
 OF_MATRICES: dict[str, Cases] = {"unpack": lambda plan: [{}], "binding": lambda plan: [{}]}
@@ -89,8 +93,9 @@ class Plan:
     """threads: thread counts; each is measured in its own processes. contexts: positions already in the KV cache.
     tokens: lengths of prompts, and numbers of tokens that a matrix is multiplied with. steps: tokens decoded in one
     round. runs: rounds. peers: as ``peer_names`` reads them. tune: measure the engine's ways to multiply first.
-    kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``. blocks: whether the model
-    was trained for block diffusion. bandwidth_size: bytes of the buffer that is read. devices: of the engine xla.
+    kv_cache: of all rows but ``kv``; None: the engine's own. sequences: of the row ``batch``; clients: of ``serve``.
+    blocks: whether the model was trained for block diffusion. bandwidth_size: bytes of the buffer that is read.
+    devices: of the engine xla.
     """
 
     rows: tuple[str, ...]
@@ -106,6 +111,7 @@ class Plan:
     tune: bool = False
     kv_cache: str | None = None
     sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    clients: tuple[int, ...] = (1, 4, 16)
     blocks: bool = False
     bandwidth_size: int = 512 << 20
     devices: int = 1
@@ -163,6 +169,7 @@ class Plan:
         decoded = min(self.runs, 4) * self.steps + 1
         ends = [
             case["tokens"] * (2 if row == "block-diffusion" else 1) if "tokens" in case
+            else case["prompt"] + case["steps"] + 1 if row == "serve"
             else case.get("context", 0) + decoded
             for row in self.model_rows for case in self.cases(row)
         ]  # fmt: skip

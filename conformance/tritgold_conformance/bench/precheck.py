@@ -20,6 +20,7 @@ from tritgold.kv_cache.kv_scheme import kv_scheme
 from tritgold.model import forward
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.bench import precheck_rows
+from tritgold_conformance.bench.plan import SERVED
 from tritgold_conformance.bench.precheck_rows import Allowed, Diffuse, off_by
 from tritgold_conformance.bench.rows import greedy_step
 from tritgold_conformance.comparing.logits import LOGIT_NOISE
@@ -31,7 +32,7 @@ from tritgold_conformance.judging.check import check
 TOKENS, STEPS = 8, 8
 # Least allowed error, relative rms: a stored value that rounds the other way, if no code is near a tie. A logit: 8 x.
 LEAST = 1e-3
-_AFTER_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv"}  # rows of more than TOKENS tokens
+_AFTER_PROMPTS = {"decode", "greedy", "prefill", "first-token", "kv", "serve"}  # rows of more than TOKENS tokens
 _NO_ENGINE = ("engine-unknown", "engine-load", "engine-protocol")
 Opener = Callable[[Checkpoint, int, str | None], object]
 
@@ -86,8 +87,8 @@ class Judge:
             if wrong := precheck_rows.wrong_prompts(engine, checkpoint, kv_cache, self._allowed, lengths):
                 return wrong, seen
             seen += f"; prompt of {precheck_rows.long_length(checkpoint.config.context)} tokens"
-        if "batch" in named and callable(getattr(engine, "fork", None)):
-            timed = (case["sequences"] for row, case in rows if row == "batch")
+        if named & {"batch", "serve"} and callable(getattr(engine, "fork", None)):
+            timed = (case.get("sequences", SERVED) for row, case in rows if row in ("batch", "serve"))
             most = max(len(precheck_rows.PROMPTS), *timed)
             if wrong := precheck_rows.wrong_batch(engine, checkpoint, self._allowed, most):
                 return wrong, seen

@@ -43,6 +43,12 @@ def engine_process(
     return Worker(spec, command, {**environment(threads, cache, timed), BINDING: binding})
 
 
+def serving_process(engine: str, threads: int) -> Worker:
+    """A process in which ``tritgold serve`` runs."""
+    command = [sys.executable, "-m", "tritgold_conformance.commands.serve_worker", str(threads)]
+    return Worker(f"{engine}, served", command, environment(threads))
+
+
 def peer_process(peer: str, threads: int) -> Worker:
     """A process in which a peer is judged or timed: llama.cpp and its forks in this Python or as its children,
     transformers in the Python of TRITGOLD_PEERS_PYTHON. peer: as ``--peer`` takes it.

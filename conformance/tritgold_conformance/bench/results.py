@@ -48,7 +48,8 @@ class Result(msgspec.Struct, kw_only=True):
     first: seconds of the first call, compilation included. macs: multiply-accumulates of ternary weights and head in
     one unit. bytes_moved: that one unit has to read; roofline_fraction: the share of the read bandwidth that this is:
     the median over rounds, each with its own bandwidth. ratio: in a peer's row, how many times faster the benchmark's
-    engine is, the median over rounds that measured both; above 1 the engine is faster.
+    engine is, the median over rounds that measured both; above 1 the engine is faster. per_second of the row ``serve``:
+    tokens of all clients together, the median over rounds; its ratio is of these, or of the first token.
     scaling: how many times faster than the same row with one thread. A time of llama.cpp is a round's mean.
     """
 

@@ -55,6 +55,8 @@ def check(plan: Plan, config: ModelConfig, file_size: int) -> None:
     plan.require_context(config)
     positions = plan.capacity()
     need = {plan.engine: memory.engine_bytes(config, positions), "bandwidth": 2 * plan.bandwidth_size}
+    if "serve" in plan.rows:
+        need["serve"] = need[plan.engine]
     if "start" in plan.rows:  # a second process, next to the one that is timed
         need["start"] = need[plan.engine]
     named = map(peer, plan.peers)

@@ -155,7 +155,9 @@ def _tuned(choices: list[Tuned]) -> Table:
 
 def _case(result: Result) -> str:
     shown = {name: value for name, value in result.case.items() if name != "steps"}
-    return ", ".join(f"{value}" if name in ("way", "matrix") else f"{name} {value}" for name, value in shown.items())
+    return ", ".join(
+        f"{value}" if name in ("way", "matrix", "until") else f"{name} {value}" for name, value in shown.items()
+    )
 
 
 def _threads(count: int) -> str:

@@ -4,6 +4,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from tritgold.config import ModelConfig
@@ -17,6 +18,7 @@ from tritgold_conformance.bench.plan import OF_A_PEER, Case, Groups, Plan
 from tritgold_conformance.bench.processes import engine_process, judged_peer, peer_process
 from tritgold_conformance.bench.results import BenchResults, Engine, Result, Status
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
+from tritgold_conformance.bench.serve_row import served
 from tritgold_conformance.bench.synthetic import Say, cache_folder
 from tritgold_conformance.bench.throughput import bytes_of_a_step, profile_of, row_of_a_model, shown
 from tritgold_conformance.bench.timing import Timing, paired_ratio
@@ -36,6 +38,7 @@ class ThreadRun:
         self.threads, self.found, self._say = threads, found, say
         self.peers: dict[str, Worker] = {}
         self.of_peers: dict[str, Engine] = {}
+        self.of_files: dict[str, PeerFiles] = {}
         self.config = config if model is None else model.config
         self.roof: Roof
         self.sizes: dict[str, int] = {}
@@ -112,7 +115,8 @@ class ThreadRun:
     def _open_peers(self, stack: ExitStack, model: Model) -> None:
         for text, files in self.files.items():
             peer = named(text).label
-            rows = [(row, case) for row in self.plan.model_rows if row in OF_A_PEER for case in self.plan.cases(row)]
+            own = (row for row in self.plan.model_rows if row in (*OF_A_PEER, "serve"))
+            rows = [(row, case) for row in own for case in self.plan.cases(row)]
             try:
                 passed, judged = judged_peer(text, self.threads, files.judged, self.say)
                 engine = Engine(name=peer, threads=self.threads, options={}, passed=passed, judged=judged)
@@ -129,7 +133,7 @@ class ThreadRun:
                     self._missing(row, case, error, peer)
                 continue
             engine.options, engine.load = opened["options"], opened["load"]
-            self.peers[peer], self.of_peers[peer] = child, engine
+            self.peers[peer], self.of_peers[peer], self.of_files[peer] = child, engine, files
             self.found.engines.append(engine)
 
     def _refused(self, cases: list[tuple[str, Case]], status: Status, why: str, name: str | None = None) -> None:
@@ -156,11 +160,15 @@ class ThreadRun:
         engine.load, self.sizes = opened["load"], opened["sizes"]
         engine.packed_bytes, engine.head_bytes, engine.kv_bytes = (self.sizes.get(k) for k in ("packed", "head", "kv"))
         for row, case in cases:
+            if row == "serve":
+                continue  # together, below: every server is started once
             self.say(f"{row} {shown(case)}")
             if row == "start":
                 self._start(model, engine)
             else:
                 self._rounds(ours, model.config, row, case)
+        if together := [case for row, case in cases if row == "serve"]:
+            self._serve(model, kv_cache, together)
         if kv_cache == self.plan.kv_cache and self.plan.profile:
             self._profile(ours)
         _add_facts(engine, ours)
@@ -230,6 +238,12 @@ class ThreadRun:
                     row="start", engine=self.plan.engine, threads=self.threads, case={"cache": what},
                     status="measured", unit="load and first token", timing=timing, first=opened["first"],
                 ))  # fmt: skip
+
+    def _serve(self, model: Model, kv_cache: str | None, cases: list[Case]) -> None:
+        peers = {name: (peer, self.of_files[name].timed) for name, peer in self.peers.items()}
+        missing = partial(self._missing, "serve")
+        for result in served(self.plan, self.threads, model, kv_cache, peers, cases, self.say, missing):
+            self._add(result)
 
     def _profile(self, ours: Worker) -> None:
         """The operations of a decode step, and the whole step."""

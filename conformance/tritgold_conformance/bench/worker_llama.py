@@ -29,7 +29,7 @@ def main(threads: int, text: str) -> None:
     use_processors(threads)
     one = LlamaPeer(peer(text), threads)
     try:
-        serve({name: getattr(one, name) for name in ("judge", "open", "measure", "facts")})
+        serve({name: getattr(one, name) for name in ("judge", "open", "serve", "measure", "facts")})
     finally:
         one.close()
 
@@ -61,6 +61,12 @@ class LlamaPeer:
         self._server = self._started(path, capacity + SPARE)
         return {"load": self._server.load, "options": self._options()}
 
+    def serve(self, path: str, slots: int, positions: int) -> dict[str, Any]:
+        """Another server instead of the open one, with ``slots`` texts in a pass, each of ``positions``: its port."""
+        self.close()
+        self._server, self._path = self._started(path, slots * positions, slots), path
+        return {"port": self._server.port}
+
     def measure(self, row: str, case: dict[str, Any]) -> dict[str, Any]:
         """One round. A prompt that is timed is never taken from the cache; one that only precedes tokens is."""
         if self._peer.benches:
@@ -90,6 +96,7 @@ class LlamaPeer:
         """End its server."""
         if self._server is not None:
             self._server.close()
+            self._server = None
 
     def _options(self) -> dict[str, str]:
         if isinstance(self._server, LlamaWheel):
@@ -101,10 +108,10 @@ class LlamaPeer:
         assert self._peer.program is not None
         return self._peer.program
 
-    def _started(self, path: str, positions: int) -> LlamaServer | LlamaWheel:
+    def _started(self, path: str, positions: int, slots: int = 1) -> LlamaServer | LlamaWheel:
         if self._peer.server is None:
-            return LlamaWheel(path, positions, self._threads)
-        return LlamaServer(self._peer.label, self._peer.server, path, positions, self._threads)
+            return LlamaWheel(path, positions, self._threads, slots)
+        return LlamaServer(self._peer.label, self._peer.server, path, positions, self._threads, slots)
 
     def _benched(self, row: str, case: dict[str, Any]) -> float:
         """Seconds of a token, or of a prompt, by one run of llama-bench."""

@@ -50,6 +50,7 @@ DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a m
 )
 @click.option("--kv-cache", type=click.Choice(KV_CACHES), help="KV cache of all other rows; with xla bf16 by default.")
 @click.option("--sequences", type=Listed(), help="Sizes of the row batch; by default 1,2,4,8,16,32,64.")
+@click.option("--clients", type=Listed(), help="Clients at once of the row serve; by default 1,4,16.")
 @click.option(
     "--peer",
     "peers",

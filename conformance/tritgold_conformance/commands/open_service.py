@@ -67,7 +67,7 @@ def open_service(
         given["name"] or Path(model).name, checkpoint, tokenizer, template, Core(made, places, say),
         BlockDiffusion(checkpoint, decode, places, say, sequences), given["backend"], limits, log=log,
         prompts=given["log_prompts"], decode=way, blocks=_blocks(decoding, checkpoint),
-        local=host in LOOPBACK and not keys,
+        local=host in LOOPBACK and not keys, slots=sequences,
         approximations={"cache_reuse": given["cache_reuse"]} if given["cache_reuse"] else {},
     )  # fmt: skip
 

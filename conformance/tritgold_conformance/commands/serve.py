@@ -73,7 +73,7 @@ def serve(model: str | None, reading: model_input.Reading, config_file: Path | N
 
 
 def _serve(checkpoint: "Checkpoint", model: str, server: "ServerConfig | None", given: dict[str, Any]) -> None:
-    serving = _serving()
+    serving = server_module()
     host = given["host"] or (server["host"] if server and "host" in server.given else "127.0.0.1")
     port = given["port"] if given["port"] is not None else server["port"] if server else 8080
     if host not in LOOPBACK and given["api_key_file"] is None:
@@ -119,7 +119,7 @@ def _benchmark(running: Any, service: "Service", socket: Any, server: "ServerCon
     printing.print_json({**facts, "tokens": tokens, "rows": rows})
 
 
-def _serving() -> Any:
+def server_module() -> Any:
     """The module ``serving.server``. Raises MissingDependencyError if one of its libraries is not installed."""
     from tritgold.errors import MissingDependencyError
 

@@ -1,4 +1,4 @@
-"""Finds what a server did to log-probabilities before it showed them: temperature, a filter, or greedy sampling.
+"""Finds what a server did to log-probabilities before it showed them: temperature, a filter, greed, a wrong sum.
 
 Such a server computes the right logits but shows something other than their softmax. It fails, with this reason.
 """
@@ -30,6 +30,8 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     rows = [(ours, theirs) for ours, theirs in rows if len(ours) > 2 and np.ptp(ours) > 0.1]
     if _most([_filtered(ours, theirs) for ours, theirs in rows]):
         return "probabilities of the tokens that a filter keeps (top-k, top-p, min-p): their sum is 1"
+    if _most([_rest_twice(ours, theirs) for ours, theirs in rows]):
+        return "probabilities whose sum has the tokens that are not shown twice; request all tokens (?logprobs=N)"
     slopes = [np.polyfit(ours, theirs, 1) for ours, theirs in rows]
     if not slopes:
         return ""
@@ -50,6 +52,12 @@ def _likely(given: np.ndarray, shown: np.ndarray) -> np.ndarray:
 def _filtered(ours: np.ndarray, theirs: np.ndarray) -> bool:
     off = theirs - ours
     return bool(np.ptp(off) < CLOSE and off.mean() > 10 * WHOLE and abs(np.exp(theirs).sum() - 1) < WHOLE)
+
+
+def _rest_twice(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """What ik_llama.cpp's server does at 8337e4cd3: docs/findings/ik-llama-cpp-probabilities.md."""
+    off, rest = theirs - ours, 1 - np.exp(ours).sum()
+    return bool(rest > 10 * WHOLE and np.abs(off + np.log1p(rest)).max() < min(CLOSE, rest / 10))
 
 
 def _most(agreeing: list[bool]) -> bool:

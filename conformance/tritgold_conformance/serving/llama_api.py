@@ -97,7 +97,7 @@ async def props(request: Request, service: Service) -> Response:
     return streams.answer(
         {
             "default_generation_settings": settings,
-            "total_slots": service.core.places,
+            "total_slots": service.slots,
             "model_path": service.name,
             "model_alias": service.name,
             "chat_template": template,

@@ -134,7 +134,7 @@ _IGNORED = {
     "model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
     "parallel_tool_calls",
     "id_slot", "timings_per_token", "slot_id", "cache_prompt", "return_progress", "t_max_predict_ms",
-    "reasoning_format", "parse_special", "samplers", "response_fields", "n_discard", "verbosity",
+    "reasoning_format", "parse_special", "response_fields", "n_discard", "verbosity",
 }  # fmt: skip
 # Fields that would change the answer, and the values at which they do not.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -152,6 +152,9 @@ _IDLE = {
     "mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length",
     "dry_penalty_last_n", "dry_sequence_breakers", "repeat_last_n", "penalize_nl",
 }  # fmt: skip
+
+# llama.cpp's chain of samplers, by names or by letters: without one of these, its parameter would have no effect.
+_SAMPLERS = {"top_k": "k", "top_p": "p", "min_p": "m", "temperature": "t"}
 
 S = TypeVar("S", bound=Struct)
 _AT = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
@@ -193,6 +196,11 @@ def _check_message(where: str, message: Any) -> None:
 def _passed_over(name: str, value: Any) -> bool:
     """Whether a field of another server can be ignored. Raises ApiError if its value would change the answer."""
     if name in _IGNORED or name in _IDLE:
+        return True
+    if name == "samplers":
+        needed = _SAMPLERS.values() if isinstance(value, str) else _SAMPLERS
+        if value is not None and not (isinstance(value, str | list) and all(one in value for one in needed)):
+            raise bad(name, f"expected {', '.join(_SAMPLERS)} among them, or nothing", "unsupported_parameter")
         return True
     if name not in _NEUTRAL:
         return False

@@ -78,7 +78,7 @@ class Service:
 
     prompts: whether the log has the prompts' ids. decode: the default decoder; blocks: the default options of block
     diffusion. local: whether only this machine can connect. approximations: options that make answers inexact, by
-    name; empty by default. started: seconds since 1970.
+    name; empty by default. slots: texts in one pass. started: seconds since 1970.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Service:
     blocks: BlockOptions = field(default_factory=BlockOptions)
     local: bool = True
     approximations: Mapping[str, int] = field(default_factory=dict)
+    slots: int = 1
     started: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``tritgold serve`` under load, beside other servers: so many clients at once, in turn; then crowds, until it refuses.
+"""``tritgold serve`` beside other servers under crowds, until it refuses; ``tritgold bench --rows serve`` times it.
 
 ``python -m measure.serving_load --out docs/data/serve-load.json --llama-server ik_llama.cpp=/path/to/llama-server``
 
@@ -6,8 +6,7 @@ Other servers: ``--peer NAME=COMMAND``, as often as one likes, with {port} for t
 GGUF file: TQ2_0, or with the name of an engine that ``tritgold bench`` knows the format that is fastest there.
 --llama-server is such a command. Each has one thread and four texts in a pass, and the same weights: random ones of the
 notebook's 2B shape with fewer layers and Llama's graph, which all compute right. Prompts of 64 ids, none beginning as
-another does, 32 tokens each, greedy. A row's figures are medians over rounds, in each of which every server is asked in
-turn. ``direct``: calls of the same core without HTTP, by ``tritgold serve --benchmark``.
+another does, 32 tokens each, greedy.
 
 ``refusing``: so many clients at once, each with one request and no second try: what was answered, how the others were
 told, and after how long.
@@ -15,7 +14,6 @@ told, and after how long.
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -34,16 +32,17 @@ from typing import Any
 import numpy as np
 
 from measure.report import lines, rounded
-from tritgold.golden import embedded_model
 from tritgold.trace import versions
+from tritgold_conformance.bench.clients import RefusedError, over_http
 from tritgold_conformance.bench.peer_files import for_llama_cpp
 from tritgold_conformance.bench.peer_names import FORMATS, Peer
 from tritgold_conformance.bench.shapes import MODELS, ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.commands.launch import two_free_ports
-from tritgold_conformance.serving.load import RefusedError, load, over_http
+from tritgold_conformance.commands.serve_worker import stand_in_tokenizer
+from tritgold_conformance.serving.load import load
 
-SCHEMA = "tritgold.serve_load/1"
+SCHEMA = "tritgold.serve_load/2"
 OWN = "tritgold serve"
 (NOTEBOOK,) = [shape for shape in MODELS if shape.name == "notebook-2b"]
 SHAPE = replace(
@@ -62,19 +61,15 @@ LLAMA_SERVER = "{path} -m {{model}} -t 1 -tb 1 -np {slots} -c {context} --host 1
 class Sizes:
     """What is asked. crowds: of ours; peer_crowds: of the others, which refuse nothing. slots: texts in one pass.
 
-    least: requests of a row, if not two for each client; direct: of one that is called. own: options of our server.
+    own: options of our server.
     """
 
     shape: ModelShape = SHAPE
-    clients: tuple[int, ...] = (1, 4, 16)
     crowds: tuple[int, ...] = (16, 64, 96, 192, 320)
     peer_crowds: tuple[int, ...] = (16, 96)
     slots: int = 4
     prompt: int = 64
     tokens: int = 32
-    rounds: int = 3
-    least: int = 8
-    direct: int = 16
     own: tuple[str, ...] = field(default=("--backend", "xla"))
 
 
@@ -82,23 +77,12 @@ def commands(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, lis
     """Servers by name, with {port} to be filled in."""
     model = synthetic_model(sizes.shape, folder)
     own = [sys.executable, "-W", "ignore", "-m", "tritgold_conformance", "serve", str(model), "--port", "{port}"]
-    own += ["--tokenizer", str(_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
+    own += ["--tokenizer", str(stand_in_tokenizer(sizes.shape.vocab, folder)), "--max-sequences", str(sizes.slots)]
     found = {OWN: [*own, *sizes.own]}
     for name, command in peers.items():
         file = for_llama_cpp(model, sizes.shape.name, Peer(name), print) if name in FORMATS else model
         found[name] = [word.format(model=file, port="{port}") for word in shlex.split(command)]
     return found
-
-
-def _tokenizer(vocab: int, folder: Path) -> Path:
-    """kjv-ar's, with words for the other ids: ours does not read the file's own, whose words have no letters."""
-    with embedded_model("kjv-ar") as path:
-        known = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
-    there = known["model"]["vocab"]
-    there.update({f"word{number}": number for number in range(max(there.values()) + 1, vocab)})
-    file = folder / "tokenizer.json"
-    file.write_text(json.dumps(known), encoding="utf-8")
-    return file
 
 
 @contextmanager
@@ -181,42 +165,9 @@ def crowd(sizes: Sizes, port: int, clients: int, seed: int) -> dict[str, Any]:
     }
 
 
-def direct(sizes: Sizes, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of ``tritgold serve --benchmark`` on the same model."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = " the" * (sizes.prompt - 1)
-        file = Path(folder) / "dlm.yaml"
-        asked = {"prompt": words, "iterations": sizes.direct, "max_tokens": sizes.tokens}
-        file.write_text(json.dumps({"dlm": {"decode_mode": "ar"}, "benchmark": asked}))
-        own = [word.replace("{port}", "0") for word in command]
-        done = subprocess.run(
-            [*own, "--benchmark", "--config", str(file)], capture_output=True, check=True, env=os.environ | ONE_THREAD
-        )
-    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return rows
-
-
-def medians(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of figures with the same names."""
-    return {name: rounded(statistics.median(row[name] for row in found)) for name in found[0] if name != "way"}
-
-
 def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
     """The measurement. peers: commands by name."""
     servers = commands(sizes, folder, peers)
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    ways: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for turn in range(sizes.rounds):
-        for name, command in servers.items():
-            print(f"round {turn + 1}: {name}", file=sys.stderr, flush=True)
-            with started(command, folder) as port:
-                ask = over_http(port, sizes.tokens)
-                load(ask, prompts(sizes, 2, 50), 1)  # programs are compiled
-                for n, clients in enumerate(sizes.clients):
-                    asked = prompts(sizes, max(sizes.least, 2 * clients), n)
-                    found.setdefault((name, clients), []).append(load(ask, asked, clients))
-        for row in direct(sizes, servers[OWN]):
-            ways.setdefault((row["way"], row["clients"]), []).append(row)
     refusing = []
     for name, command in servers.items():
         print(f"crowds: {name}", file=sys.stderr, flush=True)
@@ -231,9 +182,6 @@ def report(sizes: Sizes, folder: Path, peers: dict[str, str]) -> dict[str, Any]:
         "slots": sizes.slots,
         "prompt_tokens": sizes.prompt,
         "tokens": sizes.tokens,
-        "rounds": sizes.rounds,
-        "rows": [{"server": name, **medians(of)} for (name, _), of in found.items()],
-        "direct": [{"way": way, **medians(of)} for (way, _), of in ways.items()],
         "refusing": refusing,
     }
 
@@ -245,10 +193,9 @@ def main() -> None:
         "--llama-server", action="append", default=[], metavar="[NAME=]PATH", help="llama.cpp's, or a fork's"
     )
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
-    parser.add_argument("--rounds", type=int, default=Sizes.rounds)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    sizes = Sizes(rounds=given.rounds)
+    sizes = Sizes()
     peers = dict(peer.split("=", 1) for peer in given.peer)
     for program in given.llama_server:
         name, _, file = program.rpartition("=")

@@ -1,16 +1,18 @@
-"""Batch equals alone: random mixes of requests on the JAX engine behind the server, each beside its answer alone.
+"""Batch equals alone: random mixes of requests to the scheduler behind the server, each beside its answer alone.
 
-``python -m measure.serving_mixes --mixes 1000 --out docs/data/serve-mixes.json``; exit status 1 where one differs.
+``python -m measure.serving_mixes --backend xla --mixes 1000 --out docs/data/serve-mixes.json``, once for each backend;
+rows of earlier commands stay in the report. Exit status 1 where one differs.
 
 Each of a few hundred requests, greedy and drawn with a seed, with stop tokens and without, with prompts that begin
 alike over a whole chunk, is answered once by a scheduler that has it alone and keeps no prefix. A mix is a scheduler
-over all sequences of the engine, to which a dozen of them come at random times, some of which are cancelled. Compared
-are the bits of all logits, the tokens and the reason; of one that is cancelled, what it had. After each mix nothing may
-be held: no text, no position, no sequence of the engine.
+over all sequences of the engine, or of the golden model with few pages, to which a dozen of them come at random
+times, some of which are cancelled. Compared are the bits of all logits, the tokens and the reason; of one that is
+cancelled, what it had. After each mix nothing may be held: no text, no position, no sequence of the engine.
 """
 
 import argparse
 import hashlib
+import json
 import random
 import sys
 import tempfile
@@ -24,15 +26,17 @@ from typing import Any
 import numpy as np
 
 from measure.report import lines
-from tritgold.checkpoint import open_checkpoint
+from tritgold.checkpoint import Checkpoint, open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.decode.autoregressive import possible
 from tritgold.decode.sampling import Sampling, choose
-from tritgold.decode.serving_options import Request
+from tritgold.decode.serving_options import Request, Serving
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold.kv_cache.float32 import F32
+from tritgold_conformance.serving.served_models import ReferenceModel, reference_model
 from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
-SCHEMA = "tritgold.serve_mixes/1"
+SCHEMA = "tritgold.serve_mixes/2"
 SHAPE = Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=300)
 SEQUENCES, REQUESTS, IN_A_MIX = 4, 300, 12
 CHUNK = 128
@@ -57,11 +61,27 @@ class Answered:
     reason: str | None
 
 
+class Golden:
+    """The golden model in place of the JAX engine. Its schedulers have few pages, so that some are taken back."""
+
+    sequences = SEQUENCES
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint, self.config = checkpoint, checkpoint.config
+
+    def scheduler(self, reuse: bool) -> ReferenceModel:
+        """With chunks that prompts do not fill evenly."""
+        config, positions = self.config, 2 * self.config.context
+        memory = positions * config.layers * F32().bytes_per_token(config)
+        return reference_model(self.checkpoint, Serving(self.sequences, 48, reuse), memory)
+
+
 class Served:
-    """A scheduler, and what its requests got."""
+    """A scheduler, and what its requests got. engine: a Golden, or the JAX engine."""
 
     def __init__(self, engine: Any, reuse: bool) -> None:
-        self.scheduler, self._config = XlaScheduler(engine, reuse), engine.config
+        self.scheduler: Any = engine.scheduler(reuse) if isinstance(engine, Golden) else XlaScheduler(engine, reuse)
+        self._config = engine.config
         self._rows = dict[int, list[str]]()
         self.cancelled = set[int]()
 
@@ -93,16 +113,19 @@ class Served:
     def held(self) -> list[str]:
         """What is still held, when nothing may be."""
         scheduler = self.scheduler
-        found = {
-            "waiting and running": sum(scheduler.unfinished),
-            "positions": scheduler.positions_in_use,
+        found = {"waiting and running": sum(scheduler.unfinished), "positions": scheduler.positions_in_use}
+        if isinstance(scheduler, XlaScheduler):
+            found |= self._held_of_slots(scheduler)
+        return [name for name, count in found.items() if count]
+
+    def _held_of_slots(self, scheduler: XlaScheduler) -> dict[str, int]:
+        return {
             "slots": sum(not slot.free for slot in scheduler._slots),
             "positions that no prompt is kept in": sum(
                 max(0, length - len(slot.kept))
                 for length, slot in zip(scheduler.engine.lengths, scheduler._slots, strict=True)
             ),
         }
-        return [name for name, count in found.items() if count]
 
 
 def requests(count: int, config: ModelConfig, seed: int = 1) -> list[Asked]:
@@ -160,8 +183,8 @@ def mix(engine: Any, asked: list[Asked], expected: list[Answered], seed: int) ->
     return counts, wrong
 
 
-def report(engine: Any, mixes: int, count: int) -> dict[str, Any]:
-    """All of it. count: requests that are drawn from."""
+def row(engine: Any, mixes: int, count: int) -> dict[str, Any]:
+    """A row of the report. count: requests that are drawn from."""
     begin = time.process_time()
     asked = requests(count, engine.config)
     expected = [alone(engine, each) for each in asked]
@@ -173,24 +196,33 @@ def report(engine: Any, mixes: int, count: int) -> dict[str, Any]:
         if seed % 50 == 49:
             print(f"{seed + 1} mixes, {len(wrong)} wrong", file=sys.stderr, flush=True)
     return {
-        "schema": SCHEMA, "backend": "xla", "mixes": mixes, "different_requests": count,
+        "backend": "reference" if isinstance(engine, Golden) else "xla", "mixes": mixes, "different_requests": count,
         "sequences": engine.sequences, "counts": dict(sorted(counts.items())), "wrong": wrong,
         "processor_seconds": round(time.process_time() - begin),
     }  # fmt: skip
 
 
+def _xla(checkpoint: Checkpoint) -> Any:
+    from tritgold_conformance.engines.xla import open_engine
+
+    return open_engine(checkpoint, SHAPE.context, sequences=SEQUENCES)
+
+
 def main() -> None:
     """Write the report; exit status 1 where anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("reference", "xla"), required=True)
     parser.add_argument("--mixes", type=int, default=1000)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    from tritgold_conformance.engines.xla import open_engine
-
+    known = json.loads(given.out.read_text(encoding="utf-8"))["rows"] if given.out.exists() else []
     with tempfile.TemporaryDirectory(prefix="tritgold-") as folder:
         write_seeded_model(Path(folder), SHAPE)
-        found = report(open_engine(open_checkpoint(folder), SHAPE.context, sequences=SEQUENCES), given.mixes, REQUESTS)
-    given.out.write_text(lines(found) + "\n", encoding="utf-8")
+        checkpoint = open_checkpoint(folder)
+        engine = Golden(checkpoint) if given.backend == "reference" else _xla(checkpoint)
+        found = row(engine, given.mixes, REQUESTS)
+    rows = [*(one for one in known if one["backend"] != given.backend), found]
+    given.out.write_text(lines({"schema": SCHEMA, "rows": rows}) + "\n", encoding="utf-8")
     sys.exit(bool(found["wrong"]))
 
 

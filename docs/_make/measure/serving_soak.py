@@ -8,6 +8,10 @@ with a seed, with stops, biases and several answers, are kept as it gives them a
 them again in any order, whole or as streams, among clients that vanish, send half a request, malformed bodies or
 prompts that are too long, or read slowly. Every minute they pause, and nothing may be held. ``mib``: the resident
 memory of the server at each pause.
+
+Only time that it ran counts: where others time something it may be stopped (SIGSTOP, clients and server together), so
+clients and server have patience for an hour. --think: mean seconds that a client waits before each request, by which
+it leaves the machine to others; what is measured is answers and memory, not the rate.
 """
 
 import argparse
@@ -33,7 +37,8 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 SCHEMA = "tritgold.serve_soak/1"
 SHAPE = Shape(seed=5, hidden=32, inter=48, layers=1, heads=2, kv_heads=1, context=300)
 CLIENTS, REQUESTS, PAUSE = 6, 300, 60.0
-PATIENCE = 600  # seconds: a client that gives up on a machine that others use tells nothing of the server
+NAPS = 60  # between two pauses
+PATIENCE = 3600  # seconds: a client that gives up on a machine that others use tells nothing of the server
 Asked = dict[str, Any]
 
 
@@ -43,7 +48,8 @@ def served(backend: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     with tempfile.TemporaryDirectory(prefix="tritgold-soak-") as folder:
         write_seeded_model(Path(folder), SHAPE)
         words = ["serve", folder, "--backend", backend, "--port", "0", "--max-sequences", "4", "--queue", "32"]
-        command = [sys.executable, "-m", "tritgold_conformance", *words, "--grace", "5"]
+        words += ["--grace", "5", "--timeout", str(PATIENCE)]
+        command = [sys.executable, "-m", "tritgold_conformance", *words]
         with (Path(folder) / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
             try:
                 yield _port(Path(folder) / "log", process), process
@@ -82,23 +88,25 @@ def some_requests(count: int) -> list[Asked]:
 class Soak:
     """The clients of one server. counts: what happened, by kind; wrong: answers that differ from those given alone."""
 
-    def __init__(self, port: int, requests: list[Asked]) -> None:
-        self.port, self.requests = port, requests
+    def __init__(self, port: int, requests: list[Asked], think: float = 0.0) -> None:
+        self.port, self.requests, self.think = port, requests, think
         self.counts, self.wrong, self._lock = Counter[str](), list[Asked](), threading.Lock()
         self.expected = [self._whole(asked)[1] for asked in requests]
         self._going = threading.Event()
 
-    def work(self, until: float, sample: float, process: subprocess.Popen[bytes]) -> list[float]:
-        """Ask until then. Returns the server's resident MiB at each pause."""
-        ends, memory = threading.Event(), list[float]()
+    def work(self, seconds: float, sample: float, process: subprocess.Popen[bytes]) -> list[float]:
+        """Ask for so many seconds. Returns the server's resident MiB at each pause."""
+        ends, memory, ran = threading.Event(), list[float](), 0.0
         self._going.set()
         idle = threading.Barrier(CLIENTS + 1)
         threads = [threading.Thread(target=self._client, args=(seed, ends, idle)) for seed in range(CLIENTS)]
         for thread in threads:
             thread.start()
         while not ends.is_set():
-            time.sleep(max(0.0, min(sample, until - time.monotonic())))
-            if time.monotonic() >= until:
+            for _ in range(NAPS):  # a stop of all processes lengthens one nap, and is not counted
+                time.sleep(min(sample, seconds) / NAPS)
+            ran += sample
+            if ran >= seconds:
                 ends.set()
             self._going.clear()
             idle.wait(2 * PATIENCE)
@@ -120,6 +128,8 @@ class Soak:
                 idle.wait(2 * PATIENCE)
                 if over:
                     return
+            if self.think:
+                time.sleep(draw.expovariate(1 / self.think))
             way = draw.choice(ways)
             try:
                 way(draw)
@@ -230,14 +240,17 @@ def resident(process: int) -> float:
     return round(int(re.findall(r"VmRSS:\s+(\d+) kB", text)[0]) / 1024, 1)
 
 
-def soak(backend: str, seconds: float, requests: int = REQUESTS, pause: float = PAUSE) -> dict[str, Any]:
+def soak(
+    backend: str, seconds: float, requests: int = REQUESTS, pause: float = PAUSE, think: float = 0.0
+) -> dict[str, Any]:
     """A row of the report."""
     with served(backend) as (port, process):
-        clients = Soak(port, some_requests(requests))
-        memory = clients.work(time.monotonic() + seconds, pause, process)
+        clients = Soak(port, some_requests(requests), think)
+        memory = clients.work(seconds, pause, process)
     counts = dict(sorted(clients.counts.items()))
-    return {"backend": backend, "seconds": seconds, "clients": CLIENTS, "requests": sum(counts.values()),
-            "counts": counts, "wrong": clients.wrong[:5], "pause": pause, "mib": memory}  # fmt: skip
+    return {"backend": backend, "seconds": seconds, "clients": CLIENTS, "think": think,
+            "requests": sum(counts.values()), "counts": counts, "wrong": clients.wrong[:5], "pause": pause,
+            "mib": memory}  # fmt: skip
 
 
 def main() -> None:
@@ -245,10 +258,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("reference", "xla"), required=True)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--think", type=float, default=0.0, help="mean seconds of a client before each request")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     known = json.loads(given.out.read_text(encoding="utf-8"))["rows"] if given.out.exists() else []
-    row = soak(given.backend, given.seconds)
+    row = soak(given.backend, given.seconds, think=given.think)
     rows = [*(one for one in known if one["backend"] != given.backend), row]
     given.out.write_text(lines({"schema": SCHEMA, "rows": rows}) + "\n", encoding="utf-8")
     sys.exit(any(kind.startswith(("wrong", "failed")) for kind in row["counts"]))

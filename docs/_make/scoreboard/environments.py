@@ -59,7 +59,7 @@ def _built_by_user(variable: str, build: str) -> str:
     program = os.environ.get(variable, "")
     if not (program and Path(program).is_file()):
         raise UnavailableError(f"not built here: {variable} names no program ({build})")
-    return program
+    return str(Path(program).absolute())
 
 
 def _python(install: Install, version: str, folder: Path) -> Path:

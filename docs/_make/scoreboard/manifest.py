@@ -56,8 +56,8 @@ class EngineEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     way: as for ``--engine``, with the placeholders of ``environments.Place``. server: words that start its server for
     ``{model}`` at ``{port}``. served_way: as for ``--engine`` while the server runs. opens: formats that it claims to
-    open. gaps: what is known to be missing. build: how its user builds it. unavailable: why it is not judged; then
-    nothing is installed.
+    open. not_asked: of these, the ones without a case, and why. gaps: what is known to be missing. build: how its user
+    builds it. unavailable: why it is not judged; then nothing is installed.
     """
 
     name: str
@@ -69,6 +69,7 @@ class EngineEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     served_way: str = "http://127.0.0.1:{port}?logprobs=2048"
     install: Install = msgspec.field(default_factory=Install)
     opens: list[str] = []
+    not_asked: dict[str, str] = {}
     cases: list[Case] = []
     gaps: list[str] = []
     build: str = ""
@@ -85,8 +86,8 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def manifest(file: Path = FILE) -> list[EngineEntry]:
     """The engines, in the order of the page.
 
-    Raises FormatError if the file is not a manifest, a name stands there twice, or an entry has neither a way in with
-    cases and versions nor the reason why it is unavailable.
+    Raises FormatError if the file is not a manifest, a name stands there twice, an entry has neither a way in with
+    cases and versions nor the reason why it is unavailable, or a format that it opens has neither a case nor a reason.
     """
     try:
         found = msgspec.toml.decode(file.read_bytes(), type=Manifest).engine
@@ -99,5 +100,9 @@ def manifest(file: Path = FILE) -> list[EngineEntry]:
         judged = bool(engine.way or engine.server) and bool(engine.cases) and bool(engine.versions)
         if judged == bool(engine.unavailable):
             what = "needs versions, cases and a way in, or the reason why it is unavailable"
+            raise FormatError(what, kind="manifest", file=file, thing=engine.name)
+        without = set(engine.opens) - {case.format for case in engine.cases} - set(engine.not_asked)
+        if judged and without:
+            what = f"opens {', '.join(sorted(without))} without a case or a reason in not_asked"
             raise FormatError(what, kind="manifest", file=file, thing=engine.name)
     return found

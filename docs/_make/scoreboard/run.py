@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from tritgold.trace import versions
 from tritgold_conformance.engines.peers import PYTHON
 
 TOKENS, TIMED_TOKENS = 16, 40  # of the judged text
-QUESTIONS = 8  # of each task of the exam
+QUESTIONS = 4  # of each task of the exam
 EXAM, TIMED = "skills-ar", "kjv-ar"  # models whose cases are asked more
 TRITGOLD = (sys.executable, "-m", "tritgold_conformance")
 Run = Callable[[list[str]], Ended]
@@ -49,12 +49,12 @@ def judged(
     root: Path,
     limits: Limits = LIMITS,
     on_row: Callable[[EngineReport], object] = lambda _: None,
-    models: Collection[str] = (),
+    chosen: Callable[[Case], bool] = lambda _: True,
 ) -> EngineReport:
     """The report of one version. root: folder of the environments. Never raises for what the engine does.
 
-    on_row: gets the report after each case, so that a run that is interrupted leaves what it has found. models: of the
-    cases to be judged; empty for all.
+    on_row: gets the report after each case, so that a run that is interrupted leaves what it has found. chosen: which
+    cases are judged.
     """
     report = EngineReport(
         engine=engine.name,
@@ -73,7 +73,7 @@ def judged(
         report.unavailable = without_folders(str(error))
         return report
     for case in engine.cases:
-        if models and case.model not in models:
+        if not chosen(case):
             continue
         row, said = judged_case(engine, where, case, limits)
         print(
@@ -182,6 +182,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("engine", nargs="*", help="names of the manifest; without one, all of them")
     parser.add_argument("--version", help="one of its versions; else each")
     parser.add_argument("--model", action="append", default=[], help="judge the cases on this model alone; repeatable")
+    parser.add_argument(
+        "--format", action="append", default=[], help="judge the cases of this format alone; repeatable"
+    )
     parser.add_argument("--manifest", type=Path, default=FILE)
     parser.add_argument("--environments", type=Path, default=Path("build/scoreboard"))
     parser.add_argument("--out", type=Path, default=Path("docs/data/scoreboard"))
@@ -208,7 +211,9 @@ def main(words: list[str] | None = None) -> int:
                 given.environments,
                 Limits(given.timeout, given.memory, not given.alone),
                 lambda found: write(merged(found, given.out), given.out),
-                given.model,
+                lambda case: (
+                    case.model in (given.model or [case.model]) and case.format in (given.format or [case.format])
+                ),
             )
             print(write(merged(report, given.out), given.out), file=sys.stderr, flush=True)
     return 0

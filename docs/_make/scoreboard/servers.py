@@ -34,6 +34,7 @@ def way_in(
         try:
             process = subprocess.Popen(
                 words,
+                cwd=folder,  # some write a log there
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -47,13 +47,15 @@ def counted(found: list[EngineReport] | None = None) -> str:
 
 
 def matrix(found: list[EngineReport] | None = None) -> str:
-    """Engine by format."""
-    judged = _judged(found)
+    """Engine by format. Without a verdict: "-" for a format that the engine opens, else nothing."""
+    judged, opens = _judged(found), {engine.name: engine.opens for engine in manifest()}
     formats = sorted({row.case.format for report in judged for row in report.rows})
     lines = []
     for report in judged:
         cells = (
-            ", ".join(dict.fromkeys(_mark(row) for row in report.rows if row.case.format == name)) for name in formats
+            ", ".join(dict.fromkeys(_mark(row) for row in report.rows if row.case.format == name))
+            or ("-" if name in opens.get(report.engine, ()) else "")
+            for name in formats
         )
         lines.append((f"[{report.engine} {report.version}](data/scoreboard/{_file(report)})", *cells))
     return table(("engine", *(f"`{name}`" for name in formats)), lines)
@@ -120,7 +122,11 @@ def absent(found: list[EngineReport] | None = None, engines: list[EngineEntry] |
 def gaps(engines: list[EngineEntry] | None = None) -> str:
     """What of an engine was not asked, or in which special way."""
     listed = manifest() if engines is None else engines
-    return "\n".join(f"- {engine.name}: {gap}." for engine in listed for gap in engine.gaps)
+    lines = []
+    for engine in listed:
+        lines += [f"- {engine.name}: {gap}." for gap in engine.gaps]
+        lines += [f"- {engine.name}, not asked in `{name}`: {why}." for name, why in engine.not_asked.items()]
+    return "\n".join(lines)
 
 
 def _judged(found: list[EngineReport] | None) -> list[EngineReport]:

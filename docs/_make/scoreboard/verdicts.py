@@ -14,7 +14,8 @@ from tritgold_conformance.results.coverage import Coverage, coverage_line
 
 # What engines say of files that they do not open, in the words of llama.cpp, pytritium, transformers and tritgold.
 REFUSED = re.compile(
-    r"refuse|unsupported|not support|unknown (model )?(arch|type|tensor)|failed to load model|error loading model"
+    r"refuse|gguf_init_from_reader|"
+    r"unsupported|not support|unknown (model )?(arch|type|tensor)|failed to load model|error loading model"
     r"|invalid ggml type|cannot be made|not implemented|missing tensor|wrong number of tensors",
     re.IGNORECASE,
 )
@@ -131,5 +132,7 @@ def without_folders(text: str) -> str:
 
     >>> without_folders("cannot open '/tmp/x/model.gguf': /a/b/c")
     "cannot open 'model.gguf': c"
+    >>> without_folders("at it (file:///tmp/x/model.js:3)")
+    'at it (model.js:3)'
     """
-    return re.sub(r"(?<![\w/:])/(?:[\w.@+-]+/)+", "", text)
+    return re.sub(r"(?:file://|(?<![\w/:]))/(?:[\w.@+-]+/)+", "", text)

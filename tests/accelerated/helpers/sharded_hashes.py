@@ -66,7 +66,7 @@ def answers(engine, tokens: list[int], extent: str) -> dict[str, str]:
         found["tokens"] = digest(np.array([np.argmax(row) for row in rows]))
         if extent == "some":
             found["alone"] = alone(engine, trace, ("layers.0.q", "layers.1.o"))
-            found["collectives"] = str(collectives(engine))
+            found["collectives"], found["for CUDA"] = (str(collectives(engine, p)) for p in ("cpu", "cuda"))
         return found
     logits = [engine.prefill(tokens[:5]), *(engine.step(token)[None] for token in tokens[5:8])]
     engine.reset()
@@ -85,13 +85,14 @@ def answers(engine, tokens: list[int], extent: str) -> dict[str, str]:
     return found
 
 
-def collectives(engine) -> int:
-    """How many one step makes; those of a layer are in the text of the program once."""
+def collectives(engine, platform: str) -> int:
+    """How many one step makes, lowered for a platform; those of a layer are in the text of the program once."""
     if engine._shards is None:
         return 0
     program = list(engine._shards._programs.values())[-1]
     place = np.zeros(1, np.int32), np.int32(0), np.int32(1), np.int32(0)
-    text = program.lower(engine._parameters, engine._cache, *place).as_text()
+    traced = program.trace(engine._parameters, engine._cache, *place)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
     return text.count("stablehlo.all_reduce") + text.count("stablehlo.all_gather")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from streaming_clients import Client, told_rightly
 
 from tritgold.errors import ContextError, EngineError
 from tritgold_conformance.commands.launch import two_free_ports
@@ -289,6 +290,24 @@ def test_a_server_over_two_processes_answers_as_one_until_either_is_lost(dead, d
         assert asked(port) == alone
         members[dead].send_signal(deed)
         ends_with_process_lost(members[1 - dead], dead)
+
+
+@pytest.mark.sharding
+def test_a_process_killed_under_answers_leaves_none_untold_and_none_wrong():
+    """kill -9 of the second process while four streams and two whole answers are under way."""
+    streams, body = [True] * 4 + [False] * 2, {"max_tokens": 200, "temperature": 0, "ignore_eos": True}
+    with serving(2) as (members, port):
+        right = [Client(port, body | {"prompt": [1, 2, n]}, False).wait().tokens for n in range(6)]
+        assert [len(tokens) for tokens in right] == [200] * 6
+        made = [Client(port, body | {"prompt": [1, 2, n]}, stream) for n, stream in enumerate(streams)]
+        until = time.monotonic() + 60
+        while not made[0].tokens and time.monotonic() < until:
+            time.sleep(0.002)
+        members[1].kill()
+        told = told_rightly(made, right, streams)
+        assert set(told) <= {"error", "broken", "done"}
+        assert {"error", "broken"} & set(told)
+        ends_with_process_lost(members[0], 1)
 
 
 @pytest.mark.sharding

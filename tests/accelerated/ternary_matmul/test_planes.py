@@ -66,8 +66,13 @@ def test_every_formulation_gives_the_exact_integers(name, shape, seed):
 
 
 @pytest.mark.parametrize("name", [name for name in FORMULATIONS if name.endswith("dot")])
-@pytest.mark.parametrize("out", [kernels.TILE - 1, kernels.TILE, kernels.TILE + 1, 3 * kernels.TILE, 400])
-def test_no_row_is_lost_between_tiles(name, out):
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("more", [-1, 1, 20])
+def test_no_row_is_lost_between_tiles(monkeypatch, name, count, more):
+    monkeypatch.setattr(kernels, "ALONE", 40)
+    monkeypatch.setattr(kernels, "SHARED", 24)
+    monkeypatch.setattr(kernels, "threads", lambda: count)
+    out = {1: 40, 2: 48}[count] + more
     trits, codes = random(out, out, 40), np.random.default_rng(out).integers(-128, 128, (3, 40)).astype(np.int8)
     acc = jit(FORMULATIONS[name].accumulate)(codes, Planes(*_pack(trits)))
     np.testing.assert_array_equal(acc, codes.astype(np.int64) @ trits.T.astype(np.int64))

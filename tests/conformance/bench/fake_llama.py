@@ -1,6 +1,7 @@
 """Stands in for ``llama-server`` and ``llama-bench``: the golden model behind their protocols. Run with their options.
 
 FAKE_LLAMA: ``nothing``: linear layers give nothing; ``old``: log-probabilities as old servers show them; ``dies``.
+A program whose name has ``refusing`` streams nothing.
 """
 
 import json
@@ -34,6 +35,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/completions":
+            self.stream(asked["max_tokens"])
+            return
         ids, steps = asked["prompt"], []
         for _ in range(asked["n_predict"]):
             if asked.get("n_probs"):
@@ -42,6 +46,18 @@ class Handler(BaseHTTPRequestHandler):
         made = asked["n_predict"]
         timings = {"prompt_n": len(asked["prompt"]), "prompt_ms": 2.0, "predicted_n": made, "predicted_ms": 3.0 * made}
         self.answer({"content": "", "completion_probabilities": steps, "timings": timings})
+
+    def stream(self, tokens: int) -> None:
+        """So many tokens as events, the last with the usage."""
+        if "refusing" in Path(sys.argv[0]).name:
+            self.send_response(503)
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        for n in range(tokens):
+            usage = {"completion_tokens": tokens} if n == tokens - 1 else None
+            self.wfile.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
 
     def step(self, ids: list[int]) -> dict[str, Any]:
         arithmetic = replace(GOLDEN_ARITHMETIC, accumulate=nothing) if WAY == "nothing" else GOLDEN_ARITHMETIC

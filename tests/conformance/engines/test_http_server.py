@@ -225,6 +225,12 @@ def filtered(rows: Rows) -> Rows:
     return kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
 
 
+def rest_twice(rows: Rows) -> Rows:
+    """The softmax over all tokens, and those that are not among the 20 likeliest once more."""
+    rest = 1 - np.exp(np.sort(rows, axis=1)[:, -20:]).sum(axis=1, keepdims=True)
+    return rows - np.log1p(rest)
+
+
 def one_hot(rows: Rows) -> Rows:
     return np.where(rows == rows.max(axis=1, keepdims=True), 0.0, -60.0)
 
@@ -235,6 +241,7 @@ def one_hot(rows: Rows) -> Rows:
         (tempered, "log-probabilities at temperature 0.7", 20),
         (filtered, "probabilities of the tokens that a filter keeps", 8),
         (one_hot, "probabilities after greedy sampling", 20),
+        (rest_twice, "probabilities whose sum has the tokens that are not shown twice", 20),
     ],
 )
 def test_what_sampling_did_to_probabilities_is_named(

@@ -182,12 +182,25 @@ def test_what_llama_cpp_s_own_page_sends_is_taken(server: Running) -> None:
     assert server.post("/completion", prompt="a", n_predict=1, model="any", repeat_penalty=1.1, seed=-1)
 
 
+@pytest.mark.parametrize("samplers", ["edkypmxt", ["penalties", "top_k", "top_p", "min_p", "temperature"], None])
+def test_a_chain_with_all_samplers_of_ours_is_taken(server: Running, samplers: Any) -> None:
+    server.post("/completion", prompt="a", n_predict=1, samplers=samplers)
+
+
+@pytest.mark.parametrize("samplers", [["top_k"], "k", [], "", {"top_k": 1}, 5, ["top_k", "top_p", "min_p"]])
+def test_a_chain_that_leaves_a_sampler_out_is_refused(server: Running, samplers: Any) -> None:
+    """Its parameter would have no effect there, and has one here."""
+    status, found, _ = server.ask("POST", "/completion", {"prompt": "a", "n_predict": 1, "samplers": samplers})
+    assert (status, found["error"]["param"], found["error"]["code"]) == (400, "samplers", "unsupported_parameter")
+
+
 def test_llama_cpp_s_endpoints(server: Running) -> None:
     said = server.post("/completion", prompt=["x", 65, "y"], n_predict=4, temperature=0, return_tokens=True)
     assert said["tokens"] == greedy([256, 120, 65, 121], 4)
     assert (said["stop"], said["stop_type"], said["tokens_evaluated"]) == (True, "limit", 4)
     _, props, _ = server.ask("GET", "/props")
     assert props["default_generation_settings"]["n_ctx"] == 64
+    assert props["total_slots"] == server.service.slots < server.service.core.places
     assert (props["bos_token"], props["eos_token"]) == ("<bos>", "<eos>")
     assert str(smallest()) not in str(props), "no path of this machine"
     assert server.post("/tokenize", content="Hé")["tokens"] == [72, 195, 169]

@@ -1,39 +1,26 @@
 """``measure.serving_load`` at its smallest, our own server as its own peer, by a command that a user gives."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from measure import serving_load
-from measure.serving_load import Sizes, commands, crowd, direct, report, started
+from measure.serving_load import Sizes, commands, crowd, report, started
 from served import running
 
 from tritgold_conformance.bench.shapes import ModelShape
 
 SMALL = ModelShape("small", 1, 256, 256, 2, 1, 128, 2100, context=128, activation="silu")
-SIZES = Sizes(SMALL, (1, 3), (2, 9), (9,), slots=1, prompt=4, tokens=3, rounds=1, own=("--queue", "2"))
+SIZES = Sizes(SMALL, (2, 9), (9,), slots=1, prompt=4, tokens=3, own=("--queue", "2"))
 PEER = "PYTHON -W ignore -m tritgold_conformance serve {model} --port {port} --queue 40 --tokenizer TOKENIZER"
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving_load, "direct", lambda *_: [{"way": "http", "clients": 1, "p50": 0.5}])
-        folder = tmp_path_factory.mktemp("load")
-        peer = PEER.replace("PYTHON", sys.executable).replace("TOKENIZER", str(folder / "tokenizer.json"))
-        return report(SIZES, folder, {"twin": peer})
-
-
-def test_each_server_is_asked_by_as_many_clients(found: dict[str, Any]) -> None:
-    rows = [(row["server"], row["clients"], row["requests"]) for row in found["rows"]]
-    assert rows == [(name, n, 8) for name in ("tritgold serve", "twin") for n in (1, 3)]
-    for row in found["rows"]:
-        assert 0 < row["first_token_p50"] <= row["first_token_p95"] <= row["first_token_p99"]
-        assert 0 < row["p50"] <= row["p95"] <= row["p99"]
-        assert row["tokens_per_second"] > 0
-    assert found["direct"] == [{"way": "http", "clients": 1, "p50": 0.5}]
+    folder = tmp_path_factory.mktemp("load")
+    peer = PEER.replace("PYTHON", sys.executable).replace("TOKENIZER", str(folder / "tokenizer.json"))
+    return report(SIZES, folder, {"twin": peer})
 
 
 def test_a_crowd_is_refused_with_a_time_to_come_again(found: dict[str, Any]) -> None:
@@ -55,13 +42,6 @@ def test_answers_that_break_off_are_counted() -> None:
     assert sum(row["refused"].values()) + sum(row["failed"].values()) == 2
 
 
-def test_the_same_core_is_called_without_http(tmp_path: Path) -> None:
-    sizes = replace(SIZES, direct=2, own=())
-    rows = direct(sizes, commands(sizes, tmp_path, {})[serving_load.OWN])
-    assert [(row["way"], row["clients"]) for row in rows] == [(w, n) for w in ("http", "direct") for n in (1, 4, 16)]
-    assert all(row["requests"] == 2 for row in rows)
-
-
 def test_commands_of_others(tmp_path: Path) -> None:
     made = commands(SIZES, tmp_path, {"a b": "'/my servers/x' -m {model} --port {port}"})
     (model,) = tmp_path.glob("small-*.gguf")
@@ -70,7 +50,7 @@ def test_commands_of_others(tmp_path: Path) -> None:
 
 def test_llama_server_is_such_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dict[str, str]()
-    monkeypatch.setattr(serving_load, "report", lambda sizes, folder, peers: asked.update(peers) or {"rows": []})
+    monkeypatch.setattr(serving_load, "report", lambda sizes, folder, peers: asked.update(peers) or {"refusing": []})
     words = [
         "x",
         "--out",

@@ -8,20 +8,29 @@ import numpy as np
 import pytest
 from counting_engine import Counting
 from measure import serving_mixes
-from measure.serving_mixes import Answered, alone, differs, mix, report, requests
+from measure.serving_mixes import Answered, Golden, alone, differs, mix, requests, row
 
+from tritgold.checkpoint import open_checkpoint
+from tritgold.golden.seeded import write_seeded_model
 from tritgold_conformance.serving.xla_scheduler import XlaScheduler
 
 RECORDED = Path(__file__).parents[3] / "docs/data/serve-mixes.json"
 
 
 def test_mixes_of_an_engine_whose_answers_depend_on_nothing_else() -> None:
-    found = report(Counting(4), 30, 60)
+    found = row(Counting(4), 30, 60)
     counts = found["counts"]
     assert found["wrong"] == []
     assert counts["requests"] == 30 * serving_mixes.IN_A_MIX
     kinds = ("cancelled", "greedy", "seeded", "ended: stop", "ended: length", "tokens of prompts reused")
     assert all(counts[kind] > 10 for kind in kinds), counts
+
+
+def test_mixes_of_the_golden_model(tmp_path: Path) -> None:
+    write_seeded_model(tmp_path, serving_mixes.SHAPE)
+    found = row(Golden(open_checkpoint(tmp_path)), 2, 8)
+    assert (found["backend"], found["wrong"]) == ("reference", [])
+    assert found["counts"]["logits compared"] > 20
 
 
 def wrong(engine: Any) -> list[Any]:
@@ -74,6 +83,8 @@ def test_what_is_another_answer(got: Answered, wrong: bool) -> None:
 
 
 def test_a_thousand_were_recorded_and_none_was_wrong() -> None:
-    found = json.loads(RECORDED.read_text(encoding="utf-8"))
-    assert (found["mixes"], found["wrong"]) == (1000, [])
-    assert found["counts"]["cancelled"] > 100
+    rows = {row["backend"]: row for row in json.loads(RECORDED.read_text(encoding="utf-8"))["rows"]}
+    assert rows.keys() == {"reference", "xla"}
+    for found in rows.values():
+        assert (found["mixes"], found["wrong"]) == (1000, [])
+        assert found["counts"]["cancelled"] > 100

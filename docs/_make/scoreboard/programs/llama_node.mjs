@@ -29,7 +29,7 @@ async function opened() {
 }
 
 // Node shows the whole line of an exception's source, and a minified one hides the message.
-const context = await opened().catch((error) => {
+let context = await opened().catch((error) => {
   console.error(String(error.message ?? error));
   process.exit(1);
 });
@@ -38,11 +38,19 @@ const ids = (shown) => [...shown.matchAll(/<(\d+)>/g)].map((found) => Number(fou
 
 // Every sampler is off: the probabilities shown are the softmax of the logits.
 async function complete(prefix, n_predict, more) {
-  // Its promise can resolve before it takes the next completion, and one that is refused then blocks all others.
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  return context.completion({
+  const asked = {
     prompt: text(prefix), n_predict, top_k: 0, top_p: 1, min_p: 0, penalty_repeat: 1, seed: 1, ignore_eos: true, ...more,
-  });
+  };
+  // Its promise can resolve before it takes the next completion, and one that is refused then blocks all others.
+  for (let tries = 0; ; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    try {
+      return await context.completion(asked);
+    } catch (error) {
+      if (tries === 20 || !/in progress/.test(error.message)) throw error;
+      context = await opened();
+    }
+  }
 }
 
 await protocol.answerText(async (prefix) => {
