@@ -1,4 +1,4 @@
-"""Batch equals alone: random mixes of requests to the scheduler behind the server, each beside its answer alone.
+"""Batch equals alone: random mixes of requests to the server's scheduler, each compared with its answer alone.
 
 ``python -m measure.serving_mixes --backend xla --mixes 1000 --out docs/data/serve-mixes.json``, once for each backend;
 rows of earlier commands stay in the report. Exit status 1 where one differs.
