@@ -48,6 +48,14 @@ def test_a_fault_is_named_although_the_engine_has_noise_of_its_own(name: str) ->
     assert found.first_divergence is not None
 
 
+@pytest.mark.parametrize("level", ["operations", "trace", "logits"])
+def test_one_scale_for_the_batch_is_one_fault(level: str) -> None:
+    """Single steps are right then, and no second fault is named for them."""
+    found = asked(noisy(mutant("per-tensor"), seed=5), level=level)
+    assert names(found) == ["per-tensor"]
+    assert found.unexplained == []
+
+
 @pytest.mark.parametrize(("name", "few"), [("half-away", 0.001), ("half-up", 0.001), ("truncated", 1.0)])
 def test_a_fault_of_codes_says_how_many_of_the_text_it_touches(name: str, few: float) -> None:
     """Half away from zero shows on exact ties, which the edge cases have and a text hardly ever."""
