@@ -31,21 +31,6 @@ class Nibbles(FullEngine):
         return 16 * (high @ self.trits[name].T) + low @ self.trits[name].T
 
 
-@right("keys are kept as they are, and queries are rotated by their distance from each")
-class RelativeRope(Engine):
-    def rotate(self, name: str, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        return x
-
-    def scores(self, n: int, head: int, q: np.ndarray, k: np.ndarray) -> np.ndarray:
-        rows, columns, half = len(q), len(k), self.d // 2
-        apart = (columns - rows + np.arange(rows))[:, None] - np.arange(columns)
-        angle = apart[:, :, None] * self.frequencies()
-        sin, cos = np.sin(angle), np.cos(angle)
-        a, b = q[:, None, :half].astype(np.float64), q[:, None, half:].astype(np.float64)
-        c, d = k[None, :, :half].astype(np.float64), k[None, :, half:].astype(np.float64)
-        return ((a * cos - b * sin) * c + (b * cos + a * sin) * d).sum(-1) / np.sqrt(self.d)
-
-
 @right("softmax less the root mean square of the scores in place of their maximum, in float64")
 class MeanSoftmax(FullEngine):
     def softmax(self, n: int, scores: np.ndarray) -> np.ndarray:
