@@ -10,8 +10,8 @@ WHOLE = 1e-5  # allowed difference of a probability from 1
 MOST_POSITIONS = 0.8  # share of the shown positions that must agree: broken ties spoil some
 UNLIKELY = -30.0  # lower values are not used: they may be floors, or logarithms of underflowed numbers
 GREEDY = (
-    "probabilities after greedy sampling: one token has all of them, which says nothing of the model and was not judged; "
-    "request those before sampling (llama.cpp: post_sampling_probs false)"
+    "probabilities after greedy sampling: one token has all of them, which says nothing of the model and was not "
+    "judged; request those before sampling (llama.cpp: post_sampling_probs false)"
 )
 
 

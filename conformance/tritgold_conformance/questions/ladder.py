@@ -26,8 +26,8 @@ PROMPTS, PROMPT = 20, 5  # number of texts that are read repeatedly, and their l
 RUN = 9  # equal ids in a row
 MOST_ROWS = 1 << 26  # logits that SHORT may request; if it would need more, FEW is used instead
 FEW = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)
-# Lengths of the chunks of a prompt in pieces; "s5" is five single steps. Pieces of 2 to 8 after a prefix are what verifies
-# drafts, and 16, 32 and 64 are where pages of a cache end.
+# Lengths of the chunks of a prompt in pieces; "s5" is five single steps. Pieces of 2 to 8 after a prefix are what
+# verifies drafts, and 16, 32 and 64 are where pages of a cache end.
 PIECES = (
     (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31),
     (3, 17, "s20"), (20, 2, 5, 8, 3), (16, 16, 32, "s2"), (32, "s1", 7, 4, "s3"),

@@ -64,7 +64,8 @@ def test_a_fault_of_codes_says_how_many_of_the_text_it_touches(name: str, few: f
     differing, of = named.codes
     width = 4 * model("seeded").config.hidden
     assert of >= TOKENS * width
-    assert (differing <= few * of) and (differing > 0.1 * of) == (few == 1.0)
+    assert differing <= few * of
+    assert (differing > 0.1 * of) == (few == 1.0)
     assert f"{differing:,} of the text's {of:,} codes differ" in distances(named)
 
 
