@@ -38,6 +38,8 @@ class Named(msgspec.Struct, kw_only=True):
     """A fault that was found. distance: from the engine to the golden model with the fault. golden: to it without.
 
     same: faults with exactly the same outputs on this input. next_best: the nearest other fault and its distance.
+    codes: of a fault first seen in codes: how many codes of the text differ from the golden ones, and how many there
+    are; edge cases are not counted, and None says that no codes of the text were given.
     """
 
     fault: str
@@ -48,6 +50,7 @@ class Named(msgspec.Struct, kw_only=True):
     golden: float
     same: list[str] = []
     next_best: tuple[str, float] | None = None
+    codes: tuple[int, int] | None = None
 
 
 class Ranked(msgspec.Struct, kw_only=True):
