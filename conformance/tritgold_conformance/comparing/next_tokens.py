@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from tritgold_conformance.comparing.logits import log_softmax, moved_by, noise_of
-from tritgold_conformance.comparing.served_as import GREEDY, one_hot, served_as
+from tritgold_conformance.comparing.served_as import served_as
 from tritgold_conformance.comparing.tie_search import resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import Moves, log_probability_moves
 from tritgold_conformance.comparing.ties import BrokenTie, first_off
@@ -44,7 +44,7 @@ class TextVerdict:
 
     allowed: the largest change of a log-probability by broken ties, nats, if there were too many ties to search or no
     log-probability was shown; otherwise None. moved_by: the cause of such changes if it is not ties. served: what the
-    server did to its log-probabilities, if that explains the failures, or if it left nothing to judge in them.
+    server did to its log-probabilities, if that explains the failures.
     """
 
     positions: list[TextPosition]
@@ -71,7 +71,7 @@ class TextVerdict:
         note = f"greedy token equal at {same} of {len(self.positions)}" + (f" ({near} near ties)" if near else "")
         differences = [position.max_abs for position in self.positions if position.max_abs is not None]
         if not differences:
-            return f"{note}; {f'shown are {self.served}' if self.served else 'no log-probabilities were given'}"
+            return f"{note}; no log-probabilities were given"
         most = max(position.shown for position in self.positions)
         note += f"; the {most} log-probabilities shown within {max(differences):.1e}"
         if self.allowed is not None:
@@ -86,10 +86,9 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
     Log-probabilities may differ by the noise of float32, with rounding ties followed as for logits; if there are too
     many ties, by what breaking them at random does to the golden model. Another token than the golden one passes if the
     two are closer than the noise could move them. A position fails if the engine's list lacks a
-    token that is more likely than the last one in the list. Where one token has all of the probability (``one_hot``),
-    tokens alone are judged.
+    token that is more likely than the last one in the list.
     """
-    run, golden = golden, _in_log_probabilities(golden)
+    golden = _in_log_probabilities(golden)
     shape = golden.logits.shape
     shown, given = np.zeros(shape, bool), np.zeros(shape)
     broken: dict[int, str] = {}
@@ -102,8 +101,6 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
             continue
         ids = list(logprobs)
         shown[position, ids], given[position, ids] = True, np.maximum(list(logprobs.values()), FLOOR)
-    if not broken and one_hot(golden.logits, given, shown):
-        return replace(judge_text(run, [c and (c[0], {}) for c in completions]), served=GREEDY)
     rows, ties, many = _explained(golden, given, shown, search=not broken)
     differ = any(c is not None and c[0] != int(np.argmax(rows[t])) for t, c in enumerate(completions))
     moves = None
@@ -121,18 +118,17 @@ def judge_text(golden: GoldenRun, completions: Sequence[Completion | None]) -> T
     return replace(verdict, served=served_as(golden.logits, given, shown)) if verdict.failing else verdict
 
 
-def shown_rows(completions: Sequence[Completion | None], logits: np.ndarray) -> np.ndarray | None:
-    """The log-probabilities shown, float64 [tokens, vocab], NaN for the others; None if they say nothing of the model.
+def shown_rows(completions: Sequence[Completion | None], shape: tuple[int, int]) -> np.ndarray | None:
+    """The log-probabilities shown, float64 [tokens, vocab], NaN for the others; None if there are none at all.
 
-    logits: golden. Values that are not finite, and invalid tokens, are left out: ``judge_text`` reports them.
+    Values that are not finite, and invalid tokens, are left out: ``judge_text`` reports them.
     """
-    rows = np.full(logits.shape, np.nan)
+    rows = np.full(shape, np.nan)
     for row, completion in zip(rows, completions, strict=False):
         for token, value in (completion or (0, {}))[1].items():
-            if 0 <= token < logits.shape[1] and np.isfinite(value):
+            if 0 <= token < shape[1] and np.isfinite(value):
                 row[token] = max(value, FLOOR)
-    shown = ~np.isnan(rows)
-    return None if not shown.any() or one_hot(floored(logits), rows, shown) else rows
+    return None if np.isnan(rows).all() else rows
 
 
 @lru_cache(maxsize=4)

@@ -9,10 +9,6 @@ CLOSE = 2e-3  # nats: much more than float32's noise, much less than any of thes
 WHOLE = 1e-5  # allowed difference of a probability from 1
 MOST_POSITIONS = 0.8  # share of the shown positions that must agree: broken ties spoil some
 UNLIKELY = -30.0  # lower values are not used: they may be floors, or logarithms of underflowed numbers
-GREEDY = (
-    "probabilities after greedy sampling: one token has all of them, which says nothing of the model and was not "
-    "judged; request those before sampling (llama.cpp: post_sampling_probs false)"
-)
 
 
 def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
@@ -28,6 +24,9 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     ''
     """
     rows = [(golden[t, ids], given[t, ids]) for t in range(len(golden)) if len(ids := _likely(given[t], shown[t]))]
+    sharp = [theirs.max() > -WHOLE and ours.max() < -10 * WHOLE for ours, theirs in rows]
+    if _most(sharp):
+        return "probabilities after greedy sampling: the token written has all of them"
     rows = [(ours, theirs) for ours, theirs in rows if len(ours) > 2 and np.ptp(ours) > 0.1]
     if _most([_filtered(ours, theirs) for ours, theirs in rows]):
         return "probabilities of the tokens that a filter keeps (top-k, top-p, min-p): their sum is 1"
@@ -44,20 +43,6 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     if slope > 0 and abs(slope - 1) > 10 * CLOSE and _most(straight):
         return f"log-probabilities at temperature {1 / slope:.3g}"
     return ""
-
-
-def one_hot(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> bool:
-    """Whether one token has all of the probability where the golden model leaves some to others; as ``served_as``.
-
-    >>> logits = np.log([[0.5, 0.3, 0.2], [0.1, 0.4, 0.5]])
-    >>> given, shown = np.array([[0.0, -80, -80], [-80, -80, 0.0]]), np.ones(logits.shape, bool)
-    >>> one_hot(logits, given, shown), one_hot(logits, logits, shown)
-    (True, False)
-    """
-    rows = [(golden[t], given[t, ids]) for t in range(len(golden)) if len(ids := _likely(given[t], shown[t]))]
-    # Where the golden model is all but certain itself, one token with all of the probability is right.
-    open_ = [theirs for ours, theirs in rows if ours.max() < -10 * WHOLE]
-    return _most([len(theirs) == 1 and abs(theirs[0]) < WHOLE for theirs in open_])
 
 
 def _likely(given: np.ndarray, shown: np.ndarray) -> np.ndarray:

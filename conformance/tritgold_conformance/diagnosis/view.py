@@ -90,7 +90,7 @@ def view(golden: GoldenRun, evidence: Evidence) -> View:
         seen.statistics = _given(golden, evidence.statistics)
     paths = {path: rows for path, rows in evidence.logits.items() if rows.shape != (0, 0)}
     seen.logits, seen.continued, seen.steps = (paths.get(path) for path in PATHS)
-    seen.next_tokens = shown_rows(evidence.next_tokens, golden.logits)
+    seen.next_tokens = shown_rows(evidence.next_tokens, golden.logits.shape)
     seen.completions = [*evidence.next_tokens]
     seen.answers = _unpacked(evidence)
     for method in BEHAVIOURS:

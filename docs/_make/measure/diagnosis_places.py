@@ -148,7 +148,7 @@ def _served(m: Measurement, planted: Fault) -> dict[str, Any] | None:
     if logits is None or not np.isfinite(logits).all() or logits.shape != m.golden.logits.shape:
         return None
     shown, alone = _completions(logits, SHOWN), _completions(logits, 0)
-    view = View(m.golden, next_tokens=shown_rows(shown, m.golden.logits), completions=shown)
+    view = View(m.golden, next_tokens=shown_rows(shown, m.golden.logits.shape), completions=shown)
     found = diagnose_view(view, "measured", "measured", predictions=m.predictions)
     told = [one for named in found.faults for one in (named.fault, *named.same)]
     return {

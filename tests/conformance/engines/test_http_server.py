@@ -13,7 +13,6 @@ from http_test_server import Handler, server
 from next_token_rows import COUNT, Rows, log_probabilities
 
 from tritgold.errors import EngineError
-from tritgold_conformance.comparing.next_tokens import shown_rows
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.results.report import Report
@@ -241,6 +240,7 @@ def one_hot(rows: Rows) -> Rows:
     [
         (tempered, "log-probabilities at temperature 0.7", 20),
         (filtered, "probabilities of the tokens that a filter keeps", 8),
+        (one_hot, "probabilities after greedy sampling", 20),
         (rest_twice, "probabilities whose sum has the tokens that are not shown twice", 20),
     ],
 )
@@ -251,29 +251,6 @@ def test_what_sampling_did_to_probabilities_is_named(
     report = judged(golden, model, lambda prompt, asked: llama_cpp(rows(prompt), min(count, asked)))
     assert report.verdict == "does not conform"
     assert f"shown are {said}" in report.levels["next_tokens"].note
-
-
-def least_likely(rows: Rows) -> Rows:
-    return -rows
-
-
-@pytest.mark.parametrize("count", [1, 20])
-@pytest.mark.parametrize(("change", "verdict"), [(lambda rows: rows, "conforms"), (least_likely, "does not conform")])
-def test_after_greedy_sampling_tokens_alone_are_judged(
-    golden: GoldenRun, model: Path, change: Callable[[Rows], Rows], verdict: str, count: int
-) -> None:
-    """One token has all of the probability: no distance is printed, and none is searched for a fault."""
-    rows = rows_of(golden, lambda right: one_hot(change(right)))
-    report = judged(golden, model, lambda prompt, asked: llama_cpp(rows(prompt), count))
-    assert report.verdict == verdict
-    level = report.levels["next_tokens"]
-    assert "shown are probabilities after greedy sampling" in level.note
-    assert "request those before sampling" in level.note
-    assert "within" not in level.note
-    assert report.text is not None
-    assert {(position.shown, position.max_abs) for position in report.text.positions} == {(0, None)}
-    found = [(int(np.argmax(row)), {int(np.argmax(row)): 0.0}) for row in log_probabilities(golden.logits)]
-    assert shown_rows(found, golden.logits) is None
 
 
 def test_a_server_writes_a_text(golden: GoldenRun, model: Path) -> None:
