@@ -27,7 +27,7 @@ from tritgold.formats.linear_readers import LinearReader, Stored, gguf_reader, h
 from tritgold.formats.names import GGUF, hf_names
 from tritgold.formats.other_files import hint_of_folder
 from tritgold.formats.packings import packing
-from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
 from tritgold.formats.stored_weights import PackedWeight

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.convert import Options, convert
-from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.golden import TRAINED, trained_model
 from tritgold_conformance.comparing.logits import judge_logits
 from tritgold_conformance.golden.run import GoldenRun

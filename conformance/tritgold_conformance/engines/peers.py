@@ -21,7 +21,7 @@ from tritgold.formats.container import PlannedTensor, StoredTensor
 from tritgold.formats.gguf_file import GgufFile
 from tritgold.formats.gguf_split import open_gguf, shard_paths
 from tritgold.formats.gguf_writer import write_gguf
-from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.modes import LLAMA_CPP_Q8_K
 from tritgold.trace_names import TRACE_NAMES
 from tritgold_conformance.engines.command import CommandEngine

@@ -22,7 +22,8 @@ from tritgold.formats.layouts import GGUF_TERNARY, Layouts
 from tritgold.formats.linear_readers import one_float
 from tritgold.formats.names import GGUF, HF
 from tritgold.formats.rope_rows import interleaved_rows
-from tritgold.formats.safetensors_file import SafetensorsFile, SafetensorsFolder
+from tritgold.formats.safetensors_file import SafetensorsFile
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.formats.sglbitnt_config import read_sglbitnt_config
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt
 from tritgold.formats.tensor_box import ROPE_FACTORS

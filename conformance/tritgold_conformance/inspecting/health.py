@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tritgold.errors import PackingError
-from tritgold.formats.packings.packing_base import Packing, odd_rows
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.scale_oddities import odd_rows
 from tritgold.ternary import LinearWeight, TernaryTensor
 from tritgold_conformance.inspecting.files import Linear
 

@@ -71,7 +71,7 @@ def judge_ladder(
 
 
 def answered_kinds(evidence: Evidence, ladder: Ladder) -> set[tuple[bool, bool]]:
-    """The kinds of sessions (``Session.kind``) of which the engine has answered at least one."""
+    """The values of ``Session.kind`` for which the engine has answered at least one session."""
     answered = {rung.session.kind for rung in ladder.rungs if rung.session.id in evidence.logits}
     main = {"logits": (False, False), "continued": (True, bool(cuts(len(evidence.tokens))[0]) and evidence.has("step"))}
     return answered | {kind for path, kind in {**main, "steps": (False, True)}.items() if path in evidence.logits}

@@ -26,7 +26,7 @@ POLICIES = ("kv-f16", "kv-bf16", "kv-int8", "kv-q8_0", "attention-f16", "weights
 def matched_mode(
     golden: GoldenRun, paths: Mapping[str, np.ndarray], completions: Sequence[Completion | None] = ()
 ) -> str:
-    """The id of another of ARITHMETICS in which everything given passes; empty if there is none or nothing is given.
+    """The id of another of ARITHMETICS in which all given answers pass; empty if there is none or nothing is given.
 
     paths: logits [tokens, vocab] by path. completions: next tokens, one for each position. Costs a golden pass for each
     other mode, and one for each of POLICIES if the engine declares none and is not far from the golden model.

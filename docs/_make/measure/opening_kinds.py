@@ -23,7 +23,7 @@ from tritgold.formats.gguf_split_writer import write_split
 from tritgold.formats.gguf_writer import write_gguf
 from tritgold.formats.hf_config_writer import hf_config
 from tritgold.formats.hf_writer import bf16_tensor, packed_tensors, write_hf_folder
-from tritgold.formats.safetensors_file import SafetensorsFolder
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.formats.safetensors_writer import write_sharded
 from tritgold.formats.sglbitnt_file import SglbitntFile, is_sglbitnt, write_sglbitnt
 from tritgold.golden.seeded import SHAPES, Shape

@@ -14,7 +14,8 @@ import numpy as np
 from tritgold.errors import NonFiniteError, PackingError, TritgoldWarning
 from tritgold.formats.container import StoredTensor
 from tritgold.formats.packings import packing
-from tritgold.formats.packings.packing_base import Packing, odd_rows, odd_scales
+from tritgold.formats.packings.packing_base import Packing
+from tritgold.formats.packings.scale_oddities import odd_rows, odd_scales
 from tritgold.formats.untrusted_text import printable
 from tritgold.quantize import absmean_ternary
 from tritgold.ternary import DenseMatrix, TernaryRows, TernaryTensor

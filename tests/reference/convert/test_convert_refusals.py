@@ -215,7 +215,7 @@ def test_the_proof_finds_any_other_difference(
 
 def _tensors(path: Path) -> dict[str, Any]:
     from tritgold.formats.gguf_file import GgufFile
-    from tritgold.formats.safetensors_file import SafetensorsFolder
+    from tritgold.formats.safetensors_folder import SafetensorsFolder
     from tritgold.formats.sglbitnt_file import SglbitntFile
 
     if path.is_dir():

@@ -11,7 +11,8 @@ from refusals import frugal, refusal
 from safetensors.numpy import save, save_file
 
 from tritgold.errors import FormatError, TritgoldWarning
-from tritgold.formats.safetensors_file import INDEX, SafetensorsFolder
+from tritgold.formats.safetensors_file import INDEX
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 
 
 def shards(folder: Path, where: dict[str, str] | None = None) -> None:

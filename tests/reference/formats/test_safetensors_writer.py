@@ -15,7 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from tritgold.errors import OutputError
 from tritgold.formats.container import PlannedTensor
-from tritgold.formats.safetensors_file import INDEX, SafetensorsFile, SafetensorsFolder
+from tritgold.formats.safetensors_file import INDEX, SafetensorsFile
+from tritgold.formats.safetensors_folder import SafetensorsFolder
 from tritgold.formats.safetensors_writer import write_safetensors, write_sharded
 from tritgold.golden.seeded import SHAPES, write_seeded_model
 
