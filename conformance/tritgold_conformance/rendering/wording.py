@@ -106,6 +106,8 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
 
 def distances(fault: Named) -> str:
     """How near a fault brings the golden model to the engine, and how near the next best does; plain text."""
+    if fault.tokens_only:
+        return f"by tokens alone ({fault.level}): one token has all of the probability, so no distance is known"
     line = f"with it the golden model is {distance(fault.distance)} from the engine ({fault.level})"
     line += f", without it {distance(fault.golden)}"
     if fault.next_best is not None:
