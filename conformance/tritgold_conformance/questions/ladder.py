@@ -7,6 +7,7 @@ depends only on the configuration, the judged text, the depth and the seed, so e
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
@@ -80,12 +81,13 @@ def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> 
         _add(ladder, "long_state", f"{len(text)} steps", 1, [f"s{len(text)}"])
     if len(text) >= 100:
         _add(ladder, "long_state", f"prefill of 20, then {len(text) - 20} steps", 1, [20, f"s{len(text) - 20}"])
-    for chunks in PIECES:
+    for chunks in (*PIECES, *_long_pieces(len(text))):
         if sum(_length(c) for c in chunks) <= len(text):
-            _add(ladder, "pieces", ", ".join(_words(c) for c in chunks), 1, list(chunks))
+            _add(ladder, "pieces", _listed(chunks), 1, list(chunks))
     for number, ids in enumerate(_vocabulary(config, ladder, room - long)):
         ladder.texts.append(ids)
         _add(ladder, "vocabulary", f"text {number + 1}", len(ladder.texts) - 1, [len(ids)])
+        _add(ladder, "vocabulary", f"text {number + 1} in steps", len(ladder.texts) - 1, [f"s{len(ids)}"])
     _add_sessions(ladder, config, repeats)
     return ladder
 
@@ -101,12 +103,30 @@ def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | st
     ladder.rungs.append(Rung(level, text, session))
 
 
+def _long_pieces(count: int) -> Iterator[tuple[int | str, ...]]:
+    """A long text in pieces of 64 to its end, in two halves, and with a short piece and steps after two thirds of it."""
+    if count > EDGES[0]:
+        yield (*[EDGES[0]] * (count // EDGES[0]), *[count % EDGES[0]] * (count % EDGES[0] > 0))
+        yield (count // 2 + 1, count - count // 2 - 1)
+        yield (count * 2 // 3, 5, "s3")
+
+
 def _length(chunk: int | str) -> int:
     return int(str(chunk).removeprefix("s"))
 
 
 def _words(chunk: int | str) -> str:
     return f"{_length(chunk)} steps" if isinstance(chunk, str) else f"prefill of {chunk}"
+
+
+def _listed(chunks: tuple[int | str, ...]) -> str:
+    """Chunks in words.
+
+    >>> _listed((64, 64, 64, 1, "s3"))
+    '3 prefills of 64, prefill of 1, 3 steps'
+    """
+    runs = [(chunk, len(list(run))) for chunk, run in groupby(chunks)]
+    return ", ".join(f"{n} prefills of {c}" if n > 1 and isinstance(c, int) else _words(c) for c, n in runs)
 
 
 def weights(config: ModelConfig) -> int:
