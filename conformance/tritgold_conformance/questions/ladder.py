@@ -16,8 +16,9 @@ from tritgold.weights import LINEARS
 from tritgold_conformance.contract.session import Session
 from tritgold_conformance.golden.run import judging_tokens
 
-# Depth -> (golden tokens x ternary weights, repetitions of short prompts). kjv-ar has 4.7 M weights.
-DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (np.inf, 300)}
+# Depth -> (golden tokens x ternary weights, repetitions of short prompts). kjv-ar has 4.7 M weights. A golden token of
+# the shape of a 2B model took 0.2 s on one core in passes of 64; thorough leaves most of ten minutes to the engine.
+DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (1e12, 300)}
 ONE_TEXT = "one-text"
 EDGES = (64, 128, 256, 512)
 SHORT = tuple(range(1, 34))
@@ -71,7 +72,7 @@ def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> 
     if depth == ONE_TEXT:
         return None
     room, repeats = DEPTHS[depth]
-    room = int(min(room / weights(config), 1 << 30))
+    room = int(room / weights(config))
     long = _long_length(config, room, depth)
     ladder = Ladder(depth, seed, [list(tokens), _long_text(config, long, seed) if long else list(tokens)])
     text = ladder.texts[1]
@@ -90,6 +91,17 @@ def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> 
         _add(ladder, "vocabulary", f"text {number + 1} in steps", len(ladder.texts) - 1, [f"s{len(ids)}"])
     _add_sessions(ladder, config, repeats)
     return ladder
+
+
+def plan(ladder: Ladder, config: ModelConfig) -> str:
+    """What a ladder has room for, in words: of a large model not the whole context, and not all ids."""
+    read = {token for text in ladder.texts for token in text}
+    whole = ladder.longest >= config.context and len(read) == config.vocab
+    limit = "" if whole else ", as many as ten minutes are planned for"
+    return (
+        f"{ladder.depth}: positions {ladder.longest:,} of {config.context:,} and ids {len(read):,} of {config.vocab:,} "
+        f"in {len(ladder.rungs)} sessions{limit}"
+    )
 
 
 def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | str], beside: str = "") -> None:
@@ -136,9 +148,9 @@ def weights(config: ModelConfig) -> int:
 
 def _long_length(config: ModelConfig, room: int, depth: str) -> int:
     """Tokens of the long text: the whole context, or one more than one of EDGES; 0 if there is no room for any."""
-    if depth == "thorough":
-        return config.context
     most = min(config.context, room // (4 if depth == "default" else 2))
+    if depth == "thorough" and most == config.context:
+        return config.context
     if most >= config.context or most > EDGES[-1]:
         return min(config.context, EDGES[-1] + 1)
     return max((edge + 1 for edge in EDGES if edge < most), default=0)

@@ -58,7 +58,9 @@ def test_the_table_of_coverage_is_what_the_ladder_asks() -> None:
     config = read_hf_config(trained_model("kjv-ar") / "config.json").model
     ladders = [ladder_of(config, judging_tokens(40, config.vocab, 1), depth, 1) for depth in DEPTHS]
     table = PAGE.partition("| | `--quick` |")[2].partition("\n\n")[0]
-    rows = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in table.splitlines()[2:]}
+    rows = {
+        row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in table.splitlines()[2:]
+    }
     longest = next(cells for name, cells in rows.items() if "its length on kjv-ar" in name)
     for column, found in enumerate(ladders):
         assert found is not None

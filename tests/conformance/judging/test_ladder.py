@@ -11,6 +11,7 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.commands.judge_request import JudgeRequest
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.faults.fault import Mutant
@@ -19,7 +20,7 @@ from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.questions.ladder import DEPTHS, LADDER_LEVELS, Ladder, ladder_of
+from tritgold_conformance.questions.ladder import DEPTHS, LADDER_LEVELS, Ladder, ladder_of, plan, weights
 from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Report
 
@@ -289,6 +290,23 @@ def test_a_ladder_fits_its_model(depth: str) -> None:
         if config is large and depth != "thorough":
             assert found.longest == 40
             assert sum(map(len, found.texts)) <= 40 + 40 + 40 + 5
+        if config is large and depth == "thorough":
+            read = len({token for text in found.texts for token in text})
+            assert sum(map(len, found.texts)) * weights(config) <= 1.5 * DEPTHS["thorough"][0]
+            assert sum(len(r.session.tokens) for r in found.rungs) * config.vocab * 4 < 3e9, "bytes of logits"
+            assert (found.longest, read > 400) == (129, True)
+            told = f"thorough: positions 129 of 4,096 and ids {read:,} of 128,256 in {len(found.rungs)} sessions"
+            assert plan(found, config) == f"{told}, as many as ten minutes are planned for"
+
+
+def test_thorough_says_its_plan_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_seeded_model(tmp_path, Shape(hidden=64, inter=96, layers=1, heads=4, kv_heads=2, context=8))
+    for depth, told in (("quick", ""), ("thorough", "thorough: positions 8 of 8 and ids 259 of 259 in ")):
+        with JudgeRequest("reference", model=str(tmp_path), tokens=2, depth=depth).opened():
+            shown = capsys.readouterr().err
+        assert shown.startswith(told)
+        assert bool(shown) == bool(told)
+        assert "ten minutes" not in shown
 
 
 def test_a_report_with_a_verdict_has_its_coverage(golden: GoldenRun, ladder: Ladder, tmp_path: Path) -> None:
