@@ -228,6 +228,23 @@ def test_float_noise_is_never_accused(golden: GoldenRun, ladder: Ladder) -> None
     assert "broken ties followed" in report.levels["lengths"].note
 
 
+def test_after_a_failure_sessions_with_broken_ties_are_still_right(golden: GoldenRun, ladder: Ladder) -> None:
+    """Its noise breaks ties; it is wrong in one prompt alone, and one session alone fails."""
+
+    class Wrong(Logits):
+        def prefill(self, tokens: list[int]) -> np.ndarray:
+            return engine.prefill(tokens) * np.float32(1.5 if len(tokens) == CONTEXT else 1)
+
+        def __init__(self) -> None:
+            self.reset = engine.reset
+
+    engine = FaultyEngine(noisy(Mutant(golden.checkpoint), 3, times=4.0), CONTEXT)
+    part = replace(ladder, rungs=[r for r in ladder.rungs if r.level == "lengths" and len(r.session.tokens) > 30])
+    report = judge(golden, ask(EngineUnderTest(Wrong()), golden, ladder=part), "small")
+    assert failing(report) == {"lengths"}
+    assert report.levels["lengths"].failed == 1
+
+
 class Logits:
     """Only the logits of an engine."""
 
