@@ -51,8 +51,7 @@ def wanted_of(prompt, threshold, sub_block=4, scheme="f32", name=DUAL):
 def facts(done):
     """What both records have, by the same names."""
     passes = done.passes if isinstance(done.passes, list) else [one.decided for one in done.passes]
-    read = done.read if hasattr(done, "read") else [one.fed for one in done.passes]
-    return done.tokens, done.order, done.reason, done.commits, passes, read
+    return done.tokens, done.order, done.reason, done.commits, passes, done.read
 
 
 def differing(engine, sub_block, scheme="f32", lengths=LENGTHS, thresholds=THRESHOLDS):
