@@ -192,3 +192,8 @@ def _sound() -> Iterator[Draft]:
     yield _file("gguf", "order-of-the-offsets",
                 "strings ahead; data in another order than the infos, with gaps; 36 is I2_S", raw)  # fmt: skip
     yield _file("gguf", "version-2", "version 2 is read like 3", gguf([ARCH], [FLOATS], version=2))
+    wide = [Tensor.floats("first", ROW), Tensor.floats("second", MATRIX)]
+    raw = gguf([ARCH, pair("general.alignment", c.U32, 24)], wide, alignment=24)
+    yield _file("gguf", "alignment-24", "any multiple of 8 is an alignment, a power of two or not", raw)
+    raw = gguf([ARCH], [Tensor("none", (0, 8), 0, b""), FLOATS])
+    yield _file("gguf", "a-size-of-0", "a size may be 0: no bytes, and the next tensor begins at the same offset", raw)

@@ -9,6 +9,8 @@ CLOSE = 2e-3  # nats: much more than float32's noise, much less than any of thes
 WHOLE = 1e-5  # allowed difference of a probability from 1
 MOST_POSITIONS = 0.8  # share of the shown positions that must agree: broken ties spoil some
 UNLIKELY = -30.0  # lower values are not used: they may be floors, or logarithms of underflowed numbers
+GREEDY = "probabilities after greedy sampling: the token written has all of them"
+TOKENS_ONLY = "probabilities that one token has all of, which say no more than the token"
 
 
 def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
@@ -24,9 +26,10 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     ''
     """
     rows = [(golden[t, ids], given[t, ids]) for t in range(len(golden)) if len(ids := _likely(given[t], shown[t]))]
-    sharp = [theirs.max() > -WHOLE and ours.max() < -10 * WHOLE for ours, theirs in rows]
-    if _most(sharp):
-        return "probabilities after greedy sampling: the token written has all of them"
+    if tokens_only(np.where(shown, given, np.nan)):
+        written = np.where(shown, given, -np.inf).argmax(axis=1)
+        right = (golden.argmax(axis=1) == written) & (golden.max(axis=1) < -10 * WHOLE)
+        return GREEDY if _most(right.tolist()) else TOKENS_ONLY  # logits far apart, of a wrong model, look the same
     rows = [(ours, theirs) for ours, theirs in rows if len(ours) > 2 and np.ptp(ours) > 0.1]
     if _most([_filtered(ours, theirs) for ours, theirs in rows]):
         return "probabilities of the tokens that a filter keeps (top-k, top-p, min-p): their sum is 1"
@@ -43,6 +46,21 @@ def served_as(golden: np.ndarray, given: np.ndarray, shown: np.ndarray) -> str:
     if slope > 0 and abs(slope - 1) > 10 * CLOSE and _most(straight):
         return f"log-probabilities at temperature {1 / slope:.3g}"
     return ""
+
+
+def tokens_only(rows: np.ndarray) -> bool:
+    """Whether one token has all of the probability, nearly everywhere: then rows say no more than their tokens.
+
+    The others have the same value, a floor. rows: log-probabilities float64 [tokens, vocab], NaN where none is shown;
+    rows that show none are passed over.
+
+    >>> tokens_only(np.array([[0.0, -80.0, -80.0], [np.nan, 0.0, -80.0]]))
+    True
+    >>> tokens_only(np.array([[0.0, -80.0, -34.0]])), tokens_only(np.log([[0.9, 0.05, 0.05]]))
+    (False, False)
+    """
+    shown = [np.sort(row[np.isfinite(row)]) for row in rows]
+    return _most([bool(row[-1] > -WHOLE and row[0] == row[:-1].max(initial=row[0])) for row in shown if row.size])
 
 
 def _likely(given: np.ndarray, shown: np.ndarray) -> np.ndarray:

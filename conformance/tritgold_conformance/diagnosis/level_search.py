@@ -7,6 +7,7 @@ from tritgold_conformance.comparing.activation_statistics import moments_distanc
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, judge_logits
 from tritgold_conformance.comparing.next_tokens import floored, judge_text
+from tritgold_conformance.comparing.served_as import tokens_only
 from tritgold_conformance.comparing.statistics_bounds import FACTOR, FLOOR
 from tritgold_conformance.diagnosis.distance import relative
 from tritgold_conformance.diagnosis.divergence import divergence
@@ -193,13 +194,16 @@ class LevelSearch:
         )
 
     def _named(self, fault: Fault, r: np.ndarray, tried: list[_Tried], base: np.ndarray) -> Named:
-        same = [f.name for f, _, other in tried if f is not fault and np.array_equal(other, r)]
+        shown = self.evidence.next_tokens
+        coarse = self.level == "next_tokens" and shown is not None and tokens_only(shown)
+        equal = [np.array_equal(other, r) or (coarse and bool((other <= LOGIT_NOISE).all())) for _, _, other in tried]
+        same = [f.name for (f, _, _), is_equal in zip(tried, equal, strict=True) if is_equal and f is not fault]
         others = [(f.name, summary(o)) for f, _, o in tried if f.name not in (fault.name, *same)]
         at = "logits" if self.level in (*PATHS, "next_tokens") else next(iter(self.evidence.statistics), "")
         return Named(
             fault=fault.name, summary=fault.summary, level=self.level, at=at, distance=_number(summary(r)) or 0.0,
             golden=_number(summary(base)) or -1.0, same=same,
-            next_best=next(((n, d) for n, d in others if np.isfinite(d)), None),
+            next_best=None if coarse else next(((n, d) for n, d in others if np.isfinite(d)), None), tokens_only=coarse,
         )  # fmt: skip
 
     def divergence(self, mutant: Mutant) -> Divergence:

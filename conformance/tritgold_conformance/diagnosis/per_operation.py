@@ -63,6 +63,12 @@ class Local:
         """Outputs that the golden model does not explain, in execution order."""
         return sorted((label for label, c in self.comparisons.items() if not c.passed), key=self.place)
 
+    def codes(self) -> tuple[int, int] | None:
+        """How many codes of the text differ from the golden ones, and how many there are; None if none are given."""
+        source = next((s for s in self.sources if s != "edge_cases"), "")
+        of = [c for label, c in self.comparisons.items() if label[0] == source and label[1].endswith(".codes")]
+        return (sum(c.differing for c in of), sum(c.compared for c in of)) if of else None
+
     def passed_over(self) -> list[str]:
         """Text for the output that differs most and passes only because ties may have broken among hidden inputs."""
         hidden = [label for label, rule in self.rules.items() if rule.tolerance is None]

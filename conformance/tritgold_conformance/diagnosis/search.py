@@ -148,6 +148,7 @@ def _named(
         golden=_finite(local.off(first)),
         same=same,
         next_best=min(others, key=lambda o: o[1], default=None),
+        codes=local.codes() if TraceName.of(first[1]).role == "codes" else None,
     )
 
 

@@ -216,10 +216,12 @@ def advice(group: Group) -> str | None:
 
 
 def _option(group: Group) -> str | None:
+    layout = group.packing()
+    if layout is None:  # a type without trits that shares the number
+        return None
     if group.dtype == "I2_S":
         return f"for the other commands: --i2s {_I2_S_OPTIONS[str(group.layout)]}"
-    layout = group.packing()
-    given = {} if layout is None else options_of(layout)
+    given = options_of(layout)
     if group.dtype in _TILED:
         rows, columns = group.linears[0].stored.shape
         return f"for the other commands: --tile {rows}x{columns}=" + ",".join(str(size) for size in given.values())

@@ -23,12 +23,14 @@ SHORT = tuple(range(1, 34))
 LADDER_LEVELS = ("lengths", "long_state", "vocabulary", "pieces", "sessions")
 TEXT = 64  # ids in one text of the vocabulary level
 PROMPTS, PROMPT = 20, 5  # number of texts that are read repeatedly, and their length
+RUN = 9  # equal ids in a row
 MOST_ROWS = 1 << 26  # logits that SHORT may request; if it would need more, FEW is used instead
 FEW = (1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33)
-# Lengths of the chunks of a prompt in pieces; "s5" is five single steps.
+# Lengths of the chunks of a prompt in pieces; "s5" is five single steps. Pieces of 2 to 8 after a prefix are what
+# verifies drafts, and 16, 32 and 64 are where pages of a cache end.
 PIECES = (
     (20, "s1", 20), ("s5", 33), (37, 23, 1, 30), (20, "s40", 20), (1, 1, 1, 16), (50, 19, "s3"), (33, 31),
-    (3, 17, "s20"),
+    (3, 17, "s20"), (20, 2, 5, 8, 3), (16, 16, 32, "s2"), (32, "s1", 7, 4, "s3"),
 )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def _long_text(config: ModelConfig, count: int, seed: int) -> list[int]:
     bos = [] if config.bos is None else [config.bos]
     special = [i for i in (*config.eos, *bos, config.mask, 0, config.vocab - 1) if i is not None and i < config.vocab]
     a, b, c = order[0], order[1 % len(order)], order[2 % len(order)]
-    head = [*bos, a, a, a, a, b, c, b, *special]
+    head = [*bos, *[a] * RUN, b, c, b, *special]
     text = [*head, *order[3:]]
     while len(text) < count:
         seed += 1

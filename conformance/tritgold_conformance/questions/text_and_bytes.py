@@ -91,9 +91,13 @@ def unpack_questions() -> list[Question]:
 
 def _generated(golden: Mutant, prompt: list[int]) -> Iterator[Question]:
     text = generate(golden, prompt, TOKENS, {"stop": []})
+    free = next(
+        n for n in range(golden.config.vocab) if n not in {*prompt, *text, *golden.config.eos, golden.config.mask}
+    )
+    pushed = {"logit_bias": {str(free): 1e6}, "stop": []}
     cases: dict[str, dict[str, Any]] = {
         "greedy": {},
-        "greedy, ended by a stop token": {"stop": _stop(golden, text, 5)},
+        "greedy, ended by a stop token": {"stop": _stop(golden, prompt, text, 5)},
         "greedy, all logits less 1000, repetition penalty 2": {"logit_bias": {"all": -1000}, "repetition_penalty": 2.0},
         "greedy, all logits less 1000": {"logit_bias": {"all": -1000}},
     }
@@ -102,6 +106,11 @@ def _generated(golden: Mutant, prompt: list[int]) -> Iterator[Question]:
     cases |= {f"drawn at 1.5, top_p 0.8, seed {n}": {"temperature": 1.5, "top_p": 0.8, "seed": n} for n in (1, 2, 3)}
     for label, options in cases.items():
         yield Question(label, "generated", "generate", (prompt, TOKENS, options))
+    # Whatever the model says: without the bias the greedy text, without the penalty the same token again, and with a
+    # penalty for each occurrence another token after the second. Few tokens, so that noise changes none of them.
+    for penalty, count in ((1e9, 2), (1e3, 4)):
+        label = f"greedy, one logit more by a million, repetition penalty {penalty:g}"
+        yield Question(label, "generated", "generate", (prompt, count, {**pushed, "repetition_penalty": penalty}))
 
 
 def _served(prompt: list[int]) -> Iterator[Question]:
@@ -113,16 +122,22 @@ def _served(prompt: list[int]) -> Iterator[Question]:
         yield Question(label, "generated", "serve", (prompt, 8, {"chunk": chunk, "cached": cached}))
 
 
-def _stop(golden: Mutant, text: list[int], at: int) -> list[int]:
-    """Stop ids, of which the last ends the text, after token ``at`` or later but before its end: an id new there.
+def _stop(golden: Mutant, prompt: list[int], text: list[int], at: int) -> list[int]:
+    """Stop ids, of which one ends the text, after token ``at`` or later but before its end: an id new there.
 
-    An id that was there before would end the text sooner, so that what comes after a stop would not be seen. It is not
-    the first of the list, as many engines know one stop id alone.
+    An id that was there before would end the text sooner, so that what comes after a stop would not be seen. It is
+    neither the first nor the last of the list, nor the lowest or the highest id where the vocabulary has others, as
+    many engines know one stop id alone. The others are not in the text; one of them is in the prompt, where it ends
+    nothing.
     """
     new = (text[place] for place in range(at, len(text) - 1) if text[place] not in text[:place])
-    last = next(new, text[at])
-    others = [token for token in golden.config.eos if token not in text]
-    return [*(others or [next(n for n in range(golden.config.vocab) if n not in text)]), last]
+    end = next(new, text[at])
+    unused = [token for token in range(golden.config.vocab) if token not in {*text, golden.config.mask}]
+    lower = [token for token in unused if token < end] or unused
+    higher = [token for token in unused if token > end] or unused
+    in_prompt = [token for token in prompt if token in unused]
+    known = [token for token in golden.config.eos if token in unused]
+    return [*known, lower[0], end, *in_prompt[:1], higher[-1]]
 
 
 @dataclass
@@ -145,7 +160,7 @@ def _diffused(golden: Mutant, prompt: list[int], mask: int, block: int) -> Itera
     server = {"decode": "iterative", "threshold": middle}
     small = {"decode": "small-block", "threshold": middle, "sub_block": sub}
     v2 = {"decode": "fast-dllm-v2", "threshold": middle, "sub_block": sub}
-    ended = {**server, "stop": _stop(golden, diffuse(golden, prompt, block, {**server, "stop": []}), 2)}
+    ended = {**server, "stop": _stop(golden, prompt, diffuse(golden, prompt, block, {**server, "stop": []}), 2)}
     reached = _reached(golden, prompt, block, seen)
     for label, options, words, count in (
         ("iterative", server, prompt, 2 * block + 3),

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritgold_conformance.rendering.escaping import table, terminal
-from tritgold_conformance.rendering.wording import IN_PROCESS, candidate, distances, where
+from tritgold_conformance.rendering.wording import IN_PROCESS, candidate, distances, extent, where
 from tritgold_conformance.results.diagnosis import Diagnosis, Divergence, Named
 
 _LISTED = 12  # fault names on one line
@@ -36,8 +36,8 @@ def render(found: Diagnosis, console: Console) -> None:
 
 def _divergence(d: Divergence, heading: str, console: Console) -> None:
     console.print(f"{heading}: [bold]{terminal(d.name)}[/] ({terminal(d.level)}; {where(d)})")
-    if d.what:
-        console.print(f"  {terminal(d.what)}")
+    if said := extent(d):
+        console.print(f"  {terminal(said)}")
     if d.comparison.golden is not None and d.comparison.engine is not None:
         console.print(f"  worst: engine {d.comparison.engine:.9g}, golden {d.comparison.golden:.9g}")
 

@@ -106,15 +106,27 @@ def diagnosis_lines(found: Diagnosis) -> list[str]:
 
 def distances(fault: Named) -> str:
     """How near a fault brings the golden model to the engine, and how near the next best does; plain text."""
+    if fault.tokens_only:
+        return f"by tokens alone ({fault.level}): one token has all of the probability, so no distance is known"
     line = f"with it the golden model is {distance(fault.distance)} from the engine ({fault.level})"
     line += f", without it {distance(fault.golden)}"
     if fault.next_best is not None:
         line += f"; the next best is {fault.next_best[0]}, {distance(fault.next_best[1])} away"
+    if fault.codes is not None:
+        line += f"; {fault.codes[0]:,} of the text's {fault.codes[1]:,} codes differ"
     return line
 
 
 def _divergence(d: Divergence) -> str:
-    return f"{d.name} ({d.level}; {where(d)})" + (f": {d.what}" if d.what else "")
+    said = extent(d)
+    return f"{d.name} ({d.level}; {where(d)})" + (f": {said}" if said else "")
+
+
+def extent(d: Divergence) -> str:
+    """How many values of the array differ at all, and their class; plain text."""
+    c = d.comparison
+    many = f"{c.differing:,} of {c.compared:,} values differ" if c.differing else ""
+    return "; ".join(said for said in (many, d.what) if said)
 
 
 def where(d: Divergence) -> str:

@@ -38,6 +38,9 @@ class Named(msgspec.Struct, kw_only=True):
     """A fault that was found. distance: from the engine to the golden model with the fault. golden: to it without.
 
     same: faults with exactly the same outputs on this input. next_best: the nearest other fault and its distance.
+    codes: of a fault first seen in codes: how many codes of the text differ from the golden ones, and how many there
+    are; edge cases are not counted, and None says that no codes of the text were given.
+    tokens_only: the engine shows one token with all of the probability, so the distances say no more than its tokens.
     """
 
     fault: str
@@ -48,6 +51,8 @@ class Named(msgspec.Struct, kw_only=True):
     golden: float
     same: list[str] = []
     next_best: tuple[str, float] | None = None
+    codes: tuple[int, int] | None = None
+    tokens_only: bool = False
 
 
 class Ranked(msgspec.Struct, kw_only=True):

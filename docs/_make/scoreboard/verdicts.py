@@ -115,12 +115,16 @@ def _why(report: Mapping[str, Any], faults: list[str]) -> str:
 def _evidence(report: Mapping[str, Any]) -> str:
     """The judge's words of the first thing that fails, and how near the golden model comes with each named fault."""
     failing = [f"{name}: {of['note']}" for name, of in report["levels"].items() if of["status"] == "failed"]
-    named = [
-        f"With {fault['fault']} the golden model is {fault['distance']:.2g} from the engine ({fault['level']}), "
-        f"without it {fault['golden']:.2g}."
-        for fault in (report.get("diagnosis") or {}).get("faults", [])
-    ]
+    named = [_nearness(fault) for fault in (report.get("diagnosis") or {}).get("faults", [])]
     return " ".join([*failing[:1], *named])[: 2 * WORDS]
+
+
+def _nearness(fault: Mapping[str, Any]) -> str:
+    if fault.get("tokens_only"):
+        same = f", the same as {', '.join(fault['same'])}" if fault["same"] else ""
+        return f"{fault['fault']} is named by tokens alone{same}: one token has all of the probability."
+    found = f"With {fault['fault']} the golden model is {fault['distance']:.2g} from the engine ({fault['level']}), "
+    return found + f"without it {fault['golden']:.2g}."
 
 
 def _versions(report: Mapping[str, Any]) -> dict[str, str]:

@@ -119,12 +119,15 @@ def tensor_bytes(name: str, shape: tuple[int, ...], q2_0_block: int = 64) -> int
     """Bytes of a tensor of the type called ``name``; None if its rows are not whole blocks.
 
     shape: rows first. I2_S and TL1 take n / 4 + 32 bytes for n weights, I8_S n + 32; TL2 has its own formula;
-    ROW_SCALED types have a scale before each row. q2_0_block: weights in a block of Q2_0, 64 or 128.
+    ROW_SCALED types have a scale before each row. A tensor of no weights has no bytes. q2_0_block: weights in a block
+    of Q2_0, 64 or 128.
 
     >>> tensor_bytes("I2_S", (2560, 2560)), tensor_bytes("TQ2_0", (4, 256)), tensor_bytes("TQ2_0", (4, 200))
     (1638432, 264, None)
     """
     count = prod(shape)
+    if count == 0:
+        return 0
     if name in ("I2_S", "TL1"):
         return count // 4 + 32 if count % 4 == 0 else None
     if name == "I8_S":

@@ -50,7 +50,8 @@ class GgufFile:
 
     architecture: used if the file does not name one, as in a shard after the first (``gguf_split``).
     version: 2 or 3. metadata: key -> int, float, bool, str, list of str, or NumPy array. alignment: in bytes.
-    tensors: by name, in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first.
+    tensors: by name, in the order of the infos; ``dtype`` is the type's name (``I2_S``), ``shape`` rows first. A size
+    may be 0, as in ggml: such a tensor has no bytes.
     type_ids: tensor name -> type number. spans: tensor name -> bytes from its first to the next tensor, or to the end
     of the file.
 
@@ -129,7 +130,7 @@ class GgufFile:
         if not 1 <= dims <= MAX_DIMS:
             self._refuse("has an impossible number of dimensions", "dims", thing, dims, f"1 to {MAX_DIMS}")
         sizes = [values.scalar("Q", f"sizes of {thing}") for _ in range(dims)]
-        if 0 in sizes or prod(sizes) >= 2**63:
+        if max(sizes) >= 2**63 or prod(sizes) >= 2**63:
             self._refuse("has impossible sizes", "dims", thing, sizes)
         type_id, offset = values.scalar("I", f"type of {thing}"), values.scalar("Q", f"offset of {thing}")
         if offset % self.alignment:
@@ -163,8 +164,9 @@ class GgufFile:
                 )
             data = self._values.data[start + info.offset : stop]
             placed[info.name] = StoredTensor(self.path, info.name, dtype, info.shape, start + info.offset, data)
-        if (shared := first_repeated(info.offset for info in infos)) is not None:
-            names = " and ".join(repr(info.name) for info in infos if info.offset == shared)
+        filled = [info for info in infos if 0 not in info.shape]  # an empty tensor begins where the next one does
+        if (shared := first_repeated(info.offset for info in filled)) is not None:
+            names = " and ".join(repr(info.name) for info in filled if info.offset == shared)
             self._refuse("share their bytes", "overlap", f"tensors {names}", shared)
         return placed
 

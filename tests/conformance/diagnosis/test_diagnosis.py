@@ -25,6 +25,7 @@ from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.text_and_bytes import Question, answer_of
+from tritgold_conformance.rendering.wording import distances
 from tritgold_conformance.results.diagnosis import to_json
 
 # One of each way to be made: weights, configuration, a function, an output, the cache, a memory of what came before.
@@ -45,6 +46,27 @@ def test_a_fault_is_named_although_the_engine_has_noise_of_its_own(name: str) ->
     assert found.exit_code == 1
     assert found.faults[0].distance < 1e-3
     assert found.first_divergence is not None
+
+
+@pytest.mark.parametrize("level", ["operations", "trace", "logits"])
+def test_one_scale_for_the_batch_is_one_fault(level: str) -> None:
+    """Single steps are right then, and no second fault is named for them."""
+    found = asked(noisy(mutant("per-tensor"), seed=5), level=level)
+    assert names(found) == ["per-tensor"]
+    assert found.unexplained == []
+
+
+@pytest.mark.parametrize(("name", "few"), [("half-away", 0.001), ("half-up", 0.001), ("truncated", 1.0)])
+def test_a_fault_of_codes_says_how_many_of_the_text_it_touches(name: str, few: float) -> None:
+    """Half away from zero shows on exact ties, which the edge cases have and a text hardly ever."""
+    (named,) = asked(mutant(name)).faults
+    assert named.codes is not None
+    differing, of = named.codes
+    width = 4 * model("seeded").config.hidden
+    assert of >= TOKENS * width
+    assert differing <= few * of
+    assert (differing > 0.1 * of) == (few == 1.0)
+    assert f"{differing:,} of the text's {of:,} codes differ" in distances(named)
 
 
 @pytest.mark.parametrize("name", ["silu", "rope-missing", "scale-divided", "i2s-128-as-64", "truncated"])

@@ -18,6 +18,7 @@ from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
+from tritgold_conformance.rendering.wording import distances
 from tritgold_conformance.results.diagnosis import Diagnosis
 
 TOKENS = 6
@@ -68,6 +69,21 @@ def test_a_fault_is_named_from_twenty_tokens(name: str) -> None:
     assert (said.faults[0].level, said.exit_code) == ("next_tokens", 1)
     assert said.first_divergence is not None
     assert "log-probability" in said.first_divergence.what
+
+
+def test_where_one_token_has_all_of_the_probability_no_distance_is_said() -> None:
+    """A model with logits 10,000 times as far apart, and an engine that drops a residual."""
+    weights = golden().checkpoint.weights
+    sharp = replace(golden().checkpoint, weights=replace(weights, final_norm=weights.final_norm * np.float32(1e4)))
+    run = GoldenRun.of(sharp, golden().tokens)
+    made = FAULTS["attn-residual-dropped"].apply(Mutant(sharp))
+    assert made is not None
+    said = diagnose(run, EngineUnderTest(Server(made, 259)), "sharp", faults=CANDIDATES, unseen=False)
+    (one,) = said.faults
+    assert "attn-residual-dropped" in (one.fault, *one.same)
+    assert (one.tokens_only, one.next_best) == (True, None)
+    assert "so no distance is known" in distances(one)
+    assert not found(mutant("attn-residual-dropped")).faults[0].tokens_only
 
 
 def test_noise_is_not_accused() -> None:

@@ -235,12 +235,18 @@ def one_hot(rows: Rows) -> Rows:
     return np.where(rows == rows.max(axis=1, keepdims=True), 0.0, -60.0)
 
 
+def one_hot_elsewhere(rows: Rows) -> Rows:
+    """Wrong, with logits far apart: it may well be what the server computes."""
+    return np.roll(one_hot(rows), 1, axis=1)
+
+
 @pytest.mark.parametrize(
     ("change", "said", "count"),
     [
         (tempered, "log-probabilities at temperature 0.7", 20),
         (filtered, "probabilities of the tokens that a filter keeps", 8),
         (one_hot, "probabilities after greedy sampling", 20),
+        (one_hot_elsewhere, "probabilities that one token has all of, which say no more than the token", 20),
         (rest_twice, "probabilities whose sum has the tokens that are not shown twice", 20),
     ],
 )

@@ -235,6 +235,24 @@ def test_a_hole_is_refused_before_anything_is_looked_at(tmp_path: Path) -> None:
     assert inspect(folder)[1]["kind"] == "sparse"
 
 
+@pytest.mark.parametrize("shape", [(160, 1), (96, 1), (3, 32), (0, 128), (128, 0)])
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_i2_s_matrix_that_is_no_block_is_looked_at(tmp_path: Path, shape: tuple[int, int], alone: bool) -> None:
+    """No whole block, or nothing at all; among others, or the only one: a finding, never a crash.
+
+    3 x 32 weights fit the type that had the number of I2_S before, and nothing else.
+    """
+    model = gguf(tmp_path)
+    name = "blk.0.attn_q.weight"
+    data = bytes(shape[0] * shape[1] // 4 + 32 if all(shape) else 0)
+    if alone:
+        model.tensors = {n: t for n, t in model.tensors.items() if t.type_id != g.TYPE_I2_S or n == name}
+    model.tensors[name] = replace(model.tensors[name], shape=shape, data=data)
+    code, facts = inspect(model.write(tmp_path / "m.gguf"))
+    assert code in (1, 3)
+    assert facts["problem"]["kind"]
+
+
 def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
     path = foreign(tmp_path)
     path.write_bytes(path.read_bytes()[:-64])

@@ -31,7 +31,8 @@ def test_a_loop_that_knows_the_first_stop_alone_writes_on(model: str) -> None:
     stops = options["stop"]
     assert len(stops) > 1
     ended = answer_of(right(run), asked)
-    first = answer_of(right(run), replace(asked, arguments=(prompt, count, {**options, "stop": stops[:1]})))
+    one = {**options, "stop": stops[:1]}
+    first = answer_of(right(run), replace(asked, arguments=(prompt, count, one)))
     assert ended[-1] == stops[-1] or len(ended) < len(first)
     assert not same(ended, first)
 

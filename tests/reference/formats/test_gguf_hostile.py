@@ -151,7 +151,8 @@ CASES: list[tuple[str, str, Callable[[], bytes]]] = [
     ("dims", "found 5", lambda: g.gguf([], [Tensor("a", (1, 1, 1, 1, 8), 0, bytes(32))])),
     ("dims", "found 0", lambda: g.gguf([], [TENSOR], dims=0)),
     ("dims", "found 4294967295", lambda: g.gguf([], [TENSOR], dims=2**32 - 1)),
-    ("dims", "sizes", lambda: g.gguf([], [Tensor("a", (0, 8), 0, b"")])),
+    ("dims", "sizes", lambda: g.gguf([], [Tensor("a", (2**63, 0), 0, b"")])),
+    ("truncated", "tensor 'a'", lambda: HEAD + struct.pack("<QQ", 1, 0) + g.info(Tensor("a", (0, 8), 0, b""), 2**40)),
     ("dims", "sizes", lambda: g.gguf([], [Tensor("a", (2**32, 2**31), 0, b"")])),
     ("dims", "sizes", lambda: g.gguf([], [Tensor("a", (2**64 - 1,) * 4, 0, b"")])),
     ("truncated", "found", lambda: g.gguf([], [Tensor("a", (2**31, 2**31), 0, b"")])),
@@ -202,6 +203,16 @@ def test_malformed_files(tmp_path: Path, kind: str, says: str, content: Callable
     error = error_of(tmp_path, content())
     assert error.kind == kind
     assert says in str(error)
+
+
+def test_a_size_may_be_0_and_the_tensor_has_no_bytes(tmp_path: Path) -> None:
+    """As in ggml, which refuses negative sizes alone: it begins where the next tensor does."""
+    empty = [Tensor("none", (0, 8), 0, b""), Tensor("nor here", (256, 0), 35, b"")]
+    file = opened(tmp_path, g.gguf([ARCH], [empty[0], f32("a", FLOATS), empty[1]]))
+    assert np.array_equal(file.tensors["a"].floats(), FLOATS)
+    assert [file.tensors[t.name].shape for t in empty] == [(0, 8), (256, 0)]
+    assert [file.tensors[t.name].data.size for t in empty] == [0, 0]
+    assert file.tensors["none"].floats().shape == (0, 8)
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\u202e", "x" * 60_000, "x" * 70_000])
