@@ -163,7 +163,10 @@ judge_options = collected(
             "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: a random one."
         ),
         click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
-        click.option("--thorough", "depth", flag_value="thorough", help="Texts of the whole context, every token id, as far as ten minutes go."),
+        click.option(
+            "--thorough", "depth", flag_value="thorough",
+            help="Texts of the whole context, every token id, as far as ten minutes go.",
+        ),
         click.option("--one-text", "depth", flag_value="one-text", help="Only the text of --tokens or --ids."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
         devices_option,

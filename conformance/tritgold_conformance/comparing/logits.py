@@ -7,7 +7,7 @@ import numpy as np
 
 from tritgold_conformance.comparing.classify import classify
 from tritgold_conformance.comparing.compare import incomparable
-from tritgold_conformance.comparing.tie_search import resolve_ties
+from tritgold_conformance.comparing.tie_search import MAX_TRIALS, resolve_ties
 from tritgold_conformance.comparing.tie_sensitivity import measured_spread, relative_largest, relative_rms
 from tritgold_conformance.comparing.ties import BrokenTie, first_off
 from tritgold_conformance.golden.run import GoldenRun
@@ -80,14 +80,14 @@ class LogitsVerdict:
 
 
 def judge_logits(
-    path: str, golden: GoldenRun, engine: object, known: Sequence[Explained] = (), search: bool = True
+    path: str, golden: GoldenRun, engine: object, known: Sequence[Explained] = (), trials: int = MAX_TRIALS
 ) -> LogitsVerdict:
     """Compare an engine's logits [tokens, vocab] with the golden ones, with broken ties followed.
 
-    known: earlier explanations, from the engine's trace or another path; tried first. search: search for ties
-    if none of them holds; False saves the time for an engine that is known to be wrong.
+    known: earlier explanations, from the engine's trace or another path; tried first. trials: sets of
+    ties that are tried at a position if none of them holds: fewer, or 0, for an engine that is known to be wrong.
     """
-    found = judge_rows(golden, engine, known, search)
+    found = judge_rows(golden, engine, known, trials)
     if not found.why:
         return LogitsVerdict(path, [], problem=found.problem)
     logits, plain, why = np.asarray(engine, np.float64), golden.logits.astype(np.float64), found.why
@@ -110,7 +110,7 @@ class Rows:
     worst: float = np.inf
 
 
-def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (), search: bool = True) -> Rows:
+def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (), trials: int = MAX_TRIALS) -> Rows:
     """Judge logits [tokens, vocab] as ``judge_logits`` does, without the figures of each position."""
     problem = incomparable(golden.logits, engine)
     everything = np.ones(len(golden.tokens), bool)
@@ -119,14 +119,13 @@ def judge_rows(golden: GoldenRun, engine: object, known: Sequence[Explained] = (
     logits = np.asarray(engine, np.float64)
     if logits.shape[1] > 1 and not np.ptp(logits, axis=1).any():
         return Rows("degenerate: the logits are constant at every position", everything)
-    why = explain(golden, logits, known, search)
+    why = explain(golden, logits, known, trials)
     explained = np.abs(logits - why.logits).max(axis=1) / _largest(golden.logits)
     failing = ~(explained <= noise_of(golden))
     if why.allowed is not None:
         far = relative_rms(golden.logits, logits) > why.allowed
         failing &= far | (relative_largest(golden.logits, logits) > why.largest)
-    searched = search or why.allowed is not None
-    return Rows(_problem(failing, explained, golden, why, logits, searched), failing, why, float(explained.max()))
+    return Rows(_problem(failing, explained, golden, why, logits, trials), failing, why, float(explained.max()))
 
 
 def noise_of(golden: GoldenRun) -> float:
@@ -140,10 +139,10 @@ def _largest(rows: np.ndarray) -> np.ndarray:
     return np.maximum(largest, np.finfo(np.float32).tiny)
 
 
-def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], search: bool) -> Explained:
+def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], trials: int) -> Explained:
     """The first explanation that holds for every row.
 
-    Otherwise the result of a search, which continues from the one that holds for most rows; without a search the plain
+    Otherwise the result of a search, which continues from the one that holds for most rows; without trials the plain
     golden logits. Roundings of a policy are not searched, so that they are always allowed for.
     """
     strict = [Explained(golden.logits), *(e for e in known if e.allowed is None)]
@@ -151,7 +150,7 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     off = [first_off(e.logits, logits, noise, 0) for e in strict]
     if None in off:
         return strict[off.index(None)]
-    if not search and golden.policy.followed:
+    if not trials and golden.policy.followed:
         return strict[0]
     for candidate in known:
         if candidate.allowed is not None:  # measured earlier, for another path
@@ -159,14 +158,14 @@ def explain(golden: GoldenRun, logits: np.ndarray, known: Sequence[Explained], s
     best = strict[int(np.argmax([position or 0 for position in off]))]
     resolved = None
     if golden.policy.followed:
-        resolved = resolve_ties(golden, logits, noise, start=(best.logits, best.ties))
+        resolved = resolve_ties(golden, logits, noise, start=(best.logits, best.ties), trials=trials)
     if resolved is None or resolved.many:
         allowed, largest = measured_spread(golden)
         return Explained(golden.logits, allowed=allowed, largest=largest)
     return Explained(resolved.logits, resolved.ties)
 
 
-def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool = True) -> tuple[Explained, bool]:
+def explain_trace(golden: GoldenRun, trace: Mapping[str, object], trials: int = MAX_TRIALS) -> tuple[Explained, bool]:
     """The broken ties that a trace's own logits show, for a trace without codes; and whether no tie can be hidden.
 
     No tie can be hidden if ties explain the logits, or if a search found none: what ties do not explain is wrong.
@@ -175,20 +174,21 @@ def explain_trace(golden: GoldenRun, trace: Mapping[str, object], search: bool =
     if rows is None or incomparable(golden.logits, rows):
         return Explained(golden.logits), False
     logits = np.asarray(rows, np.float64)
-    why = explain(golden, logits, (), search)
-    told = why.allowed is None and (search or first_off(why.logits, logits, noise_of(golden), 0) is None)
+    why = explain(golden, logits, (), trials)
+    told = why.allowed is None and (trials == MAX_TRIALS or first_off(why.logits, logits, noise_of(golden), 0) is None)
     return why, told
 
 
 def _problem(
-    failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray, searched: bool
+    failing: np.ndarray, explained: np.ndarray, golden: GoldenRun, why: Explained, logits: np.ndarray, trials: int
 ) -> str:
     if not failing.any():
         return ""
     first = int(np.argmax(failing))
     wrong = np.abs(logits - why.logits) > 0
     kind = classify(why.logits[failing], logits[failing], wrong[failing])
-    allowed = "no rounding tie explains it" if searched else "rounding ties were not searched, as another level failed"
+    few = "few sets of rounding ties were tried" if trials else "rounding ties were not searched"
+    allowed = "no rounding tie explains it" if trials == MAX_TRIALS else f"{few}, as another level failed"
     if why.allowed is not None:
         allowed = f"{moved_by(golden)} move the golden logits by {why.allowed:.1e} at most, one by {why.largest:.1e}"
     return (

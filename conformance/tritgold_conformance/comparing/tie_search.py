@@ -28,6 +28,7 @@ from tritgold_conformance.golden.run import GoldenRun
 # Among the 400 models one needs 109 trials: eight exact ties at one position, four of them broken.
 TOGETHER = TIE / 5  # limit for the sum of distances of several broken ties at one position
 MAX_TRIALS = 256  # sets of ties that are tried at one position
+FEW_TRIALS = 16  # the same in an engine that is known to be wrong: enough for one or two broken ties, which most are
 # With more codes near a tie at one position, the broken ones cannot be searched for; nor where MAX_TRIALS sets are not
 # all sets of those ties that noise breaks as easily as not. At position 0 attention mixes one value alone, so a value
 # at an exact tie stays there: 19 groups at one position of a right llama.cpp, on a model of two layers.
@@ -57,11 +58,13 @@ def resolve_ties(
     noise: float,
     shown: np.ndarray | None = None,
     start: tuple[np.ndarray, Sequence[BrokenTie]] | None = None,
+    trials: int = MAX_TRIALS,
 ) -> Resolved:
     """Explain an engine's logits [tokens, vocab] by broken ties, position by position.
 
     noise: how much a row may differ, relative to its largest golden value. shown: bool [tokens, vocab], the logits that
-    the engine gives, if it does not give all. start: golden logits after known ties, and these ties. Costs
+    the engine gives, if it does not give all. start: golden logits after known ties, and these ties. trials: sets that
+    are tried at one position; with fewer than MAX_TRIALS ties of earlier positions are not. Costs
     nothing if no row is off, otherwise at most two golden passes, and up to MAX_TRIALS single steps for each position
     with ties. Stops at the first position that no ties explain; the positions after it get the golden logits
     after the ties that were found.
@@ -69,7 +72,7 @@ def resolve_ties(
     logits, known = start or (golden.logits, ())
     shown = np.ones(engine.shape, bool) if shown is None else shown
     position = first_off(logits, engine, noise, 0, shown)
-    search = _Search(golden, engine, Resolved(logits.copy(), []), shown)
+    search = _Search(golden, engine, Resolved(logits.copy(), []), shown, trials)
     search.resolved.ties = [tie for tie in known if position is None or tie.position < position]
     while position is not None and search.explain(position, noise):
         position = search.next_off(position + 1, noise)
@@ -82,15 +85,18 @@ def resolve_ties(
 class _Search:
     """Golden passes over the same tokens with more and more codes moved to the other side."""
 
-    def __init__(self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray) -> None:
-        self.golden, self.engine, self.resolved, self.shown = golden, engine, resolved, shown
+    def __init__(
+        self, golden: GoldenRun, engine: np.ndarray, resolved: Resolved, shown: np.ndarray, trials: int
+    ) -> None:
+        self.golden, self.engine, self.resolved, self.shown, self.trials = golden, engine, resolved, shown, trials
         self.cache = Float32Cache(golden.checkpoint.config, len(golden.tokens))
 
     def explain(self, position: int, noise: float) -> bool:
         """Find the broken ties that bring this position's row within noise: its own, or one of an earlier position."""
-        if self._own(position, noise, MAX_TRIALS):
+        if self._own(position, noise, self.trials):
             return True
-        return position > 0 and not self.resolved.many and self._quiet(position, noise)
+        quiet = self.trials == MAX_TRIALS and position > 0 and not self.resolved.many
+        return quiet and self._quiet(position, noise)
 
     def _quiet(self, position: int, noise: float) -> bool:
         """Find a broken tie of an earlier position that shows not in its own row but through its keys and values.

@@ -214,7 +214,7 @@ class LevelSearch:
                 problem = judge_text(self.evidence.golden, self.evidence.completions).note
             else:
                 theirs = getattr(self.evidence, self.level)
-                problem = judge_logits(self.level, self.evidence.golden, theirs, search=False).problem
+                problem = judge_logits(self.level, self.evidence.golden, theirs, trials=0).problem
             failing = np.flatnonzero(~(r <= LOGIT_NOISE))
             comparison = Comparison("logits", "fails", compared=len(r), differing=len(failing), what=problem)
             position = int(failing[0]) if failing.size else None

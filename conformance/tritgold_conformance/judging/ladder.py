@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.logits import Explained, judge_rows, moved_by
+from tritgold_conformance.comparing.tie_search import FEW_TRIALS, MAX_TRIALS
 from tritgold_conformance.contract.session import cuts
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.judging.comparisons import lacks
@@ -17,6 +18,8 @@ from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import LADDER_LEVELS, Ladder, Rung, ladder_of
 from tritgold_conformance.results.report import Level
 
+# Failing sessions after which no ties are tried, to save time: a right one with a broken tie may then be called wrong.
+FEW_SEARCHED = 20
 DECLINED = "gave no logits, which it gives in other sessions"
 
 
@@ -56,11 +59,11 @@ def judge_ladder(
     texts: dict[int, _Text] = {0: _Text(golden, list(known))}
     found = {name: _Found(moved_by=moved_by(golden)) for name in LADDER_LEVELS}
     kinds = answered_kinds(evidence, ladder)
-    broken = False
+    broken = 0
     for rung in ladder.rungs:
         of, name = found[rung.level], rung.session.id
         if name in evidence.logits:
-            broken |= _judge(of, rung, evidence, texts, ladder, search=not broken)
+            broken += _judge(of, rung, evidence, texts, ladder, trials=_trials(broken))
         elif message := evidence.refused.get(name):
             of.failing.append(Comparison(name, "fails", 1, what=f"raised: {message}"))
         elif name in evidence.refused and rung.session.kind in kinds:
@@ -77,13 +80,18 @@ def answered_kinds(evidence: Evidence, ladder: Ladder) -> set[tuple[bool, bool]]
     return answered | {kind for path, kind in {**main, "steps": (False, True)}.items() if path in evidence.logits}
 
 
-def _judge(of: _Found, rung: Rung, evidence: Evidence, texts: dict[int, _Text], ladder: Ladder, search: bool) -> bool:
+def _trials(broken: int) -> int:
+    """Sets of ties that are tried at a position, after so many sessions that failed."""
+    return MAX_TRIALS if not broken else FEW_TRIALS if broken <= FEW_SEARCHED else 0
+
+
+def _judge(of: _Found, rung: Rung, evidence: Evidence, texts: dict[int, _Text], ladder: Ladder, trials: int) -> bool:
     """Judge one session; returns whether it fails."""
     if rung.text not in texts:
         texts[rung.text] = _Text(texts[0].golden.of_text(ladder.texts[rung.text]))
     text, count = texts[rung.text], len(rung.session.tokens)
     known = [why.first(count) for why in text.known if len(why.logits) >= count]
-    rows = judge_rows(text.golden.prefix(count), evidence.logits[rung.session.id], known, search)
+    rows = judge_rows(text.golden.prefix(count), evidence.logits[rung.session.id], known, trials)
     of.sessions += 1
     of.rows += count
     if rows.problem:

@@ -12,6 +12,7 @@ from tritgold.trace_names import TraceName
 from tritgold_conformance.comparing.error_map import error_map
 from tritgold_conformance.comparing.free_running import FreeRunning, compare_traces
 from tritgold_conformance.comparing.logits import Explained, LogitsVerdict, explain_trace, judge_logits, moved_by
+from tritgold_conformance.comparing.tie_search import FEW_TRIALS, MAX_TRIALS
 from tritgold_conformance.comparing.tie_sensitivity import trace_spread
 from tritgold_conformance.comparing.ties import BrokenTie, follow_ties
 from tritgold_conformance.contract.session import cuts
@@ -40,12 +41,17 @@ class Paths:
 
 @dataclass(frozen=True)
 class _Judged:
-    """The results after a path. broken: the engine is already known to be wrong, so no ties are searched for."""
+    """The results after a path. broken: the engine is already known to be wrong, so few sets of ties are tried."""
 
     broken: bool
     levels: dict[str, Level] = field(default_factory=dict)
     logits: list[LogitsVerdict] = field(default_factory=list)
     known: list[Explained] = field(default_factory=list)
+
+    @property
+    def trials(self) -> int:
+        """Sets of ties that are tried at a position."""
+        return FEW_TRIALS if self.broken else MAX_TRIALS
 
 
 def judge_paths(golden: GoldenRun, evidence: Evidence, broken: bool) -> Paths:
@@ -83,7 +89,7 @@ def _path(golden: GoldenRun, evidence: Evidence, path: str, before: _Judged) -> 
     logits = evidence.logits.get(path)
     if logits is None:
         return _with(before, path, lacks(_absent(evidence, path)))
-    verdict = judge_logits(_VERDICT_NAMES.get(path, path), golden, logits, before.known, search=not before.broken)
+    verdict = judge_logits(_VERDICT_NAMES.get(path, path), golden, logits, before.known, before.trials)
     level = Level(
         status="passed" if verdict.passed else "failed",
         compared=len(verdict.positions),
@@ -119,7 +125,7 @@ def _followed_by_logits(
     """
     searched, trace = not judged.broken, evidence.trace
     if not judged.logits and "logits" in trace:
-        why, told = explain_trace(golden, trace, searched)
+        why, told = explain_trace(golden, trace, judged.trials)
         followed, ties = follow_ties(golden, trace, why.ties)
         known = [*judged.known, *_told_by(followed, ties), *([why] if why.allowed is not None else [])]
         return _Judged(judged.broken, judged.levels, judged.logits, known), followed, ties, told

@@ -116,7 +116,7 @@ def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | st
 
 
 def _long_pieces(count: int) -> Iterator[tuple[int | str, ...]]:
-    """A long text in pieces of 64 to its end, in two halves, and with a short piece and steps after two thirds of it."""
+    """A long text in pieces of 64 to its end, in two halves, and with a short piece and steps after two thirds."""
     if count > EDGES[0]:
         yield (*[EDGES[0]] * (count // EDGES[0]), *[count % EDGES[0]] * (count % EDGES[0] > 0))
         yield (count // 2 + 1, count - count // 2 - 1)

@@ -10,9 +10,10 @@ class Coverage(msgspec.Struct, kw_only=True):
 
     ids_read: ids of the vocabulary in any text; ids_stepped: of them, those read in a single step, null in older
     reports; ids_scored: ids with a logit, or among the tokens shown. positions: read positions, from 0 on. lengths: of
-    prompts read in one prefill. texts: number of different texts. prefills, steps: judged calls. pieces, sessions: number of sessions of these levels. repeats: how often the most repeated
-    prompt was read. in_turns: two instances were read in turns. loops, text: levels that were judged. timed: the logits
-    of the timed calls were compared. depth, seed: of the ladder. missing: levels that were not judged.
+    prompts read in one prefill. texts: number of different texts. prefills, steps: judged calls. pieces, sessions:
+    number of sessions of these levels. repeats: how often the most repeated prompt was read. in_turns: two instances
+    were read in turns. loops, text: levels that were judged. timed: the logits of the timed calls were compared. depth,
+    seed: of the ladder. missing: levels that were not judged.
     """
 
     vocab: int

@@ -36,8 +36,8 @@ FAULTS: dict[str, tuple[str, dict[str, object]]] = {
     "LateSteps": ("a step is read one position too late", {"positions": positions_from_step}),
 }
 RIGHT = (
-    "DeclaredCacheF16", "DeclaredCacheBf16", "DeclaredCacheE4m3", "DeclaredCacheInt8", "DeclaredCacheQ80",
-    "WeightsOnly", "RoundingBf16", "RoundingF16", "HeadQ80", "HeadQ6K", "DeclaredLogitsF16",
+    "DeclaredCacheF16", "DeclaredCacheBf16", "DeclaredCacheE4m3", "DeclaredCacheE5m2", "DeclaredCacheInt8",
+    "DeclaredCacheQ80", "WeightsOnly", "RoundingBf16", "RoundingF16", "HeadQ80", "HeadQ6K", "DeclaredLogitsF16",
     "DeclaredLogitsBf16", "CacheAndLogits",
 )  # fmt: skip
 for _name in RIGHT:

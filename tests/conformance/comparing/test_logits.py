@@ -15,7 +15,7 @@ from tritgold.model import forward
 from tritgold.trace import Trace
 from tritgold_conformance.comparing.free_running import compare_traces
 from tritgold_conformance.comparing.logits import LOGIT_NOISE, Explained, judge_logits
-from tritgold_conformance.comparing.tie_search import TOGETHER
+from tritgold_conformance.comparing.tie_search import FEW_TRIALS, TOGETHER
 from tritgold_conformance.comparing.tie_sensitivity import allowed_by_spread
 from tritgold_conformance.comparing.ties import TIE, BrokenTie, distance_from_tie, follow_ties, other_codes
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
@@ -229,7 +229,19 @@ def test_an_explanation_from_the_trace_saves_the_search(golden: GoldenRun, monke
 
 def test_without_a_search_a_broken_tie_fails(golden: GoldenRun) -> None:
     engine = engine_with(golden, code_at(golden, near_tie=True))
-    assert not judge_logits("prefill", golden, engine["logits"], search=False).passed
+    assert not judge_logits("prefill", golden, engine["logits"], trials=0).passed
+
+
+@pytest.mark.parametrize("positions", [(9,), (2, 9)])
+def test_in_an_engine_that_is_known_to_be_wrong_a_right_path_is_not_accused(
+    golden: GoldenRun, positions: tuple[int, ...]
+) -> None:
+    engine = engine_with(golden, *(code_at(golden, True, position) for position in positions))
+    verdict = judge_logits("prefill", golden, engine["logits"], trials=FEW_TRIALS)
+    assert verdict.passed
+    assert [tie.position for tie in verdict.ties] == [*positions]
+    wrong = judge_logits("prefill", golden, engine["logits"] * np.float32(1.001), trials=FEW_TRIALS)
+    assert wrong.problem.endswith("few sets of rounding ties were tried, as another level failed")
 
 
 def test_where_ties_are_too_many_to_search_the_golden_models_own_spread_decides(
@@ -272,7 +284,7 @@ def test_ties_that_were_not_searched_explain_nothing_and_exclude_nothing(golden:
     """After another level failed: the problem does not say that no tie explains it."""
     wrong = golden.logits * np.float32(1.5)
     assert "no rounding tie explains it" in judge_logits("prefill", golden, wrong).problem
-    problem = judge_logits("prefill", golden, wrong, search=False).problem
+    problem = judge_logits("prefill", golden, wrong, trials=0).problem
     assert problem.endswith("rounding ties were not searched, as another level failed")
 
 

@@ -11,12 +11,13 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.golden.seeded import Shape, write_seeded_model
-from tritgold_conformance.commands.judge_request import JudgeRequest
+from tritgold_conformance.commands.judge_request import JudgeRequest, Seed
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import noisy
+from tritgold_conformance.golden import run
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.judging.judge import judge
@@ -228,6 +229,23 @@ def test_float_noise_is_never_accused(golden: GoldenRun, ladder: Ladder) -> None
     assert "broken ties followed" in report.levels["lengths"].note
 
 
+def test_after_a_failure_sessions_with_broken_ties_are_still_right(golden: GoldenRun, ladder: Ladder) -> None:
+    """Its noise breaks ties; it is wrong in one prompt alone, and one session alone fails."""
+
+    class Wrong(Logits):
+        def prefill(self, tokens: list[int]) -> np.ndarray:
+            return engine.prefill(tokens) * np.float32(1.5 if len(tokens) == CONTEXT else 1)
+
+        def __init__(self) -> None:
+            self.reset = engine.reset
+
+    engine = FaultyEngine(noisy(Mutant(golden.checkpoint), 3, times=4.0), CONTEXT)
+    part = replace(ladder, rungs=[r for r in ladder.rungs if r.level == "lengths" and len(r.session.tokens) > 30])
+    report = judge(golden, ask(EngineUnderTest(Wrong()), golden, ladder=part), "small")
+    assert failing(report) == {"lengths"}
+    assert report.levels["lengths"].failed == 1
+
+
 class Logits:
     """Only the logits of an engine."""
 
@@ -297,6 +315,32 @@ def test_a_ladder_fits_its_model(depth: str) -> None:
             assert (found.longest, read > 400) == (129, True)
             told = f"thorough: positions 129 of 4,096 and ids {read:,} of 128,256 in {len(found.rungs)} sessions"
             assert plan(found, config) == f"{told}, as many as ten minutes are planned for"
+
+
+def test_a_nonce_is_another_seed_each_time_and_the_command_repeats_it() -> None:
+    seeds = {Seed().convert("nonce", None, None) for _ in range(5)}
+    assert len(seeds) == 5
+    seed = seeds.pop()
+    assert f"--seed {seed}" in JudgeRequest("reference", seed=seed, ids=[1, 2]).command()
+
+
+def test_golden_logits_are_kept_by_content(golden: GoldenRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same model opened twice they are computed once; of another arithmetic, or another text, again."""
+    runs = Counter[int]()
+    forward = run.forward
+
+    def counted(ids: list[int], *more: object, **named: object) -> np.ndarray:
+        runs[len(ids)] += 1
+        return forward(ids, *more, **named)
+
+    monkeypatch.setattr(run, "forward", counted)
+    again = replace(golden, checkpoint=replace(golden.checkpoint))
+    rows = [of.of_text([7, 5, 3]).logits for of in (golden, again, golden)]
+    assert rows[0] is rows[1] is rows[2]
+    assert runs == {3: 1}
+    other = replace(golden, arithmetic=replace(golden.arithmetic, rms_norm=lambda x, gain, eps: x * gain))
+    assert not np.array_equal(other.of_text([7, 5, 3]).logits, rows[0])
+    assert runs == {3: 2}
 
 
 def test_thorough_says_its_plan_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

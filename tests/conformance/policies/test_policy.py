@@ -120,8 +120,8 @@ def test_a_policy_is_allowed_for_after_a_failure() -> None:
     """Roundings of a policy are not searched for, so that a failure elsewhere is no reason to forget them."""
     made = run("bf16")
     moved = forward(TOKENS, (c := model("seeded")).weights, c.config, arithmetic=moved_otherwise(made, 3))
-    assert not judge_rows(made, moved, search=False).failing.any()
-    assert judge_rows(made, -moved, search=False).failing.all()
+    assert not judge_rows(made, moved, trials=0).failing.any()
+    assert judge_rows(made, -moved, trials=0).failing.all()
 
 
 def test_noise_is_even_and_within_one() -> None:
