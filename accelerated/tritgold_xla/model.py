@@ -80,11 +80,15 @@ def hidden_states(
     config: ModelConfig,
     options: Options,
     traced: bool = False,
+    end: jax.Array | None = None,
 ) -> tuple[jax.Array, KvCache, jax.Array, Arrays, Arrays]:
-    """(what the head reads, cache, finite, outer, inner): everything of a pass but the head."""
+    """(what the head reads, cache, finite, outer, inner): everything of a pass but the head.
+
+    end: int32 [], the position after the last that the tokens may see, where the cache holds more after them.
+    """
     positions = start if options.batched else start + lax.iota(jnp.int32, tokens.shape[0])
     sin, cos = (jnp.take(table, positions, axis=-2, mode="clip") for table in (parameters.sin, parameters.cos))
-    length = start + count
+    length = start + count if end is None else end
     if options.batched:
         ends = positions + 1
     elif options.block is None:

@@ -7,7 +7,8 @@ import numpy as np
 
 from tritgold.config import check_tokens
 from tritgold.errors import ContextError
-from tritgold_xla.decode.block_program import Block, fill
+from tritgold_xla.decode.block_program import fill
+from tritgold_xla.decode.block_reads import Block
 from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockOptions, BlockProgram, resolved
 from tritgold_xla.engine import XlaEngine
 from tritgold_xla.runtime.checks import check_room
@@ -17,14 +18,16 @@ from tritgold_xla.runtime.checks import check_room
 class Diffused:
     """The generated tokens, without the prompt; order: for each token the number of its pass, from 0; -1: the prefill.
 
-    reason: ``stop``, ``length`` or ``context_full``. passes: number of tokens decided in each forward pass;
-    forwards_per_block: number of passes of each block; commits: number of passes that only stored a finished block.
+    reason: ``stop``, ``length`` or ``context_full``. passes, read: number of tokens that each forward pass decided, and
+    that it read; forwards_per_block: number of passes of each block; commits: number of passes that only stored a
+    finished block.
     """
 
     tokens: list[int]
     order: list[int]
     reason: str
     passes: list[int]
+    read: list[int]
     forwards_per_block: list[int]
     commits: int
 
@@ -89,22 +92,29 @@ def _generate(
     engine: XlaEngine, text: list[int], max_tokens: int, program: BlockProgram, thresholds: np.ndarray
 ) -> Generator[list[int], None, Diffused]:
     n, size = len(text), program.block
-    order = list[int]()
-    passes, blocks, commits, limit = list[int](), list[int](), 0, n + max_tokens
+    order, passes, read, blocks = list[int](), list[int](), list[int](), list[int]()
+    commits, limit = 0, n + max_tokens
+
+    def made(reason: str | None = None, end: int | None = None) -> Diffused:
+        """What there is, up to position ``end``. reason: None where the last token ends the text."""
+        tokens = text[n:end]
+        ended = "stop" if tokens and tokens[-1] in program.eos else "length"
+        return Diffused(tokens, order[: len(tokens)], reason or ended, passes, read, blocks, commits)
+
     committed_until = n if program.causal else n // size * size
     following = engine.read(text[:committed_until], block=None if program.causal else size) if committed_until else None
     if following is not None and committed_until == n:
         text.append(_likeliest(following, program.mask))
         order.append(-1)
         if len(text) >= limit or text[-1] in program.eos:
-            return Diffused(text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits)
+            return made()
     while True:
         yield text[n:]
         start = len(text) if program.causal else len(text) // size * size
         # Causal: the last block is shortened; a token that is only predicted, never read, needs no position.
         stop = min(start + size, engine.capacity + 1) if program.causal else start + size
         if stop <= start or (stop > engine.capacity and not program.causal):
-            return Diffused(text[n:], order, "context_full", passes, blocks, commits)
+            return made("context_full")
         block = Block(
             *_around(text, start, program),
             start=np.int32(start),
@@ -121,19 +131,16 @@ def _generate(
         order += (base + np.asarray(filled.order)[first : stop - start]).tolist()
         text += np.asarray(filled.ids)[first : stop - start].tolist()
         passes += np.asarray(filled.decided)[: int(filled.passes)].tolist()
+        read += np.asarray(filled.read)[: int(filled.passes)].tolist()
         blocks.append(int(filled.passes))
         commits, committed_until = commits + int(filled.commits), int(filled.committed_until)
         if filled.ended:
-            end = int(filled.end)
-            reason = "stop" if text[end - 1] in program.eos else "length"
-            return Diffused(text[n:end], order[: end - n], reason, passes, blocks, commits)
+            return made(end=int(filled.end))
         if not program.causal:
             text.append(int(filled.following))
             order.append(len(passes) - 1)
             if len(text) >= limit or text[-1] in program.eos:
-                return Diffused(
-                    text[n:], order, "stop" if text[-1] in program.eos else "length", passes, blocks, commits
-                )
+                return made()
 
 
 def _padded(thresholds: tuple[float, ...]) -> np.ndarray:

@@ -1,19 +1,18 @@
 """One block of block diffusion as one compiled program: its passes are a ``while_loop``, without Python between them.
 
-With block attention every pass reads the block. With causal attention a pass reads from the first masked token of the
-previous pass on: so a block's first pass, over a window of two blocks, also stores the tokens that the last pass of the
-previous block decided; all other passes need the block and the token before it, whose prediction is the block's first
-token. The head is computed only for the positions to be predicted.
+A program has two kinds of passes, over a wide window and over a narrow one (``block_reads``). The head is computed only
+for the positions to be predicted.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tritgold.config import ModelConfig
+from tritgold_xla.decode.block_reads import Block, Window, block_window, causal_window, needs_wide
 from tritgold_xla.decode.diffusion_options import THRESHOLDS, BlockProgram
 from tritgold_xla.decoder_layer import Options
 from tritgold_xla.kv_cache.base import KvCache
@@ -21,38 +20,14 @@ from tritgold_xla.model import hidden_states
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
 
-# A NumPy array when a program is called, traced inside it.
-Array = Any
-
-
-class Block(NamedTuple):
-    """The input of a program; positions are absolute.
-
-    ids: int32 [block], the mask id for tokens to be decided; before: int32 [block], the tokens before the block. start,
-    stop: its first position and the one after its last. committed_until: below it the cache holds the final tokens
-    (causal). generated: the first position after the prompt. limit: the position after the last requested token. room:
-    positions of the cache; a token after them can be predicted but not read. thresholds: float32 [THRESHOLDS], of the
-    first pass, the second and so on; the last is used for all further passes.
-    """
-
-    ids: Array
-    before: Array
-    start: Array
-    stop: Array
-    committed_until: Array
-    generated: Array
-    limit: Array
-    room: Array
-    thresholds: Array
-
 
 class DecodedBlock(NamedTuple):
     """The result of a program.
 
     ids, committed_until: as in ``Block``, after the passes. order: int32 [block], the pass that decided each token, -1
     for none. end: if ended, the position after the text's last. following: the next block's first token (block
-    attention). decided: int32 [block + 2], tokens decided in each pass; passes, commits: their numbers. finite: whether
-    all activations were finite, and no used logit was +inf or NaN.
+    attention). decided, read: int32 [block + 2], tokens that each pass decided, and that it read; passes, commits:
+    their numbers. finite: whether all activations were finite, and no used logit was +inf or NaN.
     """
 
     cache: KvCache
@@ -63,6 +38,7 @@ class DecodedBlock(NamedTuple):
     end: jax.Array
     following: jax.Array
     decided: jax.Array
+    read: jax.Array
     passes: jax.Array
     commits: jax.Array
     finite: jax.Array
@@ -76,22 +52,6 @@ class _State(NamedTuple):
     likely_pass: jax.Array
     steps: jax.Array  # int32 [sub-blocks]
     done: jax.Array
-
-
-class _Window(NamedTuple):
-    """What a pass reads and predicts.
-
-    begin: its first position; tokens: int32 [window]. rows: int32, indices in the window that predict. asked: bool
-    [block], where a prediction is needed; the first of the rows predicts index ``first`` of the block. step: number of
-    earlier passes over these positions.
-    """
-
-    begin: jax.Array
-    tokens: jax.Array
-    rows: jax.Array
-    asked: jax.Array
-    first: jax.Array
-    step: jax.Array
 
 
 class _Predictions(NamedTuple):
@@ -121,72 +81,58 @@ class _Filling:
         """The state before the first pass."""
         block, p, size = self.block, self.program, self.program.block
         masked = (block.ids == p.mask) & (block.start + self.places < block.stop)
-        zero, none = jnp.int32(0), jnp.full((size,), -1, jnp.int32)
+        zero, none, by_pass = jnp.int32(0), jnp.full((size,), -1, jnp.int32), jnp.zeros((size + 2,), jnp.int32)
         filled = DecodedBlock(
-            cache, block.ids, block.committed_until, none, jnp.bool_(False), block.limit, zero,
-            jnp.zeros((size + 2,), jnp.int32), zero, zero, jnp.bool_(True),
+            cache, block.ids, block.committed_until, none, jnp.bool_(False), block.limit, zero, by_pass, by_pass, zero,
+            zero, jnp.bool_(True),
         )  # fmt: skip
         steps = jnp.zeros((size // p.sub_block,), jnp.int32)
         return _State(filled, masked, jnp.full((size,), -1.0), block.ids, none, steps, jnp.bool_(False))
 
     def one_pass(self, state: _State, size: int) -> _State:
         """Read a window of ``size`` tokens, decide tokens by the thresholds, and set ``done`` after the last pass."""
-        f, commit = state.filled, ~state.masked.any()
-        window = self._causal_window(state, size) if self.program.causal else self._block_window(state, commit)
-        count = jnp.minimum(self.block.stop, self.block.room) - window.begin
+        f, masked, p, commit = state.filled, state.masked, self.program, ~state.masked.any()
+        if p.causal:
+            window = causal_window(self.block, f.ids, masked, f.committed_until, size, p)
+        else:
+            window = block_window(self.block, f.ids, masked, size, p)
         x, cache, finite, _, _ = hidden_states(
-            self.parameters, f.cache, window.tokens, window.begin, count, jnp.int32(0), config=self.config,
-            options=self.options,
+            self.parameters, f.cache, window.tokens, window.begin, window.read, jnp.int32(0), config=self.config,
+            options=self.options, end=window.end,
         )  # fmt: skip
-        predicted, usable = self._predictions(x, window, commit)
-        state = self._decided(state, window, predicted)
+        asked = masked & (self.places // p.sub_block == window.first // p.sub_block)
+        predicted, usable = self._predictions(x, window, asked, commit)
+        state = self._decided(state, window.first, asked, predicted)
         filled = state.filled._replace(
             cache=cache,
             following=predicted.following,
+            read=f.read.at[f.passes].set(window.read),
             passes=f.passes + 1,
             commits=f.commits + commit.astype(jnp.int32),
             finite=f.finite & (finite & usable).all(),
         )
-        done = filled.ended | (~state.masked.any() if self.program.causal else commit)
+        done = filled.ended | (~state.masked.any() if p.causal else commit)
         return state._replace(filled=filled, done=done)
 
-    def _causal_window(self, state: _State, size: int) -> _Window:
-        """The window from the last committed token or from the token before the first mask, whichever is earlier."""
-        block, f, length = self.block, state.filled, self.program.block
-        first = jnp.argmax(state.masked).astype(jnp.int32)  # 0 where nothing is masked
-        begin = jnp.minimum(block.start + first - 1, f.committed_until)
-        around = jnp.concatenate([block.before, f.ids, jnp.zeros((2 * length,), jnp.int32)])
-        tokens = lax.dynamic_slice(around, (begin - block.start + length,), (size,))
-        return _Window(begin, tokens, block.start - 1 - begin + self.places, state.masked, jnp.int32(0), f.passes)
-
-    def _block_window(self, state: _State, commit: jax.Array) -> _Window:
-        """The window of the whole block; predictions are for the first sub-block with a mask."""
-        p = self.program
-        sub_block = jnp.argmax(state.masked).astype(jnp.int32) // p.sub_block
-        asked = state.masked & (self.places // p.sub_block == sub_block)
-        rows = sub_block * p.sub_block - 1 + lax.iota(jnp.int32, p.sub_block)
-        rows = jnp.where(commit, p.block - 1, rows)  # the last token predicts the next block's first token
-        return _Window(self.block.start, state.filled.ids, rows, asked, sub_block * p.sub_block, state.steps[sub_block])
-
-    def _predictions(self, x: jax.Array, window: _Window, commit: jax.Array) -> tuple[_Predictions, jax.Array]:
+    def _predictions(
+        self, x: jax.Array, window: Window, asked: jax.Array, commit: jax.Array
+    ) -> tuple[_Predictions, jax.Array]:
         """The predictions from hidden states x [window, hidden]; and bool [], whether all probabilities are finite."""
         wanted = jnp.take(x, jnp.clip(window.rows, 0, window.tokens.shape[0] - 1), axis=0)
         tokens, sure = _predicted(self.options.split.logits(wanted, self.parameters.head), self.program.mask)
         following, last = tokens[-1], sure[-1]
-        if not self.program.causal:
-            # From the sub-block's rows to their indices in the block; nothing is asked elsewhere.
-            size = self.program.block
-            tokens = lax.dynamic_update_slice(jnp.zeros((size,), jnp.int32), tokens, (window.first,))
-            sure = lax.dynamic_update_slice(jnp.full((size,), -1.0), sure, (window.first,))
-        sure = jnp.where(window.asked, sure, -1.0)
+        # From the sub-block's rows to their indices in the block; nothing is asked elsewhere.
+        tokens = lax.dynamic_update_slice(self.block.ids, tokens, (window.first,))
+        sure = lax.dynamic_update_slice(jnp.full(asked.shape, -1.0), sure, (window.first,))
+        sure = jnp.where(asked, sure, -1.0)
         # A row with a logit of +inf or NaN (other than the mask's) has only NaN probabilities.
         usable = jnp.isfinite(sure).all() & (jnp.isfinite(last) | ~commit)
         return _Predictions(tokens, sure, following), usable
 
-    def _decided(self, state: _State, window: _Window, predicted: _Predictions) -> _State:
-        """The state with the tokens that this pass decides; cache and counts are unchanged."""
-        f, p, sure, asked = state.filled, self.program, predicted.sure, window.asked
-        chosen = sure > self.block.thresholds[jnp.minimum(window.step, THRESHOLDS - 1)]
+    def _decided(self, state: _State, first: jax.Array, asked: jax.Array, predicted: _Predictions) -> _State:
+        """The state with the tokens that this pass decides, of those asked for; cache and counts are unchanged."""
+        f, p, sure, sub_block = state.filled, self.program, predicted.sure, first // self.program.sub_block
+        chosen = sure > self.block.thresholds[jnp.minimum(state.steps[sub_block], THRESHOLDS - 1)]
         chosen = asked & (chosen | (self.places == jnp.argmax(sure)))
         surer = asked & (sure > state.surest)
         likely = jnp.where(surer, predicted.tokens, state.likely)
@@ -197,16 +143,16 @@ class _Filling:
         ids, order = jnp.where(fill, likely, ids), jnp.where(fill, likely_pass, order)
         left &= ~fill
         ended, end = _ended(self.block, p, ids, left)
-        first = jnp.argmax(state.masked).astype(jnp.int32)
+        masked = jnp.argmax(state.masked).astype(jnp.int32)
         filled = f._replace(
             ids=ids,
-            committed_until=jnp.where(state.masked.any(), self.block.start + first, self.block.stop),
+            committed_until=jnp.where(state.masked.any(), self.block.start + masked, self.block.stop),
             order=order,
             ended=ended,
             end=end,
             decided=f.decided.at[f.passes].set((chosen & state.masked).sum(dtype=jnp.int32)),
         )
-        steps = state.steps if p.causal else state.steps.at[window.first // p.sub_block].add(1)
+        steps = state.steps.at[sub_block].add(1)
         return _State(filled, left, jnp.where(surer, sure, state.surest), likely, likely_pass, steps, state.done)
 
 
@@ -220,11 +166,17 @@ def _fill(
     program: BlockProgram,
 ) -> DecodedBlock:
     """Decide the masks of a block and store it in the cache, which is donated."""
-    filling, size = _Filling(parameters, block, config, options, program), program.block
-    state = filling.begin(cache)
-    if program.causal:
-        state, size = filling.one_pass(state, 2 * size), size + 1
-    return lax.while_loop(lambda state: ~state.done, lambda state: filling.one_pass(state, size), state).filled
+    filling, (wide, narrow) = _Filling(parameters, block, config, options, program), program.windows
+
+    def passes(state: _State) -> _State:
+        """A wide pass, and the narrow ones until the next wide one."""
+        state = filling.one_pass(state, wide)
+        if narrow == wide:
+            return state
+        more = lambda state: ~state.done & ~needs_wide(state.masked, state.steps, program)  # noqa: E731
+        return lax.while_loop(more, lambda state: filling.one_pass(state, narrow), state)
+
+    return lax.while_loop(lambda state: ~state.done, passes, filling.begin(cache)).filled
 
 
 fill = jit(_fill, static=("config", "options", "program"), donate=("cache",))

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from tritgold.errors import ContextError, NonFiniteError, TritgoldError
-from tritgold_xla.decode.block_program import Block, fill
+from tritgold_xla.decode.block_program import fill
+from tritgold_xla.decode.block_reads import Block
 from tritgold_xla.decode.diffusion_options import BlockProgram
 from tritgold_xla.engine import XlaEngine
 from tritgold_xla.processes.team import Team

@@ -16,7 +16,7 @@ BINDINGS = ("first", "last", "free")
 GC = ("on", "off", "each token")  # Python's garbage collector while a model decodes
 SERVED = 4  # texts in one pass of a server
 BLOCK_TOKENS = 64  # tokens of a text of block diffusion
-BLOCK_PRESETS = ("fast-dllm-v2", "iterative", "adaptive")  # those with a threshold
+BLOCK_PRESETS = ("fast-dllm-v2", "fast-dllm-v2-dual", "iterative", "adaptive")  # those with a threshold
 
 Case = dict[str, Any]
 Groups = dict[str | None, list[tuple[str, Case]]]  # rows and cases by KV cache
@@ -56,6 +56,9 @@ _OF_A_MODEL: dict[str, Cases] = {
     "prefill": _prompts,
     "first-token": _prompts,
     "block-diffusion": _blocks,
+    "block-pass": lambda plan: [
+        {"preset": preset, "threshold": "1", "block": 32} for preset in ("fast-dllm-v2", "fast-dllm-v2-dual")
+    ],
     "kv": lambda plan: _by_cache(plan, "context", plan.contexts or (512, 2048), steps=plan.steps),
     "batch": lambda plan: [{"sequences": n, **_decoding(plan, 16)[0]} for n in plan.sequences],
     "gc": lambda plan: [{"gc": way, **_decoding(plan)[0]} for way in GC],

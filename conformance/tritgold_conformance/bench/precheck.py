@@ -93,7 +93,7 @@ class Judge:
             if wrong := precheck_rows.wrong_batch(engine, checkpoint, self._allowed, most):
                 return wrong, seen
             seen += f"; batch of {most} as each alone"
-        cases = [case for row, case in rows if row == "block-diffusion"]
+        cases = [case for row, case in rows if row in ("block-diffusion", "block-pass")]
         if cases and self._diffuse is not None:
             if wrong := self._wrong_blocks(self._diffuse, kv_cache, cases):
                 return wrong, seen

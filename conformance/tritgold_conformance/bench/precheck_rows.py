@@ -117,7 +117,7 @@ def wrong_blocks(
     c = checkpoint.config
     for case in one_of_each(cases):
         options = golden_options(case, c.vocab)
-        tokens = min(BLOCK_TOKENS, case["tokens"])
+        tokens = judged_tokens(case)
         cache = kv_scheme(kv_cache or "f32").cache(c, BLOCK_ROOM)
         model = reference_block_model(checkpoint.weights, c, options, len(prompt) + tokens, cache)
         golden = block_diffusion(prompt, c, model, tokens, options)
@@ -142,8 +142,14 @@ def one_of_each(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(quickest.values())
 
 
+def judged_tokens(case: dict[str, Any]) -> int:
+    """Tokens of the text that is compared for a case: into a second block of 32; few where a pass decides one token."""
+    return min(BLOCK_TOKENS, case.get("tokens", BLOCK_TOKENS // 2))
+
+
 def golden_options(case: dict[str, Any], vocab: int) -> Diffusion:
-    """The golden decoder's options for a case of the row ``block-diffusion``."""
+    """The golden decoder's options for a case of the rows ``block-diffusion`` and ``block-pass``."""
+    given = {"block": case["block"], "mask": vocab - 1} if "block" in case else {}
     if "passes" not in case:
-        return preset(case["preset"], float(case["threshold"]))
-    return preset("iterative", 1.0, block=case["block"], max_passes=case["passes"], mask=vocab - 1)
+        return preset(case["preset"], float(case["threshold"]), **given)
+    return preset("iterative", 1.0, max_passes=case["passes"], **given)

@@ -36,6 +36,7 @@ class Rows:
             "batch": self._batch,
             "gc": self._collected,
             "block-diffusion": self._blocks,
+            "block-pass": self._passes,
         }
 
     def measure(self, row: str, case: Case) -> dict[str, Any]:
@@ -140,10 +141,24 @@ class Rows:
 
     def _blocks(self, case: Case) -> list[float]:
         """A whole text after a prompt of half a block."""
+        return timed(lambda: self._diffused(16, case["tokens"], case))
+
+    def _passes(self, case: Case) -> list[float]:
+        """A pass, the mean of those that decide the rest of a sub-block of 8 of which the first token is known.
+
+        One token each, in the middle of a block of 32. The first pass reads the block; so do the others without the
+        sub-block cache, and with it they read the sub-block.
+        """
+        passes = list[int]()
+        (seconds,) = timed(lambda: passes.append(self._diffused(17, 7, case)))
+        return [seconds / passes[0]]
+
+    def _diffused(self, known: int, tokens: int, case: Case) -> int:
+        """Number of passes for so many tokens after a prompt of ``known`` tokens."""
         if self._diffuse is None:
             raise not_offered("block diffusion")
-        prompt = judging_tokens(16, self._vocab - 1, seed=2)
-        return timed(lambda: self._diffuse(self._engine, prompt, case["tokens"], case))
+        prompt = judging_tokens(known, self._vocab - 1, seed=2)
+        return int(self._diffuse(self._engine, prompt, tokens, case)[1])
 
 
 def greedy_step(engine: Any) -> Callable[[int], int]:

@@ -13,18 +13,18 @@ from tritgold_conformance.bench.results import Part, Profile, Result
 from tritgold_conformance.bench.roofline import Roof, roofline_fraction
 from tritgold_conformance.bench.timing import Timing
 
-_UNITS = {"batch": "step", "block-diffusion": "text"}
+_UNITS = {"batch": "step", "block-diffusion": "text", "block-pass": "pass"}
 
 
 def row_of_a_model(row: str, engine: str, threads: int, config: ModelConfig, case: Case, timing: Timing) -> Result:
     """A row, still without bytes. A prompt is one unit of ``tokens`` tokens, of which the head reads only the last. A
-    step of a batch is one unit with a token for each sequence. A text of block diffusion has no ``gmacs``, because its
-    number of passes is not known.
+    step of a batch is one unit with a token for each sequence. Block diffusion has no ``gmacs``, because neither the
+    number of a text's passes is known nor how many positions they read.
     """
     tokens: int = case.get("tokens") or case.get("sequences", 1)
     heads = case.get("sequences", 1)
     macs = tokens * memory.ternary_weights(config) + heads * memory.head_weights(config)
-    blocks = row == "block-diffusion"
+    blocks = row in ("block-diffusion", "block-pass")
     return Result(
         row=row, engine=engine, threads=threads, case=case, status="measured", units=tokens, timing=timing,
         unit=_UNITS.get(row, "token" if "context" in case else "prompt"), per_second=tokens / timing.median,

@@ -19,7 +19,7 @@ SUPPORTED: dict[str, dict[str, tuple[str, ...]]] = {
         "several devices": (),
     },
     "xla": {
-        "--decode": ("ar", "fast-dllm-v2", "greedy", "iterative", "adaptive"),
+        "--decode": ("ar", "fast-dllm-v2", "fast-dllm-v2-dual", "greedy", "iterative", "adaptive", "small-block"),
         "--kv-cache": ("f32", "f16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8"),
         "--sparsity": (),
         "--defect": (),

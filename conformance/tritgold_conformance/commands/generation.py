@@ -125,6 +125,7 @@ def _decided(
         "commits": done.commits,
         "tokens_per_forward": round(done.tokens_per_forward, 4),
         "forwards_per_block": list(done.forwards_per_block),
+        "read": done.read,
         "order": done.order,
     }
     tokens: list[int | None] = [*done.tokens] or [None]

@@ -19,7 +19,7 @@ from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.policies import FLOAT32, Policy, named_policy
 from tritgold_conformance.questions.evidence import Evidence
-from tritgold_conformance.questions.ladder import Ladder, ladder_of
+from tritgold_conformance.questions.ladder import Ladder, ladder_of, plan
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class JudgeRequest:
             if ids is None:
                 ids = judging_tokens(self.tokens, checkpoint.config.vocab, self.seed)
             ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
+            if ladder is not None and ladder.depth == "thorough":
+                printing.say_error(plan(ladder, checkpoint.config))
             longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
             asked = None if self.policy is None else named_policy(self.policy)
@@ -161,7 +163,7 @@ judge_options = collected(
             "--seed", type=Seed(), default=1, show_default=True, help="Seed of the texts; nonce: a random one."
         ),
         click.option("--quick", "depth", flag_value="quick", help="Shorter texts; ten seconds for a small model."),
-        click.option("--thorough", "depth", flag_value="thorough", help="Texts of the whole context, every token id."),
+        click.option("--thorough", "depth", flag_value="thorough", help="Texts of the whole context, every token id, as far as ten minutes go."),
         click.option("--one-text", "depth", flag_value="one-text", help="Only the text of --tokens or --ids."),
         click.option("--ids", type=model_input.Ids(), help="The input as token ids, instead of --tokens and --seed."),
         devices_option,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +33,12 @@ class Session:
     def kind(self) -> tuple[bool, bool]:
         """What it needs from an engine: (a prefill after other tokens, single steps)."""
         return len(self.chunks) > 1 and "prefill" in self.calls, "step" in self.calls
+
+    @property
+    def stepped(self) -> set[int]:
+        """The ids that are read in single steps."""
+        starts = accumulate(self.chunks, initial=0)
+        return {self.tokens[at] for call, at in zip(self.calls, starts, strict=False) if call == "step"}
 
 
 class Reader(Protocol):

@@ -3,13 +3,14 @@
 Tokens are the weakest evidence about a model; for a decode loop and a tokenizer they are the only evidence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.diagnosis.per_run import CANNOT_RUN
 from tritgold_conformance.diagnosis.search import MOST, Found
 from tritgold_conformance.diagnosis.view import View
 from tritgold_conformance.faults.fault import Fault, Mutant
+from tritgold_conformance.faults.packing import refusing_code_3
 from tritgold_conformance.judging.behaviours import difference, first_difference
 from tritgold_conformance.questions.text_and_bytes import Answer, Question, answer_of, same
 from tritgold_conformance.results.diagnosis import Divergence, Named
@@ -22,7 +23,7 @@ def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
     """Explain every wrong answer, level by level, with the faults found so far in the model."""
     for level in ("files", "generated", "text"):
         asked = [(q, theirs) for q, theirs in evidence.answers if q.level == level]
-        wrong = [a for a in asked if not _right(found.mutant, a)]
+        wrong = [a for a in asked if not gives(found.mutant, a)]
         while wrong:
             here = _divergence(found.mutant, wrong[0])
             found.first = found.first or here
@@ -34,7 +35,7 @@ def search_answers(evidence: View, found: Found, library: list[Fault]) -> None:
             found.faults.append(named)
 
 
-def _right(mutant: Mutant, asked: Asked) -> bool:
+def gives(mutant: Mutant, asked: Asked) -> bool:
     """Whether the mutant gives the engine's answer; a mutant that cannot run, such as one of another mode, does not."""
     try:
         return same(answer_of(mutant, asked[0]), asked[1])
@@ -47,11 +48,10 @@ def _best(
 ) -> tuple[Named, Mutant, list[Asked]] | None:
     """The fault that explains the first wrong answer and most of the others, and makes no right answer wrong."""
     explaining: list[tuple[int, Fault, Mutant, list[Asked]]] = []
-    for fault in library:
-        made = fault.apply(mutant)
-        if made is None or not _right(made, wrong[0]):
+    for fault, made in _candidates(mutant, library, wrong[0][0]):
+        if not gives(made, wrong[0]):
             continue
-        left = [a for a in asked if not _right(made, a)]
+        left = [a for a in asked if not gives(made, a)]
         if all(any(a is w for w in wrong) for a in left):
             explaining.append((len(left), fault, made, left))
     if not explaining:
@@ -65,10 +65,20 @@ def _best(
         at=wrong[0][0].label,
         distance=fewest / len(asked),
         golden=len(wrong) / len(asked),
-        same=[f.name for count, f, *_ in explaining if count == fewest and f is not fault],
+        same=list(dict.fromkeys(f.name for count, f, *_ in explaining if count == fewest and f is not fault)),
         next_best=None,
     )
     return named, made, left
+
+
+def _candidates(mutant: Mutant, library: list[Fault], question: Question) -> Iterator[tuple[Fault, Mutant]]:
+    """Every fault that the mutant can have; readers of packed bytes also as those that refuse code 3."""
+    for fault in library:
+        made = fault.apply(mutant)
+        if made is not None:
+            yield fault, made
+            if question.method == "unpack" and made.unpack is not mutant.unpack:
+                yield fault, refusing_code_3(made)
 
 
 def _divergence(mutant: Mutant, asked: Asked) -> Divergence:

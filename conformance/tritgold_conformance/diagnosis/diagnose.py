@@ -6,7 +6,7 @@ import numpy as np
 
 from tritgold_conformance.comparing.activation_statistics import moments_distance
 from tritgold_conformance.comparing.compare import refused
-from tritgold_conformance.diagnosis.behaviours import search_answers
+from tritgold_conformance.diagnosis.behaviours import gives, search_answers
 from tritgold_conformance.diagnosis.divergence import divergence
 from tritgold_conformance.diagnosis.level_search import moved
 from tritgold_conformance.diagnosis.per_operation import Local
@@ -18,7 +18,7 @@ from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.questions.evidence import Evidence
-from tritgold_conformance.questions.text_and_bytes import answer_of, same
+from tritgold_conformance.questions.text_and_bytes import answer_of
 from tritgold_conformance.results.diagnosis import Diagnosis, Verdict
 
 Say = Callable[[str], None]
@@ -138,7 +138,7 @@ def _unseen(local: Local, library: list[Fault], predictions: Predictions) -> tup
             local.moves(mutant)
             or shown(mutant)
             or any(moved(predictions.logits(mutant, p), golden[p]) for p in paths)
-            or any(not same(answer_of(mutant, q), right[q.label]) for q, _ in evidence.answers)
+            or any(not gives(mutant, (q, right[q.label])) for q, _ in evidence.answers)
         ):
             could_not.append(fault.name)
     return could_not, no_place

@@ -121,7 +121,8 @@ def with_speed(
     if speed is None:
         return evidence
     on_progress("tokens/s of reference")
-    reference = measure_speed(EngineUnderTest(ReferenceEngine(golden.checkpoint, len(tokens))), tokens)
+    # Its steps are slow and alike: few of them, so that a quick check stays quick.
+    reference = measure_speed(EngineUnderTest(ReferenceEngine(golden.checkpoint, len(tokens))), tokens, steps=4)
     return replace(evidence, speed=speed, timed=rows, reference_speed=reference)
 
 

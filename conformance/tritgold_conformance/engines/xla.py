@@ -173,17 +173,17 @@ def reader(buffer: np.ndarray) -> Callable[[], object]:
 def diffuse(engine: "XlaEngine", prompt: list[int], tokens: int, case: dict[str, Any]) -> tuple[list[int], int]:
     """(tokens, forward passes) of block diffusion; case: a preset and a threshold, or a number of ``passes`` per block.
 
-    With ``passes`` the model need not be trained for block diffusion: its last id is the mask, each pass decides
-    one token, and positions that are undecided after the last pass are filled.
+    With ``block`` the model need not be trained for block diffusion: its last id is the mask. With ``passes`` each
+    pass decides one token, and positions that are undecided after the last pass are filled.
     """
     from tritgold_xla.decode.block_diffusion import block_diffusion
     from tritgold_xla.decode.diffusion_options import BlockOptions, preset
 
+    block, mask = case.get("block"), engine.config.vocab - 1 if "block" in case else None
     if "passes" in case:
-        mask = engine.config.vocab - 1
-        options = BlockOptions(True, (1.0,), block=case["block"], max_passes=case["passes"], mask=mask)
+        options = BlockOptions(True, (1.0,), block=block, max_passes=case["passes"], mask=mask)
     else:
-        options = preset(case["preset"], float(case["threshold"]))
+        options = preset(case["preset"], float(case["threshold"]), block=block, mask=mask)
     done = block_diffusion(engine, prompt, tokens, options)
     return done.tokens, len(done.passes)
 

@@ -67,6 +67,23 @@ def with_unpack(s: Mutant, formats: tuple[str, ...], unpack: Unpack) -> Mutant:
     return replace(s, unpack=either)
 
 
+def refusing_code_3(s: Mutant) -> Mutant:
+    """The same reader of packed bytes, but it refuses what it reads as code 3, as a right reader does."""
+    if s.unpack is None:
+        return s
+
+    def unpack(name: str, data: bytes, shape: Shape) -> np.ndarray | None:
+        assert s.unpack is not None
+        found = s.unpack(name, data, shape)
+        if found is not None and name in FORMATS:
+            one = _dense(np.ones(shape, np.int8), np.asarray(FORMATS[name].scales(data, shape)))
+            if (found > 1.5 * one).any():
+                raise PackingError("has a code that is not a trit", kind="code-3")
+        return found
+
+    return replace(s, unpack=unpack)
+
+
 def reads_as(written: str, layout: Packing) -> Callable[[Callable[[], None]], Mutation]:
     """Maker for a function without a body: a format's payload is read as another layout; a missing trailer is zeros."""
 

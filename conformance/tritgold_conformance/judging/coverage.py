@@ -32,6 +32,7 @@ def coverage(golden: GoldenRun, evidence: Evidence, levels: dict[str, Level]) ->
         vocab=config.vocab,
         context=config.context,
         ids_read=len(read),
+        ids_stepped=len({token for _, session in sessions for token in session.stepped}),
         ids_scored=config.vocab if sessions else len(shown),
         positions=max(map(len, texts), default=0),
         lengths=sorted(set(alone)),

@@ -7,6 +7,7 @@ depends only on the configuration, the judged text, the depth and the seed, so e
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from tritgold.weights import LINEARS
 from tritgold_conformance.contract.session import Session
 from tritgold_conformance.golden.run import judging_tokens
 
-# Depth -> (golden tokens x ternary weights, repetitions of short prompts). kjv-ar has 4.7 M weights.
-DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (np.inf, 300)}
+# Depth -> (golden tokens x ternary weights, repetitions of short prompts). kjv-ar has 4.7 M weights. A golden token of
+# the shape of a 2B model took 0.2 s on one core in passes of 64; thorough leaves most of ten minutes to the engine.
+DEPTHS: dict[str, tuple[float, int]] = {"quick": (1.4e9, 40), "default": (1.2e10, 200), "thorough": (1e12, 300)}
 ONE_TEXT = "one-text"
 EDGES = (64, 128, 256, 512)
 SHORT = tuple(range(1, 34))
@@ -70,7 +72,7 @@ def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> 
     if depth == ONE_TEXT:
         return None
     room, repeats = DEPTHS[depth]
-    room = int(min(room / weights(config), 1 << 30))
+    room = int(room / weights(config))
     long = _long_length(config, room, depth)
     ladder = Ladder(depth, seed, [list(tokens), _long_text(config, long, seed) if long else list(tokens)])
     text = ladder.texts[1]
@@ -80,14 +82,26 @@ def ladder_of(config: ModelConfig, tokens: list[int], depth: str, seed: int) -> 
         _add(ladder, "long_state", f"{len(text)} steps", 1, [f"s{len(text)}"])
     if len(text) >= 100:
         _add(ladder, "long_state", f"prefill of 20, then {len(text) - 20} steps", 1, [20, f"s{len(text) - 20}"])
-    for chunks in PIECES:
+    for chunks in (*PIECES, *_long_pieces(len(text))):
         if sum(_length(c) for c in chunks) <= len(text):
-            _add(ladder, "pieces", ", ".join(_words(c) for c in chunks), 1, list(chunks))
+            _add(ladder, "pieces", _listed(chunks), 1, list(chunks))
     for number, ids in enumerate(_vocabulary(config, ladder, room - long)):
         ladder.texts.append(ids)
         _add(ladder, "vocabulary", f"text {number + 1}", len(ladder.texts) - 1, [len(ids)])
+        _add(ladder, "vocabulary", f"text {number + 1} in steps", len(ladder.texts) - 1, [f"s{len(ids)}"])
     _add_sessions(ladder, config, repeats)
     return ladder
+
+
+def plan(ladder: Ladder, config: ModelConfig) -> str:
+    """What a ladder has room for, in words: of a large model not the whole context, and not all ids."""
+    read = {token for text in ladder.texts for token in text}
+    whole = ladder.longest >= config.context and len(read) == config.vocab
+    limit = "" if whole else ", as many as ten minutes are planned for"
+    return (
+        f"{ladder.depth}: positions {ladder.longest:,} of {config.context:,} and ids {len(read):,} of {config.vocab:,} "
+        f"in {len(ladder.rungs)} sessions{limit}"
+    )
 
 
 def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | str], beside: str = "") -> None:
@@ -101,12 +115,30 @@ def _add(ladder: Ladder, level: str, what: str, text: int, chunks: list[int | st
     ladder.rungs.append(Rung(level, text, session))
 
 
+def _long_pieces(count: int) -> Iterator[tuple[int | str, ...]]:
+    """A long text in pieces of 64 to its end, in two halves, and with a short piece and steps after two thirds of it."""
+    if count > EDGES[0]:
+        yield (*[EDGES[0]] * (count // EDGES[0]), *[count % EDGES[0]] * (count % EDGES[0] > 0))
+        yield (count // 2 + 1, count - count // 2 - 1)
+        yield (count * 2 // 3, 5, "s3")
+
+
 def _length(chunk: int | str) -> int:
     return int(str(chunk).removeprefix("s"))
 
 
 def _words(chunk: int | str) -> str:
     return f"{_length(chunk)} steps" if isinstance(chunk, str) else f"prefill of {chunk}"
+
+
+def _listed(chunks: tuple[int | str, ...]) -> str:
+    """Chunks in words.
+
+    >>> _listed((64, 64, 64, 1, "s3"))
+    '3 prefills of 64, prefill of 1, 3 steps'
+    """
+    runs = [(chunk, len(list(run))) for chunk, run in groupby(chunks)]
+    return ", ".join(f"{n} prefills of {c}" if n > 1 and isinstance(c, int) else _words(c) for c, n in runs)
 
 
 def weights(config: ModelConfig) -> int:
@@ -116,9 +148,9 @@ def weights(config: ModelConfig) -> int:
 
 def _long_length(config: ModelConfig, room: int, depth: str) -> int:
     """Tokens of the long text: the whole context, or one more than one of EDGES; 0 if there is no room for any."""
-    if depth == "thorough":
-        return config.context
     most = min(config.context, room // (4 if depth == "default" else 2))
+    if depth == "thorough" and most == config.context:
+        return config.context
     if most >= config.context or most > EDGES[-1]:
         return min(config.context, EDGES[-1] + 1)
     return max((edge + 1 for edge in EDGES if edge < most), default=0)

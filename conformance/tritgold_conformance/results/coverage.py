@@ -8,9 +8,9 @@ import msgspec
 class Coverage(msgspec.Struct, kw_only=True):
     """What was requested, answered and judged.
 
-    ids_read: ids of the vocabulary in any text; ids_scored: ids with a logit, or among the tokens shown. positions:
-    read positions, from 0 on. lengths: of prompts read in one prefill. texts: number of different texts. prefills,
-    steps: judged calls. pieces, sessions: number of sessions of these levels. repeats: how often the most repeated
+    ids_read: ids of the vocabulary in any text; ids_stepped: of them, those read in a single step, null in older
+    reports; ids_scored: ids with a logit, or among the tokens shown. positions: read positions, from 0 on. lengths: of
+    prompts read in one prefill. texts: number of different texts. prefills, steps: judged calls. pieces, sessions: number of sessions of these levels. repeats: how often the most repeated
     prompt was read. in_turns: two instances were read in turns. loops, text: levels that were judged. timed: the logits
     of the timed calls were compared. depth, seed: of the ladder. missing: levels that were not judged.
     """
@@ -18,6 +18,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     vocab: int
     context: int
     ids_read: int = 0
+    ids_stepped: int | None = None
     ids_scored: int = 0
     positions: int = 0
     lengths: list[int] = []
@@ -47,7 +48,8 @@ def coverage_line(c: Coverage) -> str:
     >>> coverage_line(Coverage(vocab=9, context=8, ids_read=9, ids_scored=9, positions=8, lengths=[1, 2, 8], texts=1))
     'ids 9 of 9 read, 9 scored; positions 8 of 8; prompts of 1-2, 8; 1 text; loops none; text none; not timed'
     """
-    parts = [f"ids {c.ids_read:,} of {c.vocab:,} read, {c.ids_scored:,} scored"]
+    in_steps = "" if c.ids_stepped is None else f", {c.ids_stepped:,} in steps"
+    parts = [f"ids {c.ids_read:,} of {c.vocab:,} read{in_steps}, {c.ids_scored:,} scored"]
     parts.append(f"positions {c.positions:,} of {c.context:,}")
     parts.append(f"prompts of {ranges(c.lengths)}" if c.lengths else "no prompt in one prefill")
     parts.append(f"{c.texts} text{'s' * (c.texts != 1)}")

@@ -24,7 +24,7 @@ from tritgold.options import THRESHOLD
 from tritgold_conformance.engines import xla
 from tritgold_conformance.serving.core import Event, FullError, StoppingError
 
-XLA_WAYS = ("fast-dllm-v2", "greedy", "iterative", "adaptive")
+XLA_WAYS = ("fast-dllm-v2", "fast-dllm-v2-dual", "greedy", "iterative", "adaptive", "small-block")
 
 
 @dataclass(frozen=True)

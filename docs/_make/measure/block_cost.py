@@ -17,7 +17,7 @@ from tritgold.config import ModelConfig
 from tritgold_conformance.bench.memory import head_weights, ternary_weights
 from tritgold_conformance.bench.shapes import ModelShape, shape_of
 
-BLOCK = 32
+BLOCK, SUB_BLOCK = 32, 8
 POSITIONS = BLOCK + 1
 BYTES_TRIT, BYTES_HEAD = 1 / 4, 2.0  # two bit planes; bfloat16
 CACHE = 32 << 20  # bytes: a model that lies in a processor's cache has another bandwidth than the memory's
@@ -50,8 +50,15 @@ class Cost:
         return self.whole_pass / self.step
 
 
-def cost(trits: int, head: int, machine: Machine, positions: int = POSITIONS, bytes_head: float = BYTES_HEAD) -> Cost:
-    """Of a model with so many ternary weights and so many in its head.
+def cost(
+    trits: int,
+    head: int,
+    machine: Machine,
+    positions: int = POSITIONS,
+    bytes_head: float = BYTES_HEAD,
+    predicted: int | None = None,
+) -> Cost:
+    """Of a model with so many ternary weights and so many in its head. predicted: positions with logits; None: all.
 
     >>> slow = Machine("", 1, 1e9, 1e9, 1e9, 1e12)
     >>> cost(4_000_000, 0, slow)  # a megabyte; four million products a position
@@ -60,8 +67,8 @@ def cost(trits: int, head: int, machine: Machine, positions: int = POSITIONS, by
     read = (trits * BYTES_TRIT / machine.bandwidth, head * bytes_head / machine.bandwidth)
     rates = machine.cores * machine.int8, machine.cores * machine.floats
     step = max(read[0], trits / (machine.cores * machine.bits)) + max(read[1], head / rates[1])
-    sums = zip((trits, head), read, rates, strict=True)
-    return Cost(step, sum(max(memory, positions * weights / rate) for weights, memory, rate in sums))
+    sums = zip((positions * trits, (predicted or positions) * head), read, rates, strict=True)
+    return Cost(step, sum(max(memory, products / rate) for products, memory, rate in sums))
 
 
 def cores_needed(trits: int, head: int, machine: Machine, tokens: float) -> int | None:
@@ -86,6 +93,7 @@ MACHINES = (
     Machine("a GPU, 2 TB/s", 1, 2e12, int8=600e12, floats=300e12, bits=600e12),
 )
 NAMES = ("2b-4t", "falcon3-7b", "qwen2.5-32b")
+NARROW = 224 / 331  # of kjv-dlm's passes with the sub-block cache, those that read a sub-block: docs/decoding.md
 
 
 def sizes(name: str) -> tuple[int, int]:
@@ -115,6 +123,17 @@ def by_bandwidth() -> str:
     return table(("bandwidth", *(f"{tokens} tokens a pass" for tokens in (16, 8, 4, 2))), rows)
 
 
+def with_sub_blocks() -> str:
+    """The 2B model, Fast-dLLM v2: a pass over the block, over a sub-block, and the mean that kjv-dlm makes of them."""
+    trits, head = sizes(NAMES[0])
+    rows = []
+    for machine in MACHINES:
+        whole, part = (cost(trits, head, machine, n, predicted=SUB_BLOCK).steps for n in (BLOCK, SUB_BLOCK))
+        mean = whole + NARROW * (part - whole)
+        rows.append((machine.name, f"{whole:.1f}", f"{part:.1f}", f"{mean:.1f}"))
+    return table(("machine", "the block", "a sub-block", "mean with the cache"), rows)
+
+
 def measured() -> str:
     """Points of the reports in docs/data: a pass in steps, beside the model's with that report's own bandwidth."""
     rows = []
@@ -125,33 +144,48 @@ def measured() -> str:
     return table(head, rows)
 
 
-def points(report: dict[str, Any]) -> list[tuple[object, ...]]:
+Point = tuple[str, ...]
+
+
+def points(report: dict[str, Any]) -> list[Point]:
     """Rows of block diffusion whose number of passes is known: with ``passes`` a block, all of them are made.
 
     A preset's rows say no passes: only ``iterative`` at 1, a token a pass until its limit of ten passes a block, and
-    ``greedy``, one pass a block, are certain.
+    ``greedy``, one pass a block, are certain. The row ``block-pass`` is of single passes.
     """
     rows = [row for row in report["results"] if row["timing"] is not None]
     steps = {row["threads"]: row["timing"]["median"] for row in rows if row["row"] == "decode"}
     roofs = {one["threads"]: one["best"] for one in report["bandwidth"]}
     config: dict[str, Any] = report["config"]
-    found: list[tuple[object, ...]] = []
     trits, head = _weights(config)
+    cached = trits * BYTES_TRIT + head * BYTES_HEAD < CACHE
+
+    def point(said: str, threads: int, seconds: float, tokens: float, positions: int, predicted: int) -> Point:
+        """A row of the table. seconds: of a pass."""
+        step, machine = steps[threads], Machine("", threads, roofs[threads], **CORE)
+        model = "in a cache" if cached else f"{cost(trits, head, machine, positions, predicted=predicted).steps:.1f}"
+        shown = f"{1e3 * step:.2f}", f"{1e3 * seconds:.2f}", f"{seconds / step:.1f}", model, f"{tokens:.1f}"
+        return (said, *shown, f"{tokens * step / seconds:.2f}")
+
+    found: list[Point] = []
     for row in (row for row in rows if row["row"] == "block-diffusion"):
-        case, step = row["case"], steps[row["threads"]]
+        case = row["case"]
         made = {"passes": case.get("passes"), "iterative": 10, "greedy": 1}
         passes = made["passes"] or (made.get(str(case.get("preset"))) if str(case.get("threshold")) in "01" else None)
         if passes is None:
             continue
         blocks = -(-case["tokens"] // BLOCK)
-        seconds = row["timing"]["median"] / (blocks * passes)
-        machine = Machine("", row["threads"], roofs[row["threads"]], **CORE)
-        tokens = case["tokens"] / (blocks * passes)
+        seconds, tokens = (of / (blocks * passes) for of in (row["timing"]["median"], case["tokens"]))
         said = ", ".join(f"{name} {value}" for name, value in case.items() if name != "tokens")
-        cached = trits * BYTES_TRIT + head * BYTES_HEAD < CACHE
-        model = "in a cache" if cached else f"{cost(trits, head, machine).steps:.1f}"
-        found.append((said, f"{1e3 * step:.2f}", f"{1e3 * seconds:.2f}", f"{seconds / step:.1f}", model,
-                      f"{tokens:.1f}", f"{tokens * step / seconds:.2f}"))  # fmt: skip
+        found.append(point(said, row["threads"], seconds, tokens, POSITIONS, POSITIONS))
+    single = {(r["threads"], r["case"]["preset"]): r["timing"]["median"] for r in rows if r["row"] == "block-pass"}
+    for (threads, preset), mean in single.items():
+        whole = single[threads, "fast-dllm-v2"]
+        if preset == "fast-dllm-v2":
+            found.append(point("a pass over the block", threads, whole, 1, BLOCK, SUB_BLOCK))
+        else:  # of the seven passes the first reads the block
+            narrow = (7 * mean - whole) / 6
+            found.append(point("a pass over a sub-block", threads, narrow, 1, SUB_BLOCK, SUB_BLOCK))
     return found
 
 
@@ -160,7 +194,12 @@ def _weights(config: dict[str, Any]) -> tuple[int, int]:
     return ternary_weights(one), head_weights(one)
 
 
-TABLES = {"block-cost": by_machine, "block-cores": by_bandwidth, "block-measured": measured}
+TABLES = {
+    "block-cost": by_machine,
+    "block-cores": by_bandwidth,
+    "block-sub-blocks": with_sub_blocks,
+    "block-measured": measured,
+}
 
 if __name__ == "__main__":
     print("\n\n".join(make() for make in TABLES.values()))

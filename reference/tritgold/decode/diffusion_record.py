@@ -43,6 +43,11 @@ class Diffused:
         return len(self.passes)
 
     @property
+    def read(self) -> list[int]:
+        """Number of tokens that each pass read."""
+        return [done.fed for done in self.passes]
+
+    @property
     def commits(self) -> int:
         """Number of passes that store a finished block."""
         return sum(done.commit for done in self.passes)

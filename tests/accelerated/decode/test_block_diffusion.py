@@ -39,11 +39,17 @@ def expected(weights, config, prompt, tokens, options):
     return golden.block_diffusion(prompt, config, model, tokens, options)
 
 
+def sub_block_of(name, size=4):
+    """For blocks of 8."""
+    return {} if preset(name).sub_block is None else {"sub_block": size}
+
+
 def assert_same(got, wanted):
     assert got.tokens == wanted.tokens
     assert got.order == wanted.order
     assert (got.reason, got.commits) == (wanted.reason, wanted.commits)
     assert got.passes == [done.decided for done in wanted.passes]
+    assert got.read == wanted.read
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 19])
@@ -53,10 +59,9 @@ def test_equals_golden_over_prompt_lengths(small, name, length):
     rng = np.random.default_rng(length + 100)
     prompt = [int(t) for t in rng.choice([t for t in range(101) if t not in (5, 7, 9)], length)]
     for threshold in (0.05, 0.9):  # with these prompts no rounding tie is broken on the way
-        sub_block = {"sub_block": 4} if name == "fast-dllm-v2" else {}
-        options = golden_preset(name, threshold, **sub_block)
+        options = golden_preset(name, threshold, **sub_block_of(name))
         wanted = expected(weights, SMALL, prompt, 20, options)
-        assert_same(block_diffusion(engine, prompt, 20, preset(name, threshold, **sub_block)), wanted)
+        assert_same(block_diffusion(engine, prompt, 20, preset(name, threshold, **sub_block_of(name))), wanted)
 
 
 @pytest.mark.parametrize("name", PRESETS)

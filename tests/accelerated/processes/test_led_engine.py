@@ -17,7 +17,8 @@ from streaming_clients import Client, told_rightly
 
 from tritgold.errors import ContextError, EngineError
 from tritgold_conformance.commands.launch import two_free_ports
-from tritgold_xla.decode.block_program import Block, fill
+from tritgold_xla.decode.block_program import fill
+from tritgold_xla.decode.block_reads import Block
 from tritgold_xla.decode.diffusion_options import BlockProgram
 from tritgold_xla.processes import opening, starting
 from tritgold_xla.processes.led_engine import CALLS, LedEngine, follow, packed, unpacked

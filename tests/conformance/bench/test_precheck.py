@@ -18,7 +18,7 @@ from tritgold.layers.arithmetic import GOLDEN_ARITHMETIC
 from tritgold.model import forward
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.bench.precheck import Judge, quietly_opened
-from tritgold_conformance.bench.precheck_rows import BLOCK_MODEL, BLOCK_ROOM, BLOCK_TEXT, BLOCK_TOKENS, golden_options
+from tritgold_conformance.bench.precheck_rows import BLOCK_MODEL, BLOCK_ROOM, BLOCK_TEXT, golden_options, judged_tokens
 from tritgold_conformance.bench.shapes import ModelShape
 from tritgold_conformance.bench.synthetic import synthetic_model
 from tritgold_conformance.comparing.tie_sensitivity import Coin
@@ -195,17 +195,24 @@ def golden_diffuse(engine: Any, prompt: list[int], tokens: int, case: dict[str, 
     return done.tokens, len(done.passes)
 
 
-@pytest.mark.parametrize("case", [{"preset": "greedy", "threshold": "0"}, {"block": 32, "passes": 2}])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"preset": "greedy", "threshold": "0", "tokens": 64},
+        {"block": 32, "passes": 2, "tokens": 64},
+        {"block": 32, "preset": "fast-dllm-v2-dual", "threshold": "1"},
+    ],
+)
 def test_the_text_of_blocks_does_not_hang_on_rounding_ties(case: dict[str, Any]) -> None:
     with embedded_model(BLOCK_MODEL) as folder:
         checkpoint = quietly_opened(folder)
         prompt = Tokenizer(folder / "tokenizer.json").encode(BLOCK_TEXT)
         c, options = checkpoint.config, golden_options(case, checkpoint.config.vocab)
-        texts = []
+        texts, tokens = [], judged_tokens(case)
         for quantize in (GOLDEN_ARITHMETIC.quantize, Coin(0, GOLDEN_ARITHMETIC), Coin(1, GOLDEN_ARITHMETIC)):
             cache, arithmetic = kv_scheme("bf16").cache(c, BLOCK_ROOM), replace(GOLDEN_ARITHMETIC, quantize=quantize)
-            model = reference_block_model(checkpoint.weights, c, options, len(prompt) + BLOCK_TOKENS, cache, arithmetic)
-            done = block_diffusion(prompt, c, model, BLOCK_TOKENS, options)
+            model = reference_block_model(checkpoint.weights, c, options, len(prompt) + tokens, cache, arithmetic)
+            done = block_diffusion(prompt, c, model, tokens, options)
             texts.append(done.tokens)
             assert {one.block for one in done.passes} == {0, 1}
     assert texts[0] == texts[1] == texts[2]

@@ -28,7 +28,7 @@ from tritgold_conformance.bench.throughput import bytes_of_a_step
 from tritgold_conformance.bench.worker_transformers import Transformers
 
 TINY = ModelShape("tiny", 1, 256, 256, 4, 2, 64, 64, context=128)
-ALL = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "batch")
+ALL = ("decode", "greedy", "prefill", "first-token", "block-diffusion", "block-pass", "batch")
 PLAN = Plan(
     rows=ALL, threads=(1,), contexts=(8,), tokens=(16,), steps=2, runs=2, engine="reference", bandwidth_size=1 << 20
 )

@@ -23,8 +23,10 @@ IN_README = {
         "fake_fp8", "q8_0", "q5_0", "q4_1", "q4_0", "kivi2", "kivi4", "affine", "hadamard", "turboquant", "a4_8",
         "split",
     ),
-    "block diffusion: Fast-dLLM v2, greedy, iterative, adaptive": ("fast-dllm-v2", "greedy", "iterative", "adaptive"),
-    "block diffusion: LLaDA, Dream, small blocks": ("fast-dllm-v2-dual", "small-block", "llada", "dream"),
+    "block diffusion: Fast-dLLM v2, also with its sub-block cache; greedy, iterative, adaptive, small blocks": (
+        "fast-dllm-v2", "fast-dllm-v2-dual", "greedy", "iterative", "adaptive", "small-block",
+    ),
+    "block diffusion: LLaDA, Dream": ("llada", "dream"),
 }  # fmt: skip
 README = Path(__file__).parents[3] / "README.md"
 
@@ -92,7 +94,7 @@ def test_block_diffusion_is_the_golden_one_token_for_token(way: str, model: Path
     sizes = ("--block-size", 8, "--mask-token-id", 5, *(() if way == "greedy" else ("--threshold", 0.3)))
     report = same(model, "--ids", "1,17,30", "--max-tokens", 11, "--decode", way, *sizes)
     assert len(report["ids"]) == len(report["order"])
-    assert sum(report["forwards_per_block"]) == report["forwards"]
+    assert sum(report["forwards_per_block"]) == report["forwards"] == len(report["read"])
 
 
 @pytest.mark.parametrize("scheme", XLA["--kv-cache"])

@@ -23,6 +23,7 @@ from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
 from tritgold_conformance.faults.noise import KINDS, noisy
+from tritgold_conformance.faults.packing import refusing_code_3
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.questions.text_and_bytes import Question, answer_of
 from tritgold_conformance.rendering.wording import distances
@@ -203,6 +204,36 @@ def test_decode_and_text_faults_are_named_by_answers() -> None:
         run, EngineUnderTest(FaultyEngine(noisy(Mutant(run.checkpoint), 1), 12)), "diffusing", unseen=False
     )
     assert right.clean
+
+
+class ReadsBytes:
+    """Reads the bytes of one format as a fault does; refuses code 3 as it should, or takes it for a weight."""
+
+    name = "reads bytes"
+
+    def __init__(self, fault: str, refuses: bool) -> None:
+        made = mutant(fault)
+        self._engine = FaultyEngine(refusing_code_3(made) if refuses else made)
+
+    def unpack(self, name: str, data: bytes, shape: tuple[int, int]) -> np.ndarray:
+        return self._engine.unpack(name, data, shape)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+@pytest.mark.parametrize("name", ["i2s-128-as-64", "i2s-64-as-128", "i2s-in-order-lsb", "i2s-in-order-msb"])
+def test_a_layout_misread_is_named_whatever_is_done_with_code_3(name: str, refuses: bool) -> None:
+    engine = EngineUnderTest(ReadsBytes(name, refuses))
+    found = diagnose(golden("seeded", TOKENS), engine, "seeded", unseen=False)
+    assert (names(found), found.unexplained) == ([name], [])
+
+
+def test_a_right_reader_refuses_code_3_and_is_not_accused() -> None:
+    engine = EngineUnderTest(ReadsBytes("code-3-is-0", refuses=False))
+    assert names(diagnose(golden("seeded", TOKENS), engine, "seeded", unseen=False)) == ["code-3-is-0"]
+    some = [FAULTS[name] for name in ("code-3-is-0", "code-3-is-plus-2", "i2s-128-as-64")]
+    right = EngineUnderTest(ReadsBytes("silu", refuses=False))
+    found = diagnose(golden("seeded", TOKENS), right, "seeded", faults=some)
+    assert (found.verdict, found.could_not_see) == ("nothing to explain", [])
 
 
 def test_an_engine_of_another_mode_is_told_its_fault_and_not_its_mode(tmp_path: Path) -> None:

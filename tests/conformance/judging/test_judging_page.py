@@ -4,11 +4,15 @@ import inspect
 import re
 from pathlib import Path
 
+from tritgold.formats.hf_config import read_hf_config
+from tritgold.golden import trained_model
 from tritgold_conformance.contract.clock import RUNS
 from tritgold_conformance.contract.engine import JUDGED, Engine
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.http_server import STEPS
 from tritgold_conformance.faults.packing import FORMATS
+from tritgold_conformance.golden.run import judging_tokens
+from tritgold_conformance.questions.ladder import DEPTHS, EDGES, ladder_of
 from tritgold_conformance.questions.text_and_bytes import METHODS
 from tritgold_conformance.results.levels import LEVELS
 
@@ -47,6 +51,30 @@ def test_everything_that_is_asked_is_in_the_protocol() -> None:
 def test_every_level_has_a_row() -> None:
     rows = re.findall(r"^\| (\w+) \|", PAGE.partition("| level |")[2].partition("\n\n")[0], re.MULTILINE)
     assert rows == [*LEVELS]
+
+
+def test_the_table_of_coverage_is_what_the_ladder_asks() -> None:
+    """Of kjv-ar: a column for each depth."""
+    config = read_hf_config(trained_model("kjv-ar") / "config.json").model
+    ladders = [ladder_of(config, judging_tokens(40, config.vocab, 1), depth, 1) for depth in DEPTHS]
+    table = PAGE.partition("| | `--quick` |")[2].partition("\n\n")[0]
+    rows = {
+        row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in table.splitlines()[2:]
+    }
+    longest = next(cells for name, cells in rows.items() if "its length on kjv-ar" in name)
+    for column, found in enumerate(ladders):
+        assert found is not None
+        assert longest[column].split()[0] == f"{len(found.texts[1]):,}"
+        read = {token for text in found.texts for token in text}
+        stepped = {token for rung in found.rungs for token in rung.session.stepped} | set(found.texts[0])
+        counts = ["all" if len(ids) == config.vocab else f"{len(ids):,}" for ids in (read, stepped)]
+        assert rows["ids read, of 2,048; of them in single steps"][column] == "; ".join(counts)
+        alone = {len(rung.session.tokens) for rung in found.rungs if rung.session.calls == ("prefill",)}
+        edges = {edge + by for edge in EDGES for by in (-1, 0, 1) if edge < len(found.texts[1])}
+        assert {*range(1, 34), *edges, len(found.texts[1])} <= alone
+        assert {rung.session.calls for rung in found.rungs} >= {("step",) * len(found.texts[1])}
+        short = sum("short prompt" in rung.session.id for rung in found.rungs)
+        assert rows["prompts of five tokens, 20 texts, read in one process"][column] == str(short)
 
 
 def test_figures_of_the_page_are_those_of_the_code() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tritgold.checkpoint import open_checkpoint
 from tritgold.config import ModelConfig
 from tritgold.golden.seeded import Shape, write_seeded_model
+from tritgold_conformance.commands.judge_request import JudgeRequest
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.engines.ask import ask
 from tritgold_conformance.faults.fault import Mutant
@@ -19,7 +20,7 @@ from tritgold_conformance.faults.noise import noisy
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.judging.judge import judge
-from tritgold_conformance.questions.ladder import DEPTHS, LADDER_LEVELS, Ladder, ladder_of
+from tritgold_conformance.questions.ladder import DEPTHS, LADDER_LEVELS, Ladder, ladder_of, plan, weights
 from tritgold_conformance.results.coverage import coverage_line
 from tritgold_conformance.results.report import Report
 
@@ -125,10 +126,11 @@ class Shared(Oracle):
 
 class WrongId(Oracle):
     wrong = -1
+    calls_wrong = ("prefill", "step")
 
     def spoilt(self, rows: np.ndarray) -> np.ndarray:
         for row, token in zip(rows[::-1], self.tokens[::-1], strict=False):
-            row += token == self.wrong
+            row += token == self.wrong and self.read[-1][0] in self.calls_wrong
         return rows
 
 
@@ -144,6 +146,12 @@ WRONG: dict[str, tuple[str, type[Oracle]]] = {
     "steps beyond 140": ("long_state", wrong_where(lambda e: len(e.tokens) > 140 and e.read[-1][0] == "step")),
     "the 100th step after a prefill": ("long_state", wrong_where(lambda e: len(e.read) > 100 and e.read[0][1] > 1)),
     "a prefill after steps": ("pieces", wrong_where(after_steps)),
+    "a piece after more than 100 tokens": (
+        "pieces",
+        wrong_where(lambda e: e.read[-1][0] == "prefill" and len(e.tokens) - e.read[-1][1] > 100),
+    ),
+    "the fourth piece of 64 or less": ("pieces", wrong_where(lambda e: [c for c, _ in e.read] == ["prefill"] * 3)),
+    "a draft late in a text": ("pieces", wrong_where(lambda e: e.read[-1] == ("prefill", 5) and len(e.tokens) > 90)),
     "a third piece": ("pieces", wrong_where(lambda e: len(e.read) > 2 and e.read[2][0] == "prefill")),
     "the same prompt for the fourth time": ("sessions", ThirdTime),
     "the 30th session": ("sessions", wrong_where(lambda e: sum(e.calls.values()) > 30)),
@@ -183,16 +191,29 @@ def test_every_id_is_read(golden: GoldenRun, ladder: Ladder) -> None:
         assert failing(report_on(engine, golden, ladder)), token
 
 
+@pytest.mark.parametrize("call", ["prefill", "step"])
+def test_every_id_is_read_in_prefills_and_in_steps(call: str, golden: GoldenRun, ladder: Ladder) -> None:
+    """A row of the embedding that is wrong for one of two kernels alone."""
+    last = ladder.texts[max(rung.text for rung in ladder.rungs if rung.level == "vocabulary")]
+    engine = WrongId(golden, ladder)
+    engine.wrong, engine.calls_wrong = last[-1], (call,)
+    assert sum(last[-1] in text for text in ladder.texts) == 1
+    report = report_on(engine, golden, ladder)
+    assert failing(report) == {"vocabulary"}
+    assert ("in steps" in report.levels["vocabulary"].note) == (call == "step")
+
+
 def test_a_right_engine_passes_and_its_coverage_is_said(golden: GoldenRun, ladder: Ladder) -> None:
     report = report_on(Oracle(golden, ladder), golden, ladder)
     assert {report.levels[name].status for name in LADDER_LEVELS} == {"passed"}
     c = report.coverage
     assert c is not None
-    assert (c.ids_read, c.ids_scored, c.positions, c.in_turns) == (VOCAB, VOCAB, CONTEXT, True)
+    assert (c.ids_read, c.ids_stepped, c.ids_scored) == (VOCAB, VOCAB, VOCAB)
+    assert (c.positions, c.in_turns) == (CONTEXT, True)
     assert {*range(1, 34), 63, 64, 65, 127, 128, 129, CONTEXT} <= {*c.lengths}
     assert c.repeats >= 5
     line = coverage_line(c)
-    assert "ids 259 of 259 read, 259 scored; positions 160 of 160; prompts of 1-33, " in line
+    assert "ids 259 of 259 read, 259 in steps, 259 scored; positions 160 of 160; prompts of 1-33, " in line
     assert f"missed with {0.99**c.prefills:.1%} in {c.prefills} prefills" in line
     assert "not covered: packed_bytes, operations" in line
 
@@ -269,6 +290,23 @@ def test_a_ladder_fits_its_model(depth: str) -> None:
         if config is large and depth != "thorough":
             assert found.longest == 40
             assert sum(map(len, found.texts)) <= 40 + 40 + 40 + 5
+        if config is large and depth == "thorough":
+            read = len({token for text in found.texts for token in text})
+            assert sum(map(len, found.texts)) * weights(config) <= 1.5 * DEPTHS["thorough"][0]
+            assert sum(len(r.session.tokens) for r in found.rungs) * config.vocab * 4 < 3e9, "bytes of logits"
+            assert (found.longest, read > 400) == (129, True)
+            told = f"thorough: positions 129 of 4,096 and ids {read:,} of 128,256 in {len(found.rungs)} sessions"
+            assert plan(found, config) == f"{told}, as many as ten minutes are planned for"
+
+
+def test_thorough_says_its_plan_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_seeded_model(tmp_path, Shape(hidden=64, inter=96, layers=1, heads=4, kv_heads=2, context=8))
+    for depth, told in (("quick", ""), ("thorough", "thorough: positions 8 of 8 and ids 259 of 259 in ")):
+        with JudgeRequest("reference", model=str(tmp_path), tokens=2, depth=depth).opened():
+            shown = capsys.readouterr().err
+        assert shown.startswith(told)
+        assert bool(shown) == bool(told)
+        assert "ten minutes" not in shown
 
 
 def test_a_report_with_a_verdict_has_its_coverage(golden: GoldenRun, ladder: Ladder, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_ladder_is_asked_with_forty_tokens(tmp_path: Path) -> None:
     done = run_suite("faulty_engines:LogitsOnly", tmp_path, *words)
     assert done.returncode == 0, done.stdout
     assert "5 passed" in done.stdout or "4 passed, 1 skipped" in done.stdout
-    assert "covered: ids 259 of 259 read, 259 scored; positions 66 of 66; prompts of 1-33," in done.stdout
+    assert "covered: ids 259 of 259 read, 0 in steps, 259 scored; positions 66 of 66; prompts of 1-33," in done.stdout
 
 
 def test_a_faulty_engine_fails_with_a_command_to_paste(tmp_path: Path) -> None:

@@ -22,16 +22,19 @@ def _attend(
 ) -> Callable[..., np.ndarray]:
     """Softmax weights with one of its parts replaced.
 
-    hidden(query positions [tokens, 1], key positions [keys]) is what a token does not see. A row that sees nothing is
-    zero. stable: the largest score is subtracted before exp; without it float32 overflows, as an engine's does.
+    hidden(query positions [tokens, 1], key positions [keys]) is what a token does not see; in blocks of positions it is
+    given the last position of the token's block. A row that sees nothing is zero. stable: the largest score is
+    subtracted before exp; without it float32 overflows, as an engine's does.
     """
 
-    def softmax_weights(q: np.ndarray, k: np.ndarray, start: int, window: int | None = None) -> np.ndarray:
+    def softmax_weights(
+        q: np.ndarray, k: np.ndarray, start: int, block: int = 1, window: int | None = None
+    ) -> np.ndarray:
         tokens, heads, head_dim = q.shape
         keys, kv_heads = k.shape[:2]
         weights = np.zeros((heads, tokens, keys), np.float32)
         query, key = start + np.arange(tokens)[:, None], np.arange(keys)
-        mask = hidden(query, key)
+        mask = hidden((query // block + 1) * block - 1, key)
         if window is not None:
             mask = mask | (key <= query - window)
         for head in range(heads):
