@@ -1,4 +1,5 @@
-"""The pages that are looked up, made of the code: faults, modes, decode presets, KV schemes, sparsity rules, commands.
+"""The pages that are looked up, made of the code: faults, modes, decode presets, KV schemes, sparsity rules, commands,
+the cases of the scoreboard.
 
 ``python docs/_make/lookup_pages.py`` (``make lookup``) writes them; a test makes them again and compares. They are kept
 in the repository, not made while the site is built: so pages written by hand can link to them on a code host too, and a
@@ -14,6 +15,8 @@ from fault_pages import fault_pages
 from markdown_tables import FOLDER
 from report_page import report_page
 from scheme_pages import rule_pages, scheme_pages
+from scoreboard.cells import PAGE, cells_page
+from scoreboard.tables import reports
 
 FOLDERS = ("faults", "modes", "decode-presets", "kv-schemes", "sparsity-rules")  # that hold nothing else
 
@@ -40,6 +43,7 @@ def pages() -> dict[str, str]:
         "architectures.md": architecture_page(),
         "commands.md": command_page(),
         "report-schema.md": report_page(),
+        PAGE: cells_page(reports()),
     }
 
 

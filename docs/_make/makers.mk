@@ -57,6 +57,7 @@ serve-load: $(PEERS)/.ready $(VENV)/.dev ## `tritgold serve` under crowds until 
 scoreboard: $(VENV)/.dev ## install, judge and time the engines of the field, or one: make scoreboard ENGINE=pytritium; docs/scoreboard.md
 	PYTHONPATH=docs/_make $(BIN)/python -m scoreboard $(ENGINE)
 	$(BIN)/python docs/_make/measured_tables.py
+	$(BIN)/python docs/_make/lookup_pages.py
 
 fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recordings of tests/peers again
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures

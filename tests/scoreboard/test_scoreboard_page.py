@@ -1,16 +1,20 @@
 """The files of all cases can be made, and the reports explain every verdict.
 
-That docs/scoreboard.md has the tables of these reports, byte for byte, is a test of tests/test_measured_pages.py.
+That docs/scoreboard.md has the tables of these reports, byte for byte, is a test of tests/test_measured_pages.py; that
+docs/scoreboard-cells.md is what they make, one of tests/test_lookup_pages.py.
 """
 
 import re
 from pathlib import Path
 
 import pytest
+from scoreboard.causes import EXPLAINED, cause_of, causes
+from scoreboard.cells import PAGE, again, anchor, cells_page, link
 from scoreboard.manifest import Case, manifest
 from scoreboard.model_files import FORMATS, model_of
 from scoreboard.results import EngineReport, Row
-from scoreboard.tables import TABLES, absent, gaps, matrix, reports, verdicts
+from scoreboard.tables import TABLES, absent, exams, gaps, matrix, reports
+from scoreboard.wording import named
 
 from tritgold.checkpoint import open_checkpoint
 
@@ -60,18 +64,61 @@ def test_the_scoreboard_has_the_breadth_that_it_claims() -> None:
     assert {"Python", "C++", "Rust", "JavaScript"} <= {language for report in judged for language in report.languages}
 
 
+def test_each_engine_that_was_judged_has_its_speed_and_its_exam_or_a_reason() -> None:
+    judged = [report for report in FOUND if report.rows]
+    assert [named(one) for one in judged if not any(row.speed for row in one.rows)] == []
+    shown = exams(FOUND)
+    assert [named(one) for one in judged if f"| {named(one)} |" not in shown] == []
+    assert [row.exam for row in ROWS if row.exam is not None and row.exam.of < 60] == []
+
+
 def test_no_report_names_a_folder_of_the_machine() -> None:
     for path in (ROOT / "docs/data/scoreboard").glob("*.json"):
         text = path.read_text(encoding="utf-8")
         assert [word for word in ("/work", "/tmp", "/home", "/root", str(ROOT)) if word in text] == [], path.name
 
 
+def test_each_row_that_is_wrong_has_a_cause_and_each_cause_a_row_and_its_finding() -> None:
+    listed = causes()
+    of = {id(row): cause_of(report, row, listed) for report in FOUND for row in report.rows if row.status in EXPLAINED}
+    without = [(row.case.format, row.case.model, row.why) for row in ROWS if id(row) in of and of[id(row)] is None]
+    assert without == []
+    assert [cause.says for cause in listed if cause not in of.values()] == [], "explain no row"
+    assert [one.finding for one in listed if not (ROOT / f"docs/findings/{one.finding or 'README'}.md").is_file()] == []
+
+
+def test_each_cell_leads_to_its_cases_with_their_commands() -> None:
+    page = (ROOT / "docs" / PAGE).read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = [anchor(title) for title in titles]
+    assert len(anchors) == len(set(anchors))
+    lines = matrix(FOUND).splitlines()[2:]
+    marks = re.compile(r"yes|no\b|refused|judged|crash|too slow|memory|output|nothing")
+    cells = [cell.strip() for line in lines for cell in line.strip("|").split(" | ")[1:] if marks.search(cell)]
+    links = [re.fullmatch(rf"\[.+\]\({PAGE}#(.+)\)", cell) for cell in cells]
+    assert [cell for cell, found in zip(cells, links, strict=True) if found is None or found[1] not in anchors] == []
+    assert len(cells) == len({link(report, row.case.format) for report in FOUND for row in report.rows})
+    variables = {engine.name: engine.install.variable for engine in manifest()}
+    commands = [again(report, row, variables[report.engine]) for report in FOUND for row in report.rows]
+    assert [command for command in commands if f"Again: `{command}`." not in page] == []
+    assert page.count("\n- ") == len(ROWS)
+
+
+def test_a_row_without_a_cause_and_a_cell_without_its_heading_are_seen() -> None:
+    row = Row(case=Case(format="hf"), status="crashes", why="x", seconds=1, mib=1, exit_code=3, command="it")
+    assert cause_of(one(row), row, causes()) is None
+    assert anchor("it 1: hf") not in map(anchor, re.findall(r"^### (.+)$", cells_page([]), re.MULTILINE))
+
+
+def one(row: Row) -> EngineReport:
+    return EngineReport(engine="it", version="1", languages=["C"], source="x", date="d", machine={}, rows=[row])
+
+
 def test_words_of_an_engine_cannot_break_the_page() -> None:
     row = Row(
         case=Case(format="hf"), status="crashes", why="a|b\n# <script>`x`", seconds=1, mib=1, exit_code=3, command="it"
     )
-    report = EngineReport(engine="it", version="1", languages=["C"], source="x", date="d", machine={}, rows=[row])
-    shown = verdicts([report])
+    shown = cells_page([one(row)])
     assert "a\\|b # &lt;script>'x'" in shown
     assert "<script>" not in shown
 
@@ -85,7 +132,8 @@ def test_the_tables_say_what_a_report_says() -> None:
     ]
     given = {"engine": "@a/b", "version": "1", "languages": ["C"], "source": "x", "date": "d", "machine": {}}
     there, missing = EngineReport(**given, rows=rows), EngineReport(**given, unavailable="too large")
-    assert "| [pytritium 1](data/scoreboard/pytritium-1.json) | yes |  | - |" in matrix(
+    cell = "[yes](scoreboard-cells.md#pytritium-1-i2_s)"
+    assert f"| [pytritium 1](data/scoreboard/pytritium-1.json) | {cell} |  | - |" in matrix(
         [
             EngineReport(
                 **given | {"engine": "pytritium"}, rows=[Row(case=Case(format="i2_s"), status="conforms", **facts)]
@@ -96,9 +144,13 @@ def test_the_tables_say_what_a_report_says() -> None:
             ),
         ]
     )
-    assert "| [@a/b 1](data/scoreboard/a-b-1.json) | **no** | yes (`silu`, `kv-f16`) |" in matrix([there, missing])
-    assert "[`silu`](faults/silu.md). off" in verdicts([there])
+    shown = matrix([there, missing])
+    assert "| [@a/b 1](data/scoreboard/a-b-1.json) | [**no**](scoreboard-cells.md#ab-1-i2_s) | [yes (`silu`" in shown
+    assert "[yes (`silu`, `kv-f16`)](scoreboard-cells.md#ab-1-tq2_0) |" in shown
+    page = cells_page([there, missing])
+    assert "Named: [`silu`](faults/silu.md). The judge says: off." in page
+    assert '`make scoreboard ENGINE="@a/b --version 1 --format tq2_0 --model seeded"`' in page
     assert "too large" in absent([there, missing], [])
     assert "too large" not in matrix([missing])
     assert gaps([]) == ""
-    assert set(TABLES) >= {"scoreboard-matrix", "scoreboard-verdicts"}
+    assert set(TABLES) >= {"scoreboard-matrix", "scoreboard-exams"}

@@ -1,5 +1,6 @@
 """Engines that hang, crash, fill memory or print garbage are rows of the scoreboard, and nothing of them is left."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from scoreboard import run
 from scoreboard.environments import UnavailableError, place
 from scoreboard.limited import Ended, marked, run_limited
 from scoreboard.manifest import Case, EngineEntry, Install, manifest
-from scoreboard.results import read, write
+from scoreboard.results import Exam, read, write
 from scoreboard.verdicts import row_of
 
 from tritgold.errors import FormatError
@@ -119,6 +120,28 @@ def test_a_server_that_hangs_or_prints_garbage_is_a_row(answers: str, status: st
 def test_a_judge_that_prints_no_report_is_a_row(printed: bytes) -> None:
     row, _ = row_of(CASE, Ended("ended", 0, printed, "oops", 1.0, 1.0), "it")
     assert (row.status, "oops" in row.why) == ("could not be judged", True)
+
+
+def test_an_exam_counts_each_question_once() -> None:
+    rows = [
+        {"task": "add", "right": 3, "of": 4},
+        {"task": "copy", "right": 4, "of": 4},
+        {"task": "all", "right": 7, "of": 8},
+    ]
+    printed = {"xla": {"rows": rows}, "reference": {"rows": rows}, "silent": {"kind": "engine-output"}}
+
+    def evaluated(words: list[str]) -> Ended:
+        return Ended("ended", 0, json.dumps(printed[words[words.index("--engine") + 1]]).encode(), "", 1.0, 1.0)
+
+    assert run.exam("xla", Path("model"), evaluated) == Exam(right=7, golden=7, of=8)
+    assert run.exam("silent", Path("model"), evaluated) is None
+
+
+def test_the_end_of_what_an_engine_says_is_kept() -> None:
+    said = {"kind": "engine-crash", "message": "failed", "hint": "it said: " + "at a line | " * 99 + "missing tensor x"}
+    row, _ = row_of(CASE, Ended("ended", 3, json.dumps(said).encode(), "", 1.0, 1.0), "it")
+    assert (row.status, row.why[:6], row.why[-16:]) == ("refuses the file", "failed", "missing tensor x")
+    assert len(row.why) < 420
 
 
 def test_a_limit_that_was_passed_is_a_row() -> None:

@@ -65,6 +65,9 @@ def _by_logits(
     over = ends(tokenizer, config)
     for item, session in zip(asked, sessions, strict=True):
         rows = engine.read([session])[0]
+        if rows is None and session is sessions[0] and engine.has("generate"):
+            yield from _generated(engine, asked, config, tokenizer)  # a program: only its answers say what it has
+            return
         if rows is None:
             raise EngineError("shows no logits", kind="engine-output", thing=f"engine {engine.name}")
         chosen = np.argmax(rows[len(item.prompt) - 1 :], axis=1).tolist()

@@ -56,7 +56,8 @@ class EngineEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     way: as for ``--engine``, with the placeholders of ``environments.Place``. server: words that start its server for
     ``{model}`` at ``{port}``. served_way: as for ``--engine`` while the server runs. opens: formats that it claims to
-    open. not_asked: of these, the ones without a case, and why. gaps: what is known to be missing. build: how its user
+    open. not_asked: of these, the ones without a case, and why. gaps: what is known to be missing. no_exam: why it
+    answers no questions. build: how its user
     builds it. unavailable: why it is not judged; then nothing is installed.
     """
 
@@ -72,6 +73,7 @@ class EngineEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     not_asked: dict[str, str] = {}
     cases: list[Case] = []
     gaps: list[str] = []
+    no_exam: str = ""
     build: str = ""
     unavailable: str = ""
 

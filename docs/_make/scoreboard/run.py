@@ -132,8 +132,8 @@ def check_words(way: str, model: Path, case: Case, seconds: float) -> list[str]:
 
 
 def asked_more(row: Row, way: str, model: Path, run: Run, beside: bool) -> Row:
-    """The row with an exam, or with speeds, if its model is for these and the engine could be judged."""
-    if row.case.model == EXAM and row.status in ("conforms", "does not conform"):
+    """The row with an exam, or with speeds, if its model is for these and the engine opened the file."""
+    if row.case.model == EXAM and row.status in ("conforms", "does not conform", "could not be judged"):
         row.exam = exam(way, model, run)
     if row.speed is not None and beside:
         words = ["check", "--engine", "xla", "--model", str(model), "--tokens", str(TIMED_TOKENS), "--quick", "--json"]
@@ -149,11 +149,11 @@ def exam(way: str, model: Path, run: Run) -> Exam | None:
     for engine in (way, "reference"):
         words = ["eval", str(model), "--engine", engine, "--questions", str(QUESTIONS), "--json"]
         found = _printed(run(words))
-        rows = found.get("rows", [])
-        if not rows:
+        everything = [row for row in found.get("rows", []) if row["task"] == "all"]
+        if not everything:
             return None
-        right.append(sum(row["right"] for row in rows))
-        of = sum(row["of"] for row in rows)
+        right.append(everything[0]["right"])
+        of = everything[0]["of"]
     return Exam(right=right[0], golden=right[1], of=of)
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from markdown_tables import FOLDER, table
 
+from scoreboard.cells import link
 from scoreboard.manifest import EngineEntry, manifest
 from scoreboard.results import EngineReport, Row, Status, file_name, read
+from scoreboard.wording import escaped, named
 
 REPORTS = FOLDER / "data" / "scoreboard"
 MARKS: dict[Status, str] = {
@@ -20,8 +22,6 @@ MARKS: dict[Status, str] = {
     "too much output": "output",
     "nothing was checked": "nothing",
 }
-ESCAPED = (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("[", "\\["), ("*", "\\*"), ("_", "\\_"))
-WORDS = 300  # characters of an engine's own words in a cell
 
 
 def reports(folder: Path = REPORTS) -> list[EngineReport]:
@@ -52,11 +52,7 @@ def matrix(found: list[EngineReport] | None = None) -> str:
     formats = sorted({row.case.format for report in judged for row in report.rows})
     lines = []
     for report in judged:
-        cells = (
-            ", ".join(dict.fromkeys(_mark(row) for row in report.rows if row.case.format == name))
-            or ("-" if name in opens.get(report.engine, ()) else "")
-            for name in formats
-        )
+        cells = (_cell(report, name) or ("-" if name in opens.get(report.engine, ()) else "") for name in formats)
         lines.append((f"[{report.engine} {report.version}](data/scoreboard/{_file(report)})", *cells))
     return table(("engine", *(f"`{name}`" for name in formats)), lines)
 
@@ -73,40 +69,29 @@ def speeds(found: list[EngineReport] | None = None) -> str:
                     (speed.golden_prefill, speed.golden_decode),
                 )
                 figures = (", ".join(map(_rate, pair)) for pair in pairs)
-                lines.append((_name(report), f"`{row.case.format}`", speed.clock, *figures))
+                lines.append((named(report), f"`{row.case.format}`", speed.clock, *figures))
     return table(("engine", "format", "clock", "engine", "JAX engine", "golden model"), lines)
 
 
 def exams(found: list[EngineReport] | None = None) -> str:
-    """Right answers beside those of the golden model."""
-    lines = [
-        (_name(report), f"`{row.case.format}`", row.status, row.exam.right, row.exam.golden, row.exam.of)
-        for report in _judged(found)
-        for row in report.rows
-        if row.exam is not None
-    ]
-    return table(("engine", "format", "verdict", "right", "right, golden model", "questions"), lines)
-
-
-def verdicts(found: list[EngineReport] | None = None) -> str:
-    """Every case: its verdict, what explains it, what was compared."""
-    parts = []
-    head = ("format", "model", "mode", "verdict", "because", "compared", "ties")
+    """Right answers beside those of the golden model; why there are none, of engines that have a reason."""
+    reasons, lines = {engine.name: engine.no_exam for engine in manifest()}, list[tuple[object, ...]]()
     for report in _judged(found):
-        lines = [(*_case(row), row.status, _because(row), _compared(row), row.ties or "-") for row in report.rows]
-        said = ", ".join(f"{name} {version}" for name, version in sorted(report.said.items()))
-        reported = f" It reports: {_cell(said)}." if said else ""
-        again = f"`make scoreboard ENGINE={report.engine}`, [report](data/scoreboard/{_file(report)})"
-        intro = f"{', '.join(report.languages)}; judged on {report.date}; {again}.{reported}"
-        parts.append(f"### {_name(report)}\n\n{intro}\n\n{table(head, lines)}\n{_covered(report)}")
-    return "\n".join(parts)
+        rows = [row for row in report.rows if row.exam is not None]
+        for row in rows:
+            assert row.exam is not None
+            cell = f"[{row.status}]({link(report, row.case.format)})"
+            lines.append((named(report), f"`{row.case.format}`", cell, row.exam.right, row.exam.golden, row.exam.of))
+        if not rows and (reason := reasons.get(report.engine)):
+            lines.append((named(report), "-", "-", f"not asked: {reason}", "-", "-"))
+    return table(("engine", "format", "verdict", "right", "right, golden model", "questions"), lines)
 
 
 def absent(found: list[EngineReport] | None = None, engines: list[EngineEntry] | None = None) -> str:
     """Engines and versions that were not judged, and why: those of reports without rows, and those without a report."""
     found, engines = reports() if found is None else found, manifest() if engines is None else engines
     lines = [
-        (report.engine, report.version, ", ".join(report.languages), _cell(report.unavailable))
+        (report.engine, report.version, ", ".join(report.languages), escaped(report.unavailable))
         for report in found
         if not report.rows
     ]
@@ -115,7 +100,7 @@ def absent(found: list[EngineReport] | None = None, engines: list[EngineEntry] |
         for version in engine.versions:
             if (engine.name, version) not in there:
                 why = engine.unavailable or f"not yet; make scoreboard ENGINE={engine.name} does it"
-                lines.append((engine.name, version, ", ".join(engine.languages), _cell(why)))
+                lines.append((engine.name, version, ", ".join(engine.languages), escaped(why)))
     return table(("engine", "version", "in", "why"), lines)
 
 
@@ -133,61 +118,25 @@ def _judged(found: list[EngineReport] | None) -> list[EngineReport]:
     return [report for report in (reports() if found is None else found) if report.rows]
 
 
-def _name(report: EngineReport) -> str:
-    return f"{report.engine} {report.version}"
-
-
 def _file(report: EngineReport) -> str:
     return file_name(report.engine, report.version)
 
 
+def _cell(report: EngineReport, name: str) -> str:
+    """The marks of a format's cases, as a link to them; nothing if there are none."""
+    marks = dict.fromkeys(_mark(row) for row in report.rows if row.case.format == name)
+    return f"[{', '.join(marks)}]({link(report, name)})" if marks else ""
+
+
 def _mark(row: Row) -> str:
-    special = [*["`silu`"] * row.case.silu, *[f"`{row.case.policy}`"] * bool(row.case.policy), *_special(row)]
-    return MARKS[row.status] + (f" ({', '.join(special)})" if special else "")
-
-
-def _special(row: Row) -> list[str]:
-    return [_cell(row.case.note)] if row.case.note else []
+    case = row.case
+    given = ["`silu`" if case.silu else "", f"`{case.policy}`" if case.policy else "", escaped(case.note)]
+    shown = [one for one in given if one]
+    return MARKS[row.status] + (f" ({', '.join(shown)})" if shown else "")
 
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _case(row: Row) -> tuple[str, str, str]:
-    case = row.case
-    architecture = f" as `{case.architecture}`" if case.architecture else ""
-    mode = f"`{case.mode}.{case.policy}`" if case.policy else f"`{case.mode}`"
-    more = [*["`silu`"] * case.silu, *["served"] * case.served, *_special(row)]
-    return f"`{case.format}`{architecture}", ", ".join([f"`{case.model}`", *more]), mode
-
-
-def _because(row: Row) -> str:
-    if row.status == "conforms":
-        return "-"
-    why = ", ".join(f"[`{name}`](faults/{name}.md)" for name in row.faults) if row.faults else _cell(row.why)
-    return f"{why}. {_cell(row.evidence)}" if row.evidence else why
-
-
-def _cell(text: str) -> str:
-    """An engine's own words, which may hold anything, in a cell."""
-    text = text if len(text) <= WORDS else text[: WORDS - 3] + "..."
-    for found, shown in ESCAPED:
-        text = text.replace(found, shown)
-    return " ".join(text.split())
-
-
-def _compared(row: Row) -> str:
-    return ", ".join(f"{name} {count}" for name, count in row.levels.items()) or "-"
-
-
-def _covered(report: EngineReport) -> str:
-    """The coverage of the case with most comparisons; that of the others is in the report."""
-    rows = [row for row in report.rows if row.coverage]
-    if not rows:
-        return ""
-    widest = max(rows, key=lambda row: sum(row.levels.values()))
-    return f"\nCovered by the first of the widest (`{widest.case.format}`, `{widest.case.model}`): {widest.coverage}.\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -195,7 +144,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "scoreboard-matrix": matrix,
     "scoreboard-speed": speeds,
     "scoreboard-exams": exams,
-    "scoreboard-verdicts": verdicts,
     "scoreboard-absent": absent,
     "scoreboard-gaps": gaps,
 }

@@ -16,7 +16,7 @@ from tritgold_conformance.results.coverage import Coverage, coverage_line
 REFUSED = re.compile(
     r"refuse|gguf_init_from_reader|"
     r"unsupported|not support|unknown (model )?(arch|type|tensor)|failed to load model|error loading model"
-    r"|invalid ggml type|cannot be made|not implemented|missing tensor|wrong number of tensors",
+    r"|invalid ggml type|missing or mistyped|cannot be made|not implemented|missing tensor|wrong number of tensors",
     re.IGNORECASE,
 )
 WORDS = 400
@@ -47,9 +47,9 @@ def row_of(case: Case, ended: Ended, command: str) -> tuple[Row, dict[str, str]]
 
 def _problem(problem: Mapping[str, Any]) -> dict[str, Any]:
     """Status and reason of an engine that could not be judged."""
-    said = without_folders(" ".join(str(problem.get(name) or "") for name in ("message", "got", "hint")))[
-        :WORDS
-    ].strip()
+    said = without_folders(" ".join(str(problem.get(name) or "") for name in ("message", "got", "hint"))).strip()
+    if len(said) > WORDS:  # how it failed, and the end, where a trace says why
+        said = f"{said[: WORDS // 4]} ... {said[-WORDS * 3 // 4 :]}"
     status: Status = "could not be judged"
     if problem.get("kind") == "engine-timeout":
         status = "too slow"

@@ -84,6 +84,19 @@ def test_every_way_of_answering_is_scored_alike(
     assert rows["all"]["of"] == 12
 
 
+def test_a_program_that_gives_no_logits_writes_its_answers(
+    asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EngineUnderTest(Knowing(asked, checkpoint.config, "generate"), config=checkpoint.config)
+    monkeypatch.setattr(engine, "has", lambda name: name != "write")  # a program may answer anything
+    monkeypatch.setattr(engine, "read", lambda sessions: [None for _ in sessions])
+    answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
+    assert [answer.right for answer in answers] == [True] * len(asked)
+    monkeypatch.setattr(engine, "has", lambda name: name == "prefill")
+    with pytest.raises(EngineError, match="shows no logits"):
+        greedy.score(engine, asked, checkpoint.config, tokenizer)
+
+
 def test_a_line_break_ends_an_answer_as_the_end_of_sequence_does(
     asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer
 ) -> None:

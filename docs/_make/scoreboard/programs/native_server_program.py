@@ -18,6 +18,8 @@ import numpy as np
 from answering import asked
 from safetensors.numpy import save_file
 
+STEPS = 16  # that are timed after the text
+
 
 def main(port: str, inputs: Path, outputs: Path) -> None:
     """Answer the requests of one run."""
@@ -32,6 +34,7 @@ def main(port: str, inputs: Path, outputs: Path) -> None:
             return dict(json.load(answer))
 
     arrays, behaviours = {}, {}
+    header: dict[str, Any] = {"protocol": "tritgold.command/1", "name": "llama.cpp's server of 2024"}
     if tokens := (requests.get("text") or {}).get("tokens"):
         shown = np.full((len(tokens), vocab), -np.inf)
         for n in range(len(tokens)):
@@ -39,6 +42,11 @@ def main(port: str, inputs: Path, outputs: Path) -> None:
             for one in answer["completion_probabilities"][0]["probs"]:
                 if one["prob"] > 0:
                     shown[n, int(one["tok_str"].strip()[1:])] = math.log(one["prob"])
+        timings = complete(tokens, STEPS, temperature=0, ignore_eos=True)["timings"]
+        header["seconds"] = {
+            "prefill": timings["prompt_ms"] / 1000,
+            "step": timings["predicted_per_token_ms"] / 1000,
+        }
         arrays["text/token"] = shown.argmax(1)
         arrays["text/ids"] = np.where(np.isfinite(shown), np.arange(vocab), -1)
         arrays["text/logprobs"] = np.where(np.isfinite(shown), shown, 0)
@@ -48,8 +56,7 @@ def main(port: str, inputs: Path, outputs: Path) -> None:
             text = complete(prompt, count, temperature=0)["content"]
             behaviours[one["id"]] = [int(found) for found in re.findall(r"t(\d+)", text)]
     save_file(arrays, outputs / "outputs.safetensors")
-    header = {"protocol": "tritgold.command/1", "name": "llama.cpp's server of 2024", "behaviours": behaviours}
-    (outputs / "answer.json").write_text(json.dumps(header))
+    (outputs / "answer.json").write_text(json.dumps(header | {"behaviours": behaviours}))
 
 
 if __name__ == "__main__":
