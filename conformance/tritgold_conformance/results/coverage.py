@@ -59,8 +59,8 @@ def coverage_line(c: Coverage) -> str:
         parts.append(f"pieces {c.pieces}; sessions {c.sessions} (one prompt {c.repeats} times, {turns})")
     if c.prefills or c.steps:
         prefill, step = c.missed
-        missed = f"a fault in 1 % of calls would be missed with {prefill:.1%} in {c.prefills} prefills"
-        parts.append(f"{missed}, {step:.1%} in {c.steps} steps")
+        missed = f"a fault in 1 % of calls would be missed with {prefill:.1%} in {c.prefills:,} prefills"
+        parts.append(f"{missed}, {step:.1%} in {c.steps:,} steps")
     parts.append(f"loops {', '.join(c.loops) or 'none'}; text {', '.join(c.text) or 'none'}")
     parts.append("timed calls compared" if c.timed else "not timed")
     if c.missing:
