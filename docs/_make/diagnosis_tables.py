@@ -73,6 +73,26 @@ def judged_right() -> str:
     return table(("policy", "runs"), [*policies, ("**all**", last)])
 
 
+def adversary() -> str:
+    """Engines written against the judge, by group and kind: how many got the verdict that they should."""
+    found = data("adversary")
+    kinds: dict[tuple[str, str], Counter[str]] = {}
+    for group, kind, verdict, count in found["counts"]:
+        kinds.setdefault((group, kind), Counter())[verdict] += count
+    rows = [
+        (f"{group}: {kind.replace('_', ' ')}", of.total(), of["passes" if group == "right" else "caught"], of["unseen"])
+        for (group, kind), of in kinds.items()
+    ]
+    total = ("**all**", *(f"**{sum(row[at] for row in rows)}**" for at in (1, 2, 3)))
+    return table(("engines", "judged", "right verdict", "no input shows it"), [*rows, total])
+
+
+def unseen() -> str:
+    """What no input shows, and why."""
+    rows = [(u["what"], u["why"]) for u in data("adversary")["unseen"] if u["verdict"] == "unseen"]
+    return table(("passes", "why"), rows)
+
+
 def noise() -> str:
     """Right engines by kind, and how many were told of anything."""
     runs: Counter[str] = Counter()

@@ -6,8 +6,9 @@ PEERS := .venv-peers
 NUMPY1 := .venv-numpy1
 MEASURE := PYTHONPATH=docs/_make $(BIN)/python -m measure
 
-adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgold check`: build/adversary.jsonl (an hour; goes on where it stopped)
-	$(BIN)/python tests/adversary
+adversary: $(VENV)/.dev ## faulty engines, right ones and cheats through `tritgold check`, the tables of docs/diagnosis.md (an hour; goes on where it stopped)
+	$(BIN)/python tests/adversary --out docs/data/adversary.json
+	$(BIN)/python docs/_make/measured_tables.py
 
 fuzz: $(VENV)/.dev ## damaged checkpoints, the long run: make fuzz CASES=5000000 SEED=1 (two million are a quarter of an hour)
 	$(BIN)/python tests/fuzz --cases $(or $(CASES),2000000) --seed $(or $(SEED),158)

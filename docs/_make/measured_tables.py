@@ -183,6 +183,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis-noise": diagnosis_tables.noise,
     "diagnosis-right-runs": diagnosis_tables.judged_right,
     "diagnosis-parts": diagnosis_tables.parts,
+    "adversary": diagnosis_tables.adversary,
+    "adversary-unseen": diagnosis_tables.unseen,
     "diagnosis-placed": diagnosis_tables.placed,
     "bench": speed_tables.bench,
     **block_cost.TABLES,

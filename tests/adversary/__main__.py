@@ -2,6 +2,7 @@
 
 python tests/adversary --only 'Rows*'     # those whose name, kind or group matches
 python tests/adversary --table            # what the journal has, without a run
+python tests/adversary --out FILE         # the counts by kind, and what no input shows, as JSON too
 python tests/adversary --proof            # no judge: how far each is from the base engine, in sessions beyond any check
 """
 
@@ -13,6 +14,7 @@ import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # run as a command, outside pytest; hence the late imports
 
@@ -48,6 +50,20 @@ def totals(outcomes: list[Outcome]) -> list[str]:
     return [*lines, f"{'as expected':<29} {sum(o.good for o in outcomes):>4} of {len(outcomes)}"]
 
 
+def summary(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Counts of each group, kind and verdict; the entries that no input shows, with the reason."""
+    counts = Counter((o.group, o.kind, o.verdict) for o in outcomes)
+    return {
+        "schema": "tritgold.adversary/1",
+        "counts": [[*key, count] for key, count in sorted(counts.items())],
+        "unseen": [
+            {"group": o.group, "what": o.what, "why": o.unseen, "verdict": o.verdict} for o in outcomes if o.unseen
+        ],
+        "as_expected": sum(o.good for o in outcomes),
+        "entries": len(outcomes),
+    }
+
+
 def prove(entries: list[Entry]) -> int:
     """Print how far the logits of each are from the base engine's; nothing about loops, text and files."""
     with tempfile.TemporaryDirectory(prefix="tritgold-adversary-models-") as folder:
@@ -66,6 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="run even what the journal has")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--proof", action="store_true", help="compare with the base engine instead of judging")
+    parser.add_argument("--out", type=Path, help="file for the summary, JSON")
     parser.add_argument("--json", action="store_true", help="outcomes and totals as JSON")
     parser.add_argument("--limit", type=float, default=300, help="seconds an entry (default 300)")
     return parser.parse_args()
@@ -97,6 +114,8 @@ def main() -> int:
         print(json.dumps({"outcomes": [asdict(o) for o in outcomes], "totals": totals(outcomes)}, indent=1))
     else:
         print(table(outcomes))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(summary(outcomes), indent=1) + "\n")
     odd = [o for o in outcomes if surprising(o)]
     for o in odd:
         print(f"not as listed: {o.name}: {o.verdict}, exit code {o.code}", file=sys.stderr)

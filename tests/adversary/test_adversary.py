@@ -150,7 +150,10 @@ def test_runner_fails_where_an_outcome_is_not_as_listed(
     codes["KeysBackwards"] = 0
     assert run_main(monkeypatch, *only, str(tmp_path / "a"), "--json") == 0, "the journal has the entry already"
     assert len(json.loads(capsys.readouterr().out)["outcomes"]) == 2
-    assert run_main(monkeypatch, *only, str(tmp_path / "b")) == 1
+    assert run_main(monkeypatch, *only, str(tmp_path / "b"), "--out", str(tmp_path / "out.json")) == 1
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert (found["entries"], found["as_expected"], found["unseen"]) == (2, 1, [])
+    assert sorted(row[:3:2] for row in found["counts"]) == [["faulty", "MISSED"], ["right", "passes"]]
     assert "not as listed: KeysBackwards: MISSED, exit code 0" in capsys.readouterr().err
     codes.update(KeysBackwards=1, PlainLogits=1)
     assert run_main(monkeypatch, *only, str(tmp_path / "c")) == 1
