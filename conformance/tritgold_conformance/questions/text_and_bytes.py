@@ -91,10 +91,8 @@ def unpack_questions() -> list[Question]:
 
 def _generated(golden: Mutant, prompt: list[int]) -> Iterator[Question]:
     text = generate(golden, prompt, TOKENS, {"stop": []})
-    free = next(
-        n for n in range(golden.config.vocab) if n not in {*prompt, *text, *golden.config.eos, golden.config.mask}
-    )
-    pushed = {"logit_bias": {str(free): 1e6}, "stop": []}
+    used = {*prompt, *text, *golden.config.eos, golden.config.mask}
+    free = [token for token in range(golden.config.vocab) if token not in used]
     cases: dict[str, dict[str, Any]] = {
         "greedy": {},
         "greedy, ended by a stop token": {"stop": _stop(golden, prompt, text, 5)},
@@ -108,7 +106,8 @@ def _generated(golden: Mutant, prompt: list[int]) -> Iterator[Question]:
         yield Question(label, "generated", "generate", (prompt, TOKENS, options))
     # Whatever the model says: without the bias the greedy text, without the penalty the same token again, and with a
     # penalty for each occurrence another token after the second. Few tokens, so that noise changes none of them.
-    for penalty, count in ((1e9, 2), (1e3, 4)):
+    for penalty, count in ((1e9, 2), (1e3, 4)) if free else ():
+        pushed = {"logit_bias": {str(free[0]): 1e6}, "stop": []}
         label = f"greedy, one logit more by a million, repetition penalty {penalty:g}"
         yield Question(label, "generated", "generate", (prompt, count, {**pushed, "repetition_penalty": penalty}))
 
@@ -128,7 +127,7 @@ def _stop(golden: Mutant, prompt: list[int], text: list[int], at: int) -> list[i
     An id that was there before would end the text sooner, so that what comes after a stop would not be seen. It is
     neither the first nor the last of the list, nor the lowest or the highest id where the vocabulary has others, as
     many engines know one stop id alone. The others are not in the text; one of them is in the prompt, where it ends
-    nothing.
+    nothing. A text that has every id of a small vocabulary leaves no others.
     """
     new = (text[place] for place in range(at, len(text) - 1) if text[place] not in text[:place])
     end = next(new, text[at])
@@ -137,7 +136,7 @@ def _stop(golden: Mutant, prompt: list[int], text: list[int], at: int) -> list[i
     higher = [token for token in unused if token > end] or unused
     in_prompt = [token for token in prompt if token in unused]
     known = [token for token in golden.config.eos if token in unused]
-    return [*known, lower[0], end, *in_prompt[:1], higher[-1]]
+    return [*known, *lower[:1], end, *in_prompt[:1], *higher[-1:]]
 
 
 @dataclass
