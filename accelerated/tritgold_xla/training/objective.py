@@ -64,11 +64,12 @@ def hidden_states(
 def own_question(mask: np.ndarray, tokens: jax.Array, recipe: Recipe) -> np.ndarray | jax.Array:
     """The mask for rows that hold several questions, each from a <bos> on: bool [batch, 1, tokens, tokens].
 
-    For a text, ``mask`` as it is. tokens: int [batch, tokens], or half of them where the mask is of noisy and clean.
+    For a text, ``mask`` as it is. mask: bool [tokens, tokens] or [batch, 1, tokens, tokens]. tokens: int [batch,
+    tokens], or a part of them where the mask is of several copies.
     """
     if recipe.data != "skills":
         return mask
-    nth = jnp.tile((tokens == BOS).cumsum(axis=1), mask.shape[0] // tokens.shape[1])
+    nth = jnp.tile((tokens == BOS).cumsum(axis=1), mask.shape[-1] // tokens.shape[1])
     return mask & (nth[:, None, :, None] == nth[:, None, None, :])
 
 
@@ -91,19 +92,22 @@ def _draws(recipe: Recipe, *counter: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=recipe.seed, counter=[*counter, 0]))
 
 
-def diffusion_mask(length: int, block: int) -> np.ndarray:
-    """bool [2 length, 2 length]: which keys a query sees. Rows are queries; the noisy half is first.
+def diffusion_mask(length: int, block: int, noisy: int = 1, causal: bool = False) -> np.ndarray:
+    """bool [(noisy + 1) length] twice: which keys a query sees. Rows are queries; the clean copy is the last.
+
+    noisy: copies with masks. causal: inside its block too a query sees only what is at its place or before it.
 
     >>> diffusion_mask(2, 1).astype(int).tolist()
     [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    >>> diffusion_mask(2, 2, causal=True).astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    at = np.arange(2 * length) % length // block
-    clean = np.arange(2 * length) >= length
+    place, copy = np.tile(np.arange(length), noisy + 1), np.repeat(np.arange(noisy + 1), length)
+    at, clean = place // block, copy == noisy
     query, key = at[:, None], at[None, :]
-    noisy_to_noisy = ~clean[:, None] & ~clean[None, :] & (query == key)
-    noisy_to_clean = ~clean[:, None] & clean[None, :] & (query > key)
-    clean_to_clean = clean[:, None] & clean[None, :] & (query >= key)
-    return noisy_to_noisy | noisy_to_clean | clean_to_clean
+    itself = (copy[:, None] == copy[None, :]) & (query == key)
+    mask = itself | clean[None, :] & (query > key)
+    return mask & (place[:, None] >= place[None, :]) if causal else mask
 
 
 def diffusion_loss(
@@ -112,18 +116,26 @@ def diffusion_loss(
     """Mean cross entropy of the masked tokens, nats, over the mask and its complement.
 
     batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length]. counted as ``loss`` has
-    it: the others are never masked.
+    it: the others are never masked. Where the recipe is causal, the second half of the rows sees only what is before it
+    inside its block too, and the loss of its clean copy is added, token by token.
     """
-    clean = batch[:, :-1]
-    length = clean.shape[1]
-    both = jnp.concatenate([masked, ~masked])
-    if counted is not None:
-        both &= jnp.concatenate([counted, counted])[:, :-1]
-    twice = jnp.concatenate([clean, clean])
-    tokens = jnp.concatenate([jnp.where(both, MASK, twice), twice], axis=1)
-    positions = np.tile(np.arange(length), 2)
-    mask = own_question(diffusion_mask(length, recipe.block), twice, recipe)
-    states = hidden_states(parameters, tokens, recipe, positions, mask)
-    losses = cross_entropy(logits(parameters, states[:, : length - 1]), twice[:, 1:])  # predicted one state before
-    learnt = both[:, 1:]
-    return (losses * learnt).sum() / jnp.maximum(learnt.sum(), 1)
+    clean, (rows, length) = batch[:, :-1], masked.shape
+    said = jnp.ones_like(masked) if counted is None else counted[:, :-1]
+    learnt = [masked & said, ~masked & said]
+    tokens = jnp.concatenate([*(jnp.where(each, MASK, clean) for each in learnt), clean], axis=1)
+    mask = diffusion_mask(length, recipe.block, noisy=2)
+    if recipe.causal:
+        second = np.arange(rows)[:, None, None, None] >= rows // 2
+        mask = np.where(second, diffusion_mask(length, recipe.block, noisy=2, causal=True), mask)
+    states = hidden_states(
+        parameters, tokens, recipe, np.tile(np.arange(length), 3), own_question(mask, clean, recipe)
+    ).reshape(rows, 3, length, -1)
+    # A token is predicted by the state before it.
+    losses = cross_entropy(logits(parameters, states[:, :2, :-1]), jnp.stack([clean, clean], axis=1)[..., 1:])
+    counts = jnp.stack(learnt, axis=1)[..., 1:]
+    found = (losses * counts).sum() / jnp.maximum(counts.sum(), 1)
+    if not recipe.causal:
+        return found
+    half = rows // 2
+    losses = cross_entropy(logits(parameters, states[half:, 2, :-1]), clean[half:, 1:])
+    return found + (losses * said[half:, 1:]).sum() / jnp.maximum(said[half:, 1:].sum(), 1)

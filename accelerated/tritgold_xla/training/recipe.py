@@ -18,9 +18,10 @@ class Recipe:
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
     still rounded to bf16). start: the run from whose master weights this one starts. steps, batch, length: number of
     updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
-    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. data: the
-    text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
-    of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
+    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal: every other
+    row of block diffusion sees only what is before it inside its block too, as the presets ``greedy``, ``iterative`` and
+    ``adaptive`` decode. data: the text, or the questions of ``tritgold.skills``. products: the numbers of which the
+    matrix products of the linears and of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
     three times as often (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
@@ -48,6 +49,7 @@ class Recipe:
     norm_eps: float = 1e-5
     rope_theta: float = 10_000.0
     block: int = 32
+    causal: bool = False
     data: Literal["kjv", "skills"] = "kjv"
     products: Literal["float32", "bfloat16"] = "float32"
     more: str = ""
@@ -117,12 +119,14 @@ DIFFUSION = replace(
     SKILLS,
     name="skills-dlm",
     objective="block diffusion",
-    start="skills-ar-first",
-    steps=400,
-    batch=16,
+    start="skills-ar",
+    steps=5000,
+    batch=24,
     warmup=30,
-    peak=0.01,
+    peak=0.015,
     small=1.5e-3,
+    causal=True,
+    more=HARDER,
 )
 RECIPES = {
     recipe.name: recipe
