@@ -6,6 +6,7 @@ tokens, the processor and the version of JAX: see ``choose``, and measure with `
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -64,18 +65,19 @@ def _select(bits: Bits, weight: Planes) -> Sums:
     difference and a constant of the row. With P = M ^ N (M: not zero) that word is N ^ (M & x), one ternary logic
     instruction. Over the eight bits the constants sum to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
     """
+    return _token_by_token(_selected, bits, weight.bits) + weight.negatives
 
-    def word(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
-        return lax.population_count(negative ^ (nonzero & x))
 
-    return _token_by_token(word, bits, weight.bits) + weight.negatives
+def _selected(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
+    return lax.population_count(negative ^ (nonzero & x))
 
 
 def _bit_serial(bits: Bits, weight: Planes) -> Sums:
-    def word(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
-        return lax.population_count((nonzero ^ negative) & x) - lax.population_count(negative & x)
+    return _token_by_token(_difference, bits, weight.bits)
 
-    return _token_by_token(word, bits, weight.bits)
+
+def _difference(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
+    return lax.population_count((nonzero ^ negative) & x) - lax.population_count(negative & x)
 
 
 _Word = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -87,6 +89,7 @@ def _token_by_token(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words 
     return lax.map(lambda row: _bit_serial_sum(word, row, weight), bits)
 
 
+@partial(jax.jit, static_argnums=0)  # within a program: matrices of one shape are traced once
 def _bit_serial_sum(
     word: _Word, bits: UInt32[jax.Array, "8 words"], weight: UInt32[jax.Array, "2 words out"]
 ) -> Int32[jax.Array, " out"]:

@@ -84,6 +84,7 @@ def filled(codes: Int8[jax.Array, "tokens in"]) -> Int8[jax.Array, "tokens colum
     return jnp.pad(codes, ((0, 0), (0, _BITS * words(codes.shape[1]) - codes.shape[1])))
 
 
+@jax.jit  # within a program: codes of one width are traced once
 def bit_planes(codes: Int8[jax.Array, " in"]) -> UInt32[jax.Array, "8 words"]:
     """The eight bits of each code, as words in the order of the weights' words; bit 7 counts negative.
 

@@ -45,9 +45,8 @@ def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | No
 
     memory: a folder, created if missing, for earlier hashes. Raises OSError if a file cannot be read.
     """
-    parts = [getattr(weights, field.name) for field in fields(weights) if field.name != "layers"]
-    parts += [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
-    files = sorted({tensor.file for part in parts if (tensor := _stored(part)) is not None})
+    parts = _parts(weights)
+    files = sorted({tensor.file for tensor in stored_tensors(weights)})
     try:
         described = [_described(part, files) for part in parts]
     except _ElsewhereError:
@@ -57,6 +56,16 @@ def key_of(config: ModelConfig, weights: ModelWeights, memory: Path) -> str | No
         return None
     all_of_it = [made_by(), config.as_dict(), digests, described]
     return hashlib.sha256(json.dumps(all_of_it, sort_keys=True).encode()).hexdigest()
+
+
+def _parts(weights: ModelWeights) -> list[Any]:
+    parts = [getattr(weights, field.name) for field in fields(weights) if field.name != "layers"]
+    return parts + [getattr(layer, field.name) for layer in weights.layers for field in fields(layer)]
+
+
+def stored_tensors(weights: ModelWeights) -> list[StoredTensor]:
+    """The tensors of files that the weights are read from."""
+    return [tensor for part in _parts(weights) if (tensor := _stored(part)) is not None]
 
 
 class _ElsewhereError(Exception):

@@ -20,7 +20,7 @@ from tritgold_xla.parameters import Parameters, Progress, load_parameters, param
 from tritgold_xla.place import Place
 from tritgold_xla.runtime.cache_folder import require_folder
 from tritgold_xla.weights_cache.entry import INDEX, Arrays, read_entry, write_entry
-from tritgold_xla.weights_cache.key import key_of
+from tritgold_xla.weights_cache.key import key_of, stored_tensors
 
 # Made at each start: tables that depend on the capacity, and a copy for the greedy head of one thread.
 _NOT_KEPT = ("sin", "cos", "screen")
@@ -72,6 +72,8 @@ def prepared_parameters(
         arrays = _found(entry)
         if arrays is None:  # removed or damaged meanwhile
             return load_parameters(config, weights, capacity, Place(device), progress)
+    for tensor in stored_tensors(weights):  # the checkpoint's own pages are not needed beside those of the entry
+        tensor.release()
     tree = jax.tree.map(lambda array: jax.device_put(array, device), _nested(arrays))
     tree["head"] = tree.get("head", tree["embedding"])
     tree["sin"], tree["cos"] = rotations(config, capacity, Place(device))
