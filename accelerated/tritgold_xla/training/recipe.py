@@ -18,11 +18,12 @@ class Recipe:
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
     still rounded to bf16). start: the run from whose master weights this one starts. steps, batch, length: number of
     updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
-    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal: every other
-    row of block diffusion sees only what is before it inside its block too, as the presets ``greedy``, ``iterative`` and
-    ``adaptive`` decode. data: the text, or the questions of ``tritgold.skills``. products: the numbers of which the
-    matrix products of the linears and of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
-    three times as often (``tritgold.skills``).
+    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal: half of the
+    rows of block diffusion see only what is before them inside their block too, as the presets ``greedy``,
+    ``iterative`` and ``adaptive`` decode, and learn the next token of the clean text as well. data: the text, or the
+    questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and of Muon are
+    made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come three times
+    as often (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """

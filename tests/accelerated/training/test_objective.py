@@ -68,22 +68,21 @@ def test_a_rate_is_never_below_its_least(monkeypatch):
     assert rates.min() > 0.85
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("noisy", [1, 2])
 @pytest.mark.parametrize(("length", "block"), [(8, 4), (6, 2), (4, 1), (4, 4)])
-def test_the_diffusion_mask_follows_the_rule(length, block):
-    mask = objective.diffusion_mask(length, block)
-    assert mask.shape == (2 * length, 2 * length)
-    for query in range(2 * length):
-        for key in range(2 * length):
+def test_the_diffusion_mask_follows_the_rule(length, block, noisy, causal):
+    mask = objective.diffusion_mask(length, block, noisy, causal)
+    assert mask.shape == ((noisy + 1) * length, (noisy + 1) * length)
+    for query in range(len(mask)):
+        for key in range(len(mask)):
             own, other = query % length // block, key % length // block
-            match query < length, key < length:
-                case True, True:
-                    sees = other == own  # both ways
-                case True, False:
-                    sees = other < own
-                case False, False:
-                    sees = other <= own
-                case False, True:
-                    sees = False
+            if query // length == key // length:  # in one copy: its block both ways, and where it is clean those before
+                sees = other == own or (query // length == noisy and other < own)
+            else:
+                sees = key // length == noisy and other < own
+            if causal:
+                sees = sees and key % length <= query % length
             assert mask[query, key] == sees, (query, key)
 
 
@@ -121,26 +120,47 @@ def test_the_next_token_is_predicted_from_those_before_it(monkeypatch):
     np.testing.assert_array_equal(network.mask, np.tril(np.ones((6, 6), bool)))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_every_token_but_the_first_is_learnt_once_a_pair(monkeypatch, share):
-    network = Scripted(4, 12)
+def asked_of(monkeypatch, masked, batch, recipe):
+    """(the network that was asked, the loss): states drawn at random for the two noisy copies and the clean one."""
+    network = Scripted(len(batch), 3 * masked.shape[1])
     monkeypatch.setattr(objective, "hidden_states", network)
-    rng = np.random.default_rng(2)
-    batch, masked = rng.integers(4, network.VOCAB, (2, 7)), rng.random((2, 6)) < share
-    got = objective.loss(network.parameters, batch, masked, scripted_recipe("block diffusion"))
-    # The copy in which token `at` is masked predicts it, by the state before it.
-    nats = [
-        network.nats(row if masked[row, at] else row + 2, at - 1, batch[row, at])
-        for row in range(2)
+    return network, float(objective.loss(network.parameters, batch, masked, recipe))
+
+
+def nats_of_the_masked(network, batch, masked):
+    """The copy in which token ``at`` is masked predicts it, by the state before it; in the first copy where masked."""
+    return [
+        network.nats(row, at - 1 if masked[row, at] else 6 + at - 1, batch[row, at])
+        for row in range(len(batch))
         for at in range(1, 6)
     ]
-    assert float(got) == pytest.approx(np.mean(nats), rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_every_token_but_the_first_is_learnt_once_a_pair(monkeypatch, share):
+    rng = np.random.default_rng(2)
+    batch, masked = rng.integers(4, Scripted.VOCAB, (2, 7)), rng.random((2, 6)) < share
+    network, got = asked_of(monkeypatch, masked, batch, scripted_recipe("block diffusion"))
+    assert got == pytest.approx(np.mean(nats_of_the_masked(network, batch, masked)), rel=1e-5)
     clean = batch[:, :-1]
-    np.testing.assert_array_equal(network.tokens[:2, :6], np.where(masked, MASK, clean))
-    np.testing.assert_array_equal(network.tokens[2:, :6], np.where(masked, clean, MASK))
-    np.testing.assert_array_equal(network.tokens[:, 6:], np.concatenate([clean, clean]))
-    np.testing.assert_array_equal(network.positions, [*range(6), *range(6)])
-    np.testing.assert_array_equal(network.mask, objective.diffusion_mask(6, 3))
+    np.testing.assert_array_equal(network.tokens[:, :6], np.where(masked, MASK, clean))
+    np.testing.assert_array_equal(network.tokens[:, 6:12], np.where(masked, clean, MASK))
+    np.testing.assert_array_equal(network.tokens[:, 12:], clean)
+    np.testing.assert_array_equal(network.positions, np.tile(np.arange(6), 3))
+    np.testing.assert_array_equal(network.mask, objective.diffusion_mask(6, 3, noisy=2))
+
+
+def test_causal_rows_see_what_is_before_them_and_learn_the_next_token_too(monkeypatch):
+    rng = np.random.default_rng(4)
+    batch, masked = rng.integers(4, Scripted.VOCAB, (4, 7)), rng.random((4, 6)) < 0.5
+    network, got = asked_of(monkeypatch, masked, batch, replace(scripted_recipe("block diffusion"), causal=True))
+    # The last two of the four rows: each token of their clean copy, by the state before it.
+    next_token = [network.nats(row, 12 + at - 1, batch[row, at]) for row in (2, 3) for at in range(1, 6)]
+    expected = np.mean(nats_of_the_masked(network, batch, masked)) + np.mean(next_token)
+    assert got == pytest.approx(expected, rel=1e-5)
+    for row, causal in enumerate((False, False, True, True)):
+        expected = objective.diffusion_mask(6, 3, noisy=2, causal=causal)
+        np.testing.assert_array_equal(network.mask[row, 0], expected)
 
 
 @pytest.fixture(scope="module")
