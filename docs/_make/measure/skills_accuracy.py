@@ -25,7 +25,9 @@ from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.scoring import diffused, exam, greedy
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import diffused, greedy
+from tritgold_conformance.scoring.summary import summary
 
 SCHEMA = "tritgold.skills_accuracy/1"
 AR, DLM = "skills-ar", "skills-dlm"
@@ -57,7 +59,7 @@ def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
             _say(f"{model} {name}")
             engine = load_engine(name, trained_model(model), checkpoint, 64)
             answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
-            yield from ({"model": model, "engine": name, **row} for row in exam.summary(asked, answers))
+            yield from ({"model": model, "engine": name, **row} for row in summary(asked, answers))
 
 
 def caches(count: int = OF_CACHES) -> Iterator[dict[str, Any]]:
@@ -79,7 +81,7 @@ def thresholds(count: int = OF_THRESHOLDS) -> Iterator[dict[str, Any]]:
             found = [
                 diffused.score(engine, checkpoint, asked, tokenizer, way, threshold) for engine in diffused.ENGINES
             ]
-            row = exam.summary(asked, found[0])[-1]
+            row = summary(asked, found[0])[-1]
             same = sum(ours == theirs for ours, theirs in zip(*found, strict=True))
             yield {"way": way, "threshold": threshold, **_figures(row), "same_in_xla": same}
 
@@ -107,7 +109,7 @@ def _all(mutant: Mutant, count: int) -> dict[str, Any]:
     asked, (checkpoint, tokenizer) = questions(AR, count), opened(AR)
     engine = EngineUnderTest(FaultyEngine(mutant, 64), config=checkpoint.config, checked=False)
     answers = greedy.score(engine, asked, checkpoint.config, tokenizer, by_steps=True)
-    return _figures(exam.summary(asked, answers)[-1])
+    return _figures(summary(asked, answers)[-1])
 
 
 def _figures(row: dict[str, Any]) -> dict[str, Any]:

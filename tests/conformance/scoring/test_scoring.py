@@ -12,8 +12,9 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.skills import Question
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.scoring import exam, greedy
-from tritgold_conformance.scoring.exam import wilson
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import greedy
+from tritgold_conformance.scoring.summary import summary, wilson
 
 TASKS, LEVELS = ("add", "copy", "json"), ("middle",)
 
@@ -79,7 +80,7 @@ def test_every_way_of_answering_is_scored_alike(
     engine = EngineUnderTest(Knowing(asked, checkpoint.config, how, wrong=("copy",)), config=checkpoint.config)
     answers = greedy.score(engine, asked, checkpoint.config, tokenizer, heard.append)
     assert heard == list(range(1, len(asked) + 1))
-    rows = {row["task"]: row for row in exam.summary(asked, answers)}
+    rows = {row["task"]: row for row in summary(asked, answers)}
     assert [rows[task]["right"] for task in (*TASKS, "all")] == [4, 0, 4, 8]
     assert rows["all"]["of"] == 12
 
@@ -104,8 +105,8 @@ def test_a_line_break_ends_an_answer_as_the_end_of_sequence_does(
     assert over == {*checkpoint.config.eos, ord("\n")}
     item = asked[0]
     for end, right in ((checkpoint.config.eos[0], True), (ord("\n"), True), (item.answer[-1], False)):
-        assert greedy.by_ids([*item.answer, end, 5], item, over, tokenizer).right is right
-    assert not greedy.by_ids(item.answer, item, over, tokenizer).right  # it does not end
+        assert exam.by_ids([*item.answer, end, 5], item, over, tokenizer).right is right
+    assert not exam.by_ids(item.answer, item, over, tokenizer).right  # it does not end
 
 
 def test_an_engine_that_writes_nothing_is_not_scored(
