@@ -91,7 +91,11 @@ def by_logits(rows: np.ndarray, item: Item, over: set[int]) -> Answered:
 
     That is, if each of its tokens, and then one that ends it, has the largest logit. NaN counts as the largest.
     """
-    chosen = np.argmax(rows[len(item.prompt) - 1 :], axis=1).tolist()
+    return by_choices(np.argmax(rows[len(item.prompt) - 1 :], axis=1).tolist(), item, over)
+
+
+def by_choices(chosen: list[int], item: Item, over: set[int]) -> Answered:
+    """The answer in the greedy tokens after the prompt and after each token of the right answer."""
     return Answered(chosen[:-1] == item.answer and chosen[-1] in over)
 
 

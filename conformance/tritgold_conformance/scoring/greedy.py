@@ -2,7 +2,8 @@
 
 Greedy decoding gives the right answer if and only if each of its tokens has the largest logit after the tokens before
 it (the smallest id, if several have it). So one prefill over question and answer scores an engine that shows logits,
-and a program needs one run for all questions. Servers and engines that only generate write their answers.
+and a program needs one run for all questions. Servers and engines that only generate write their answers; of engines
+that show no more than the next token, each token of the answer is asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +33,7 @@ def score(
     by_steps: if the engine has prefill and step, the answer is read token by token, as in decoding, so that its KV
     cache is tested too.
 
-    Raises EngineError if the engine has none of prefill, step, write and generate, or fails.
+    Raises EngineError if the engine has none of prefill, step, write, generate and complete, or fails.
     """
     if engine.has("prefill") or engine.has("step"):
         return counted(_by_logits(engine, asked, config, tokenizer, by_steps), on_progress)
@@ -40,7 +41,9 @@ def score(
         return counted(_written(engine, asked), on_progress)
     if engine.has("generate"):
         return counted(_generated(engine, asked, config, tokenizer), on_progress)
-    expected = "one of prefill, step, generate, or a server"
+    if engine.has("complete"):
+        return counted(_completed(engine, asked, config, tokenizer), on_progress)
+    expected = "one of prefill, step, generate, complete, or a server"
     raise EngineError("writes no text", kind="engine-protocol", thing=f"engine {engine.name}", expected=expected)
 
 
@@ -63,12 +66,40 @@ def _by_logits(
     over = exam.ends(tokenizer, config)
     for item, session in zip(asked, sessions, strict=True):
         rows = engine.read([session])[0]
-        if rows is None and session is sessions[0] and engine.has("generate"):
-            yield from _generated(engine, asked, config, tokenizer)  # a program: only its answers say what it has
+        if rows is None and session is sessions[0]:  # a program: only its answers say what it has
+            yield from _without_logits(engine, asked, config, tokenizer)
             return
         if rows is None:
             raise EngineError("shows no logits", kind="engine-output", thing=f"engine {engine.name}")
         yield exam.by_logits(rows, item, over)
+
+
+def _without_logits(
+    engine: EngineUnderTest, asked: Sequence[Item], config: ModelConfig, tokenizer: Tokenizer
+) -> Iterator[Answered]:
+    if engine.has("generate"):
+        made = list(_generated(engine, asked, config, tokenizer))
+        if engine.has("generate"):  # still: it has answered
+            yield from made
+            return
+    if not engine.has("complete"):
+        raise EngineError("shows no logits and writes no text", kind="engine-output", thing=f"engine {engine.name}")
+    yield from _completed(engine, asked, config, tokenizer)
+
+
+def _completed(
+    engine: EngineUnderTest, asked: Sequence[Item], config: ModelConfig, tokenizer: Tokenizer
+) -> Iterator[Answered]:
+    """By the next token after each prefix of question and answer: one run of a program for each question."""
+    over = exam.ends(tokenizer, config)
+    for item in asked:
+        tokens = [*item.prompt, *item.answer]
+        engine.prepare(RequestBatch(text=tokens), config)
+        found = [engine.complete(tokens[:end]) for end in range(len(item.prompt), len(tokens) + 1)]
+        if None in found:
+            raise EngineError("shows no next token", kind="engine-output", thing=f"engine {engine.name}")
+        chosen = [answer[0] for answer in found if answer is not None]
+        yield exam.by_choices(chosen, item, over)
 
 
 def _written(engine: EngineUnderTest, asked: Sequence[Item]) -> Iterator[Answered]:

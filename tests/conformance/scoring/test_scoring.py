@@ -68,11 +68,15 @@ class Knowing:
     def _generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> list[int]:
         return self._said[tuple(prompt)][0][:max_tokens]
 
+    def _complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        self._read = list(tokens[:-1])
+        return int(np.argmax(self._step(tokens[-1]))), {}
+
     def _write(self, prompt: list[int], max_tokens: int) -> str:
         return self._said[tuple(prompt)][1] + "\n1 + 1 = 2"
 
 
-@pytest.mark.parametrize("how", ["prefill", "step", "generate", "write"])
+@pytest.mark.parametrize("how", ["prefill", "step", "generate", "complete", "write"])
 def test_every_way_of_answering_is_scored_alike(
     how: str, asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer
 ) -> None:
@@ -96,6 +100,20 @@ def test_a_program_that_gives_no_logits_writes_its_answers(
     monkeypatch.setattr(engine, "has", lambda name: name == "prefill")
     with pytest.raises(EngineError, match="shows no logits"):
         greedy.score(engine, asked, checkpoint.config, tokenizer)
+
+
+def test_a_program_that_shows_the_next_token_alone_is_scored_by_it(
+    asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once got no answer right: what it did not generate was taken for an empty answer."""
+    knowing = Knowing(asked, checkpoint.config, "complete", wrong=("copy",))
+    engine = EngineUnderTest(knowing, config=checkpoint.config)
+    offered = {"prefill", "generate", "complete"}  # a program may answer anything, until it was asked
+    monkeypatch.setattr(engine, "has", offered.__contains__)
+    monkeypatch.setattr(engine, "read", lambda sessions: [None for _ in sessions])
+    monkeypatch.setattr(engine, "ask", lambda name, *given: offered.discard(name))
+    answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
+    assert [answer.right for answer in answers] == [item.task != "copy" for item in asked]
 
 
 def test_a_line_break_ends_an_answer_as_the_end_of_sequence_does(
