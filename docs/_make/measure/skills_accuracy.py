@@ -1,8 +1,8 @@
 """What each thing costs, in answers: engines, KV schemes, thresholds and the faults of the library, on the tasks.
 
 ``python -m measure.skills_accuracy PART > docs/data/skills-PART.json``, PART one of PARTS: minutes each. Questions are
-held out and of middle difficulty. transformers is scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp cannot be: in its
-architecture for models with sub-norms it runs SiLU, and these models have squared ReLU.
+held out and of middle difficulty. transformers and llama.cpp are scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp is
+not the model: in its architecture for models with sub-norms it runs SiLU, where these models have squared ReLU.
 """
 
 import os
@@ -25,10 +25,15 @@ from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.scoring import diffused, exam, greedy
+from tritgold_conformance.policies import named_policy
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import diffused, greedy
+from tritgold_conformance.scoring.summary import summary
 
 SCHEMA = "tritgold.skills_accuracy/1"
 AR, DLM = "skills-ar", "skills-dlm"
+REFERENCE = "reference"
+PEERS = [("transformers", "float32"), ("transformers", "bf16"), ("llama.cpp", None)]
 OF_ENGINES, OF_CACHES, OF_THRESHOLDS, OF_FAULTS = 20, 2, 3, 1  # questions of each task
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99, 1.0)
 WAYS = ("fast-dllm-v2", "adaptive")
@@ -49,15 +54,17 @@ def questions(name: str, count: int) -> list[exam.Item]:
 
 def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
     """A row for each engine and task, one token after the other."""
-    names = ["reference", "xla", *(["transformers"] if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
+    names = [(REFERENCE, None), ("xla", None), *(PEERS if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
     for model in (AR, DLM):
         checkpoint, tokenizer = opened(model)
         asked = questions(model, count)
-        for name in names if model == AR else names[:1]:
-            _say(f"{model} {name}")
-            engine = load_engine(name, trained_model(model), checkpoint, 64)
+        for name, policy in names if model == AR else names[:1]:
+            called = name if policy is None else f"{name} {policy}"
+            _say(f"{model} {called}")
+            own = None if policy is None else named_policy(policy)
+            engine = load_engine(name, trained_model(model), checkpoint, 64, policy=own)
             answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
-            yield from ({"model": model, "engine": name, **row} for row in exam.summary(asked, answers))
+            yield from ({"model": model, "engine": called, **row} for row in summary(asked, answers))
 
 
 def caches(count: int = OF_CACHES) -> Iterator[dict[str, Any]]:
@@ -79,7 +86,7 @@ def thresholds(count: int = OF_THRESHOLDS) -> Iterator[dict[str, Any]]:
             found = [
                 diffused.score(engine, checkpoint, asked, tokenizer, way, threshold) for engine in diffused.ENGINES
             ]
-            row = exam.summary(asked, found[0])[-1]
+            row = summary(asked, found[0])[-1]
             same = sum(ours == theirs for ours, theirs in zip(*found, strict=True))
             yield {"way": way, "threshold": threshold, **_figures(row), "same_in_xla": same}
 
@@ -107,7 +114,7 @@ def _all(mutant: Mutant, count: int) -> dict[str, Any]:
     asked, (checkpoint, tokenizer) = questions(AR, count), opened(AR)
     engine = EngineUnderTest(FaultyEngine(mutant, 64), config=checkpoint.config, checked=False)
     answers = greedy.score(engine, asked, checkpoint.config, tokenizer, by_steps=True)
-    return _figures(exam.summary(asked, answers)[-1])
+    return _figures(summary(asked, answers)[-1])
 
 
 def _figures(row: dict[str, Any]) -> dict[str, Any]:
