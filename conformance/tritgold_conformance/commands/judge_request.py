@@ -18,6 +18,7 @@ from tritgold_conformance.engines.ask import ask, ask_as_declared
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun, judging_tokens, named_arithmetic
 from tritgold_conformance.policies import FLOAT32, Policy, named_policy
+from tritgold_conformance.questions.accuracy import exam_of
 from tritgold_conformance.questions.evidence import Evidence
 from tritgold_conformance.questions.ladder import Ladder, ladder_of, plan
 
@@ -77,7 +78,9 @@ class JudgeRequest:
                 ids = judging_tokens(self.tokens, checkpoint.config.vocab, self.seed)
             ladder = ladder_of(checkpoint.config, ids, self.depth or "default", self.seed)
             if ladder is not None and ladder.depth == "thorough":
-                printing.say_error(plan(ladder, checkpoint.config))
+                exam = exam_of(checkpoint, ladder.depth, ladder.seed)
+                more = "" if isinstance(exam, str) else f"; {len(exam.items)} questions (accuracy)"
+                printing.say_error(plan(ladder, checkpoint.config) + more)
             longest = len(ids) if ladder is None else ladder.longest
             limit = self.timeout or DEFAULT_TIMEOUT
             asked = None if self.policy is None else named_policy(self.policy)

@@ -12,7 +12,9 @@ from tritgold_conformance.commands import model_input, printing
 from tritgold_conformance.commands.leaving import interrupted_by_signals
 from tritgold_conformance.contract.engine import DEFAULT_TIMEOUT
 from tritgold_conformance.engines.load import load_engine
-from tritgold_conformance.scoring import diffused, exam, greedy
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import diffused, greedy
+from tritgold_conformance.scoring.summary import summary
 
 MODEL = "skills-ar"
 
@@ -64,7 +66,7 @@ def score_model(
             "threshold": None if decode in (None, "greedy") else threshold,
             "seed": seed,
             "seconds": round(time.perf_counter() - started, 3),
-            "rows": exam.summary(asked, answers),
+            "rows": summary(asked, answers),
             "wrong": [
                 {"task": item.task, "level": item.level, "asked": item.question.prompt, "right": item.question.right}
                 | ({} if answer.text is None else {"written": answer.text})

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, TritgoldError
 from tritgold.trace import versions
 from tritgold_conformance.contract.clock import measure, measure_speed
 from tritgold_conformance.contract.engine import JUDGED
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.contract.session import Session, groups
-from tritgold_conformance.engines.http_server import STATUS_KIND
+from tritgold_conformance.engines.http_server import STATUS_KIND, HttpEngine
 from tritgold_conformance.golden.reference_engine import ReferenceEngine
 from tritgold_conformance.golden.run import GoldenRun
 from tritgold_conformance.policies import named_policy
+from tritgold_conformance.questions.accuracy import Exam, exam_of
 from tritgold_conformance.questions.asked import all_questions
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
@@ -28,7 +30,7 @@ from tritgold_conformance.questions.evidence import (
     Raised,
 )
 from tritgold_conformance.questions.ladder import ONE_TEXT, Ladder, weights
-from tritgold_conformance.questions.request_batch import OperationInput
+from tritgold_conformance.questions.request_batch import Behaviour, OperationInput, RequestBatch
 from tritgold_conformance.questions.text_and_bytes import answer
 
 OnProgress = Callable[[str], None]
@@ -50,7 +52,9 @@ def ask(
     on_progress("engine")
     config = golden.checkpoint.config
     engine.forget()
-    asked = all_questions(golden, engine.has, ladder, engine.twice and weights(config) <= MOST_TWICE)
+    exam = None if ladder is None else exam_of(golden.checkpoint, ladder.depth, ladder.seed)
+    exam = None if isinstance(exam, str) else exam
+    asked = all_questions(golden, engine.has, ladder, engine.twice and weights(config) <= MOST_TWICE, exam)
     engine.prepare(asked, config)
     tokens, methods = golden.tokens, [m for m in dict.fromkeys((*JUDGED, *BEHAVIOURS)) if engine.has(m)]
     on_progress("packed bytes")
@@ -67,6 +71,9 @@ def ask(
     next_tokens, unanswered = _next_tokens(engine, [tokens[:n] for n in prefixes])
     on_progress("behaviours")
     answers = {q.label: answer(engine, q) for q in behaviours(golden, methods)}
+    if exam is not None and not any(label in logits or refused.get(label) for label in exam.labels):
+        on_progress("questions")
+        answers |= _written(engine, exam, config)
     return Evidence(
         name=engine.name,
         spec=engine.spec,
@@ -160,6 +167,24 @@ def _next_tokens(engine: EngineUnderTest, prefixes: list[list[int]]) -> tuple[li
     if last is not None and not any(found):
         raise last
     return found, refused
+
+
+def _written(engine: EngineUnderTest, exam: Exam, config: ModelConfig) -> dict[str, Any]:
+    """What an engine without logits writes after each question; None for an HTTP error. Empty if it cannot write."""
+    if not isinstance(engine.engine, HttpEngine):
+        if not engine.has("generate"):
+            return {}
+        questions = exam.calls("generate")
+        engine.prepare(RequestBatch(behaviours=[Behaviour(q.method, q.arguments) for q in questions]), config)
+        return {q.label: answer(engine, q) for q in questions}
+    found = dict[str, Any]()
+    for question in exam.calls("write"):
+        try:
+            found[question.label] = answer(engine, question)
+        except EngineError as error:
+            if error.kind != STATUS_KIND:
+                raise
+    return found
 
 
 def _sessions(

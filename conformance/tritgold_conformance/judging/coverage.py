@@ -9,6 +9,7 @@ from tritgold_conformance.questions.asked import main_sessions
 from tritgold_conformance.questions.evidence import BEHAVIOURS, Evidence
 from tritgold_conformance.questions.ladder import ladder_of
 from tritgold_conformance.results.coverage import Coverage
+from tritgold_conformance.results.levels import WEAKEST
 from tritgold_conformance.results.report import Level
 
 LOOPS = ("generate", "serve", "diffuse")
@@ -45,6 +46,7 @@ def coverage(golden: GoldenRun, evidence: Evidence, levels: dict[str, Level]) ->
         in_turns=any(session.beside for _, session in sessions),
         loops=[name for name in LOOPS if name in judged],
         text=[name for name in BEHAVIOURS if name in judged and name not in LOOPS],
+        questions=levels[WEAKEST].compared,
         timed="timed" in judged,
         depth=evidence.depth,
         seed=evidence.seed,

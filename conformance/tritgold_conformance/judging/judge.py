@@ -10,6 +10,7 @@ from tritgold_conformance.comparing.compare import Comparison
 from tritgold_conformance.comparing.next_tokens import TextVerdict, judge_text
 from tritgold_conformance.comparing.statistics_bounds import judge_statistics
 from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.judging.accuracy import judge_accuracy
 from tritgold_conformance.judging.behaviours import judge_behaviours
 from tritgold_conformance.judging.comparisons import lacks, level_of, unknown_names
 from tritgold_conformance.judging.coverage import coverage
@@ -21,7 +22,7 @@ from tritgold_conformance.judging.paths import BOUNDS, Paths, judge_paths
 from tritgold_conformance.judging.teacher_forced import judge_operations
 from tritgold_conformance.judging.timed import judge_timed
 from tritgold_conformance.questions.evidence import UNANSWERED, Evidence
-from tritgold_conformance.results.levels import LEVELS
+from tritgold_conformance.results.levels import LEVELS, WEAKEST
 from tritgold_conformance.results.report import Level, Report, Side, Verdict
 
 OnProgress = Callable[[str], None]
@@ -51,9 +52,10 @@ def judge(
     ladder, wrong_sessions = judge_ladder(golden, evidence, paths.known, failed)
     behaved, wrong_answers = judge_behaviours(golden, evidence)
     levels = {"packed_bytes": packed, **first, **paths.levels, **ladder, "timed": judge_timed(golden, evidence)}
-    levels |= {"next_tokens": next_tokens, **behaved}
+    accuracy, lost = judge_accuracy(golden, evidence)
+    levels |= {"next_tokens": next_tokens, **behaved, WEAKEST: accuracy}
     verdict = verdict_of(levels)
-    wrong = [*wrong_sessions, *wrong_answers]
+    wrong = [*wrong_sessions, *wrong_answers, *lost]
     diverged = _first_divergence(golden, from_bytes, [*comparisons, *from_statistics], paths, wrong)
     only = (
         diverged.name
@@ -180,8 +182,8 @@ def _command(evidence: Evidence, model: str, options: tuple[str, ...], only: str
 
 
 def verdict_of(levels: dict[str, Level]) -> Verdict:
-    """The verdict of all levels: one failed level is enough to fail, and to conform one must have passed."""
-    statuses = {level.status for level in levels.values()}
-    if "failed" in statuses:
+    """The verdict of all levels: one that failed is enough to fail; to conform one besides WEAKEST must have passed."""
+    if any(level.status == "failed" for level in levels.values()):
         return "does not conform"
-    return "conforms" if "passed" in statuses else "nothing was checked"
+    passed = any(level.status == "passed" for name, level in levels.items() if name != WEAKEST)
+    return "conforms" if passed else "nothing was checked"

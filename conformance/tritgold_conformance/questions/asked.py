@@ -6,6 +6,7 @@ from tritgold.layers.arithmetic import Q8_K_ARITHMETIC
 from tritgold_conformance.contract.engine import BEHAVIOURS
 from tritgold_conformance.contract.session import Session, cuts
 from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.accuracy import Exam
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.ladder import Ladder
@@ -14,10 +15,15 @@ from tritgold_conformance.questions.request_batch import Behaviour, OperationInp
 
 
 def all_questions(
-    golden: GoldenRun, has: Callable[[str], bool], ladder: Ladder | None = None, twice: bool = False
+    golden: GoldenRun,
+    has: Callable[[str], bool],
+    ladder: Ladder | None = None,
+    twice: bool = False,
+    exam: Exam | None = None,
 ) -> RequestBatch:
     """The questions that an engine with these methods can answer. ladder: more sessions. twice: it may be made twice.
 
+    exam: questions that it answers right or wrong, as sessions; an engine without logits is asked them afterwards.
     Operations, trace and statistics are not requested if the arithmetic of the golden run has no bounds for them.
     """
     tokens, bounded = golden.tokens, golden.plain != Q8_K_ARITHMETIC
@@ -27,6 +33,7 @@ def all_questions(
         operations += [OperationInput(o, inputs) for o, _, inputs in edge_inputs(golden)]
     sessions = main_sessions(tokens, has)
     sessions += [] if ladder is None else ladder.sessions(has("step"), has("prefill"), twice)
+    sessions += [] if exam is None else exam.sessions([method for method in ("prefill", "step") if has(method)])
     offered = [method for method in BEHAVIOURS if has(method)]
     return RequestBatch(
         operations=operations,

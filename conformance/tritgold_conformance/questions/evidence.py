@@ -34,11 +34,11 @@ class Evidence:
     the arithmetic with which it is compared, ``name/version``. model_hash, tokens: of the golden run. methods: that
     the engine has. packed: of ``packed_bytes.cases``. operations, edges: outputs by role, for the golden inputs and
     for ``edge_inputs``. trace: trace name -> array. statistics: trace name -> moment -> number. logits: one of PATHS,
-    or a session of the ladder, -> float [tokens, vocab], shape (0, 0) if rows have different widths. refused: session,
-    or UNANSWERED and a position, -> error message, empty if the engine gave no rows. depth, seed: of the ladder;
-    ONE_TEXT without one. next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a
-    behaviour's question -> ids, texts, or REFUSED. timed: logits of the timed calls, by call. speed, reference_speed:
-    None if not measured.
+    or a session of the ladder or of accuracy, -> float [tokens, vocab], shape (0, 0) if rows have different widths.
+    refused: session, or UNANSWERED and a position, -> error message, empty if the engine gave no rows. depth, seed: of
+    the ladder; ONE_TEXT without one. next_tokens: (token, {id: log-probability}) after each prefix. answers: label of a
+    question of a behaviour or of accuracy -> ids, texts, or REFUSED. timed: logits of the timed calls, by call. speed,
+    reference_speed: None if not measured.
     """
 
     name: str

@@ -14,6 +14,7 @@ from tritgold.formats.untrusted_text import printable, read_text
 from tritgold.formats.whole_file import written_folder
 from tritgold_conformance.contract.clock import Speed
 from tritgold_conformance.golden.run import GoldenRun
+from tritgold_conformance.questions.accuracy import exam_of
 from tritgold_conformance.questions.behaviours import behaviours
 from tritgold_conformance.questions.edge_inputs import edge_inputs
 from tritgold_conformance.questions.evidence import PATHS, Evidence, OperationAnswer, Raised, Unpacked
@@ -126,11 +127,15 @@ def require_evidence_of(evidence: Evidence, golden: GoldenRun, folder: Path) -> 
     ladder = ladder_of(golden.checkpoint.config, golden.tokens, evidence.depth, evidence.seed)
     if ladder is not None:
         sizes |= {rung.session.id: len(rung.session.tokens) for rung in ladder.rungs}
+    labels = {q.label for q in behaviours(golden, evidence.methods)}
+    exam = exam_of(golden.checkpoint, evidence.depth, evidence.seed)
+    if not isinstance(exam, str):
+        sizes |= {session.id: len(session.tokens) for session in exam.sessions(evidence.methods)}
+        labels |= {*exam.labels}
     for path, rows in evidence.logits.items():
         require("logits", path in sizes, True)
         require(f"logits of {path}", rows.ndim, 2)
         require(f"rows of {path}", len(rows), sizes[path] if rows.size else 0)
-    labels = {q.label for q in behaviours(golden, evidence.methods)}
     require("answers", sorted(evidence.answers.keys() - labels), [])
 
 

@@ -12,8 +12,8 @@ class Coverage(msgspec.Struct, kw_only=True):
     reports; ids_scored: ids with a logit, or among the tokens shown. positions: read positions, from 0 on. lengths: of
     prompts read in one prefill. texts: number of different texts. prefills, steps: judged calls. pieces, sessions:
     number of sessions of these levels. repeats: how often the most repeated prompt was read. in_turns: two instances
-    were read in turns. loops, text: levels that were judged. timed: the logits of the timed calls were compared. depth,
-    seed: of the ladder. missing: levels that were not judged.
+    were read in turns. loops, text: levels that were judged. questions: of level accuracy. timed: the logits of the
+    timed calls were compared. depth, seed: of the ladder. missing: levels that were not judged.
     """
 
     vocab: int
@@ -32,6 +32,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     in_turns: bool = False
     loops: list[str] = []
     text: list[str] = []
+    questions: int = 0
     timed: bool = False
     depth: str = ""
     seed: int = 0
@@ -62,6 +63,8 @@ def coverage_line(c: Coverage) -> str:
         missed = f"a fault in 1 % of calls would be missed with {prefill:.1%} in {c.prefills:,} prefills"
         parts.append(f"{missed}, {step:.1%} in {c.steps:,} steps")
     parts.append(f"loops {', '.join(c.loops) or 'none'}; text {', '.join(c.text) or 'none'}")
+    if c.questions:
+        parts.append(f"{c.questions} questions (accuracy, weaker than every other level)")
     parts.append("timed calls compared" if c.timed else "not timed")
     if c.missing:
         parts.append(f"not covered: {', '.join(c.missing)}")

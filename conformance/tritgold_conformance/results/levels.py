@@ -22,9 +22,13 @@ LEVELS = {
     "encode": "ids of a text",
     "chat": "ids of a chat",
     "stream": "pieces of text of growing ids",
+    "accuracy": "right answers (weakest of all)",
 }
+# Weaker than every other level: an engine whose logits are all a little wrong answers as well. It can fail an engine,
+# and alone it is not enough to conform.
+WEAKEST = "accuracy"
 BY_OUTPUT = ("operations", "edge_cases", "trace")  # levels that have a case for each output
 # Levels that a complete judgement need not have: an engine may be only a forward pass.
-WHERE_OFFERED = ("packed_bytes", "generate", "serve", "diffuse", "encode", "chat", "stream", "timed")
+WHERE_OFFERED = ("packed_bytes", "generate", "serve", "diffuse", "encode", "chat", "stream", "timed", WEAKEST)
 # Levels with sessions beyond the judged text: in ``tritgold check``, and in the suite with its input of 40 tokens.
 OF_THE_LADDER = ("lengths", "long_state", "vocabulary", "pieces", "sessions")

@@ -11,8 +11,8 @@ from tritgold.decode.diffusion_presets import preset
 from tritgold.errors import EngineError
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.engines import xla
-from tritgold_conformance.scoring.exam import SPARE, Answered, Item, ends
-from tritgold_conformance.scoring.greedy import OnProgress, by_ids, counted
+from tritgold_conformance.questions.exam import SPARE, Answered, Item, by_ids, ends
+from tritgold_conformance.scoring.greedy import OnProgress, counted
 
 ENGINES = ("reference", "xla")
 Decoder = Callable[[list[int], int], Any]

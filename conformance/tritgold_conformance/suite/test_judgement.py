@@ -9,7 +9,7 @@ from tritgold.config import ModelConfig
 from tritgold.graph import Kind, Operation, operations
 from tritgold_conformance.questions.evidence import BEHAVIOURS
 from tritgold_conformance.results.cases import Case, cases
-from tritgold_conformance.results.levels import OF_THE_LADDER
+from tritgold_conformance.results.levels import OF_THE_LADDER, WEAKEST
 from tritgold_conformance.results.report import Report
 
 
@@ -91,6 +91,11 @@ def test_next_tokens_agree(tritgold_report: Report) -> None:
 def test_behaviours_agree(tritgold_report: Report, method: str) -> None:
     """Tokens generated, served and diffused, and text to ids and back, are the golden ones."""
     require_level(tritgold_report, method)
+
+
+def test_answers_are_right(tritgold_report: Report) -> None:
+    """No more answers are lost than chance explains: with 40 tokens, on a model that answers. The weakest level."""
+    require_level(tritgold_report, WEAKEST)
 
 
 def require_level(report: Report, level: str) -> None:

@@ -1,8 +1,8 @@
 """What each thing costs, in answers: engines, KV schemes, sparsity, policies, block diffusion, faults, on the tasks.
 
 ``python -m measure.skills_accuracy PART > docs/data/skills-PART.json``, PART one of PARTS: minutes each. Questions are
-held out and of middle difficulty. transformers is scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp cannot be: in its
-architecture for models with sub-norms it runs SiLU, and these models have squared ReLU.
+held out and of middle difficulty. transformers and llama.cpp are scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp is
+not the model: in its architecture for models with sub-norms it runs SiLU, where these models have squared ReLU.
 """
 
 import os
@@ -31,9 +31,12 @@ from tritgold_conformance.policies import PARTS as POLICIES
 from tritgold_conformance.policies import named_policy
 from tritgold_conformance.policies.policy import Part
 from tritgold_conformance.policies.roundings import bf16, f16
-from tritgold_conformance.scoring import diffused, exam, greedy
+from tritgold_conformance.scoring import diffused, greedy
+from tritgold_conformance.scoring.summary import summary
 
 SCHEMA = "tritgold.skills_accuracy/2"
+REFERENCE = "reference"
+PEERS = [("transformers", "float32"), ("transformers", "bf16"), ("llama.cpp", None)]
 OF_ENGINES, OF_FAULTS, OF_OTHERS = 20, 4, 8  # questions of each task
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99, 1.0)
 WAYS = ("fast-dllm-v2", "adaptive")
@@ -51,15 +54,17 @@ HANDED_OUT = {"logits-f16": f16, "logits-bf16": bf16}
 
 def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
     """A row for each engine and task, one token after the other."""
-    names = ["reference", "xla", *(["transformers"] if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
+    names = [(REFERENCE, None), ("xla", None), *(PEERS if os.environ.get("TRITGOLD_PEERS_PYTHON") else [])]
     for model in (AR, DLM):
         checkpoint, tokenizer = opened(model)
         asked = questions(model, count)
-        for engine_name in names if model == AR else names[:1]:
-            _say(f"{model} {engine_name}")
-            engine = load_engine(engine_name, trained_model(model), checkpoint, ROOM)
+        for engine_name, policy in names if model == AR else names[:1]:
+            called = engine_name if policy is None else f"{engine_name} {policy}"
+            _say(f"{model} {called}")
+            own = None if policy is None else named_policy(policy)
+            engine = load_engine(engine_name, trained_model(model), checkpoint, ROOM, policy=own)
             answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
-            yield from ({"model": model, "engine": engine_name, **row} for row in exam.summary(asked, answers))
+            yield from ({"model": model, "engine": called, **row} for row in summary(asked, answers))
 
 
 def caches(count: int = OF_OTHERS, measured: Iterable[KvScheme] | None = None) -> Iterator[dict[str, Any]]:
@@ -125,7 +130,7 @@ def thresholds(count: int = OF_OTHERS) -> Iterator[dict[str, Any]]:
             found = [
                 diffused.score(engine, checkpoint, asked, tokenizer, way, threshold) for engine in diffused.ENGINES
             ]
-            row = exam.summary(asked, found[0])[-1]
+            row = summary(asked, found[0])[-1]
             same = sum(ours == theirs for ours, theirs in zip(*found, strict=True))
             kept = {key: value for key, value in row.items() if key not in ("task", "level")}
             yield {"way": way, "threshold": threshold, **kept, "same_in_xla": same}

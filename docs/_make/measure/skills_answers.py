@@ -19,7 +19,9 @@ from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
 from tritgold_conformance.faults.fault import Mutant
 from tritgold_conformance.faults.faulty_engine import FaultyEngine
-from tritgold_conformance.scoring import exam, greedy
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import greedy
+from tritgold_conformance.scoring.summary import wilson
 
 AR, DLM = "skills-ar", "skills-dlm"
 ROOM = 64  # positions, more than any question and its answer have
@@ -77,7 +79,7 @@ def figures(answers: str, golden: str) -> dict[str, Any]:
         "right": right,
         "of": of,
         "accuracy": round(right / of, 6) if of else None,
-        "interval": [round(end, 6) for end in exam.wilson(right, of)],
+        "interval": [round(end, 6) for end in wilson(right, of)],
         "lost": pairs.count(("1", "0")),
         "gained": pairs.count(("0", "1")),
         "answers": answers,

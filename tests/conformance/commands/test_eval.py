@@ -8,7 +8,7 @@ from tritgold_command import call, parsed
 
 from tritgold.golden import trained_model
 from tritgold.skills import TASKS
-from tritgold_conformance.scoring.exam import wilson
+from tritgold_conformance.scoring.summary import wilson
 
 
 def report(*words: object) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_the_right_one_conforms_on_every_level(golden: GoldenRun) -> None:
     """A control: without a change, nothing below would be refused."""
     report = judged(golden)
     absent = {name for name, level in report.levels.items() if level.status == "not assessed"}
-    assert absent == {"timed", *OF_THE_LADDER, "generate", "serve", "diffuse", "encode", "chat", "stream"}
+    assert absent == {"timed", *OF_THE_LADDER, "generate", "serve", "diffuse", "encode", "chat", "stream", "accuracy"}
     assert {level.status for name, level in report.levels.items() if name not in absent} == {"passed"}
 
 

@@ -74,7 +74,7 @@ def counts(report: Report) -> tuple[int, int, int]:
 
 
 def test_a_passing_engine_skips_what_it_does_not_offer_alone(reports: dict[str, Report]) -> None:
-    assert counts(reports["passing"]) == (0, 0, 9)
+    assert counts(reports["passing"]) == (0, 0, 10)
 
 
 def test_each_failure_ends_with_its_command(reports: dict[str, Report]) -> None:
@@ -88,8 +88,8 @@ def test_each_failure_ends_with_its_command(reports: dict[str, Report]) -> None:
 
 
 def test_what_is_not_assessed_is_skipped_and_nothing_at_all_is_an_error(reports: dict[str, Report]) -> None:
-    assert counts(reports["half"]) == (0, 0, 18)
-    assert counts(reports["nothing"]) == (0, 1, 21)
+    assert counts(reports["half"]) == (0, 0, 19)
+    assert counts(reports["nothing"]) == (0, 1, 22)
 
 
 def test_known_failures_are_skipped_with_their_reason_and_stale_entries_by_strictness(

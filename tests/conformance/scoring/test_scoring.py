@@ -12,8 +12,9 @@ from tritgold.golden.seeded import Shape, write_seeded_model
 from tritgold.skills import Question
 from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.contract.engine_under_test import EngineUnderTest
-from tritgold_conformance.scoring import exam, greedy
-from tritgold_conformance.scoring.exam import wilson
+from tritgold_conformance.questions import exam
+from tritgold_conformance.scoring import greedy
+from tritgold_conformance.scoring.summary import summary, wilson
 
 TASKS, LEVELS = ("add", "copy", "json"), ("middle",)
 
@@ -67,11 +68,15 @@ class Knowing:
     def _generate(self, prompt: list[int], max_tokens: int, options: dict[str, Any]) -> list[int]:
         return self._said[tuple(prompt)][0][:max_tokens]
 
+    def _complete(self, tokens: list[int]) -> tuple[int, dict[int, float]]:
+        self._read = list(tokens[:-1])
+        return int(np.argmax(self._step(tokens[-1]))), {}
+
     def _write(self, prompt: list[int], max_tokens: int) -> str:
         return self._said[tuple(prompt)][1] + "\n1 + 1 = 2"
 
 
-@pytest.mark.parametrize("how", ["prefill", "step", "generate", "write"])
+@pytest.mark.parametrize("how", ["prefill", "step", "generate", "complete", "write"])
 def test_every_way_of_answering_is_scored_alike(
     how: str, asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer
 ) -> None:
@@ -79,7 +84,7 @@ def test_every_way_of_answering_is_scored_alike(
     engine = EngineUnderTest(Knowing(asked, checkpoint.config, how, wrong=("copy",)), config=checkpoint.config)
     answers = greedy.score(engine, asked, checkpoint.config, tokenizer, heard.append)
     assert heard == list(range(1, len(asked) + 1))
-    rows = {row["task"]: row for row in exam.summary(asked, answers)}
+    rows = {row["task"]: row for row in summary(asked, answers)}
     assert [rows[task]["right"] for task in (*TASKS, "all")] == [4, 0, 4, 8]
     assert rows["all"]["of"] == 12
 
@@ -97,6 +102,20 @@ def test_a_program_that_gives_no_logits_writes_its_answers(
         greedy.score(engine, asked, checkpoint.config, tokenizer)
 
 
+def test_a_program_that_shows_the_next_token_alone_is_scored_by_it(
+    asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once got no answer right: what it did not generate was taken for an empty answer."""
+    knowing = Knowing(asked, checkpoint.config, "complete", wrong=("copy",))
+    engine = EngineUnderTest(knowing, config=checkpoint.config)
+    offered = {"prefill", "generate", "complete"}  # a program may answer anything, until it was asked
+    monkeypatch.setattr(engine, "has", offered.__contains__)
+    monkeypatch.setattr(engine, "read", lambda sessions: [None for _ in sessions])
+    monkeypatch.setattr(engine, "ask", lambda name, *given: offered.discard(name))
+    answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
+    assert [answer.right for answer in answers] == [item.task != "copy" for item in asked]
+
+
 def test_a_line_break_ends_an_answer_as_the_end_of_sequence_does(
     asked: list[exam.Item], checkpoint: Checkpoint, tokenizer: Tokenizer
 ) -> None:
@@ -104,8 +123,8 @@ def test_a_line_break_ends_an_answer_as_the_end_of_sequence_does(
     assert over == {*checkpoint.config.eos, ord("\n")}
     item = asked[0]
     for end, right in ((checkpoint.config.eos[0], True), (ord("\n"), True), (item.answer[-1], False)):
-        assert greedy.by_ids([*item.answer, end, 5], item, over, tokenizer).right is right
-    assert not greedy.by_ids(item.answer, item, over, tokenizer).right  # it does not end
+        assert exam.by_ids([*item.answer, end, 5], item, over, tokenizer).right is right
+    assert not exam.by_ids(item.answer, item, over, tokenizer).right  # it does not end
 
 
 def test_an_engine_that_writes_nothing_is_not_scored(

@@ -1,15 +1,15 @@
-"""The questions of a score, as token ids, and the summary of the answers."""
+"""Questions with one right answer, as token ids, and what a right answer to them is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any
+
+import numpy as np
 
 from tritgold.config import ModelConfig
 from tritgold.skills import LEVELS, Question, held_out_questions
 from tritgold.tokenizer import Tokenizer
+from tritgold_conformance.contract.session import Session
 
-Z = 1.959964  # 95 % of the normal distribution
 SPARE = 2  # tokens that an engine may write beyond the right answer: the end, and one that makes it wrong
 
 
@@ -73,39 +73,34 @@ def is_right(text: str, question: Question) -> bool:
     return text.lstrip("\n").partition("\n")[0].strip() == question.right
 
 
-def summary(asked: Sequence[Item], answers: Sequence[Answered]) -> list[dict[str, Any]]:
-    """A row for each task and level, and last one over all (task ``all``), with 95 % intervals."""
-    groups: dict[tuple[str, str], list[Answered]] = {}
-    for item, answer in zip(asked, answers, strict=True):
-        groups.setdefault((item.task, item.level), []).append(answer)
-    rows = [_row(task, level, found) for (task, level), found in groups.items()]
-    return [*rows, _row("all", "", list(answers))]
+def session(name: str, item: Item, first: str, by_steps: bool, contained: bool = False) -> Session:
+    """Question and answer as one session: one prefill of both; or the prompt by ``first`` and the answer by steps.
 
-
-def _row(task: str, level: str, answers: Sequence[Answered]) -> dict[str, Any]:
-    right, of = sum(answer.right for answer in answers), len(answers)
-    row = {
-        "task": task,
-        "level": level,
-        "right": right,
-        "of": of,
-        "accuracy": round(right / of, 6) if of else None,
-        "interval": [round(end, 6) for end in wilson(right, of)],
-    }
-    if forwards := sum(answer.forwards for answer in answers):
-        row["passes_per_token"] = round(forwards / max(1, sum(answer.tokens for answer in answers)), 4)
-    return row
-
-
-def wilson(right: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a probability, after ``right`` successes in ``of`` trials (Wilson 1927). 0 trials: (0, 1).
-
-    >>> [round(end, 3) for end in wilson(98, 100)], wilson(0, 0)
-    ([0.93, 0.994], (0.0, 1.0))
+    first: ``prefill`` or ``step``. by_steps: ignored for ``step``, which has no other way.
     """
-    if of == 0:
-        return 0.0, 1.0
-    share, more = right / of, Z * Z / of
-    middle = (share + more / 2) / (1 + more)
-    half = Z / (1 + more) * sqrt(share * (1 - share) / of + more / (4 * of))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    tokens = [*item.prompt, *item.answer]
+    if first == "prefill" and not by_steps:
+        return Session(name, tokens, [len(tokens)], ("prefill",), contained)
+    prompt = [len(item.prompt)] if first == "prefill" else [1] * len(item.prompt)
+    calls = (first,) * len(prompt) + ("step",) * len(item.answer)
+    return Session(name, tokens, [*prompt, *[1] * len(item.answer)], calls, contained)
+
+
+def by_logits(rows: np.ndarray, item: Item, over: set[int]) -> Answered:
+    """The answer in the logits of a session, float [tokens, vocab]: right if greedy decoding would write it.
+
+    That is, if each of its tokens, and then one that ends it, has the largest logit. NaN counts as the largest.
+    """
+    return by_choices(np.argmax(rows[len(item.prompt) - 1 :], axis=1).tolist(), item, over)
+
+
+def by_choices(chosen: list[int], item: Item, over: set[int]) -> Answered:
+    """The answer in the greedy tokens after the prompt and after each token of the right answer."""
+    return Answered(chosen[:-1] == item.answer and chosen[-1] in over)
+
+
+def by_ids(made: list[int], item: Item, over: set[int], tokenizer: Tokenizer, forwards: int = 0) -> Answered:
+    """The answer in generated ids: those before the first one that ends an answer."""
+    end = next((n for n, token in enumerate(made) if token in over), len(made))
+    text = tokenizer.decode(made[:end])
+    return Answered(end < len(made) and is_right(text, item.question), text, len(made), forwards)
