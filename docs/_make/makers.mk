@@ -132,8 +132,12 @@ skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download
 	cp training/skills/training.json reference/tritgold/golden/skills-training.json
 	$(MAKE) golden skills
 
-skills: $(VENV)/.dev ## what docs/skills.md measured again: accuracy of engines, caches, thresholds and faults (half an hour)
-	for part in engines caches thresholds faults; do $(MEASURE).skills_accuracy $$part > build/$$part.json && mv build/$$part.json docs/data/skills-$$part.json || exit; done
+SKILLS := engines thresholds presets caches sparsity policies faults
+
+skills: $(VENV)/.dev ## docs/skills.md measured again, or parts of it: make skills SKILLS="presets thresholds" (three quarters of an hour)
+	mkdir -p build
+	for part in $(SKILLS); do $(MEASURE).skills_accuracy $$part > build/$$part.json && mv build/$$part.json docs/data/skills-$$part.json || exit; done
+	$(BIN)/python plots skills
 	$(BIN)/python docs/_make/measured_tables.py
 
 golden: $(VENV)/.dev ## the golden outputs, model cards and curves of the embedded models again

@@ -13,6 +13,7 @@ import graph_tables
 import peer_tables
 import serving_tables
 import sharding_tables
+import skills_seen
 import skills_tables
 import speed_tables
 from markdown_tables import FOLDER, data, figure, table
@@ -192,12 +193,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
     "front-speed": speed_tables.front,
-    "skills-by-task": skills_tables.by_task,
-    "skills-engines": skills_tables.engines,
-    "skills-caches": skills_tables.caches,
-    "skills-thresholds": skills_tables.thresholds,
-    "skills-fault-summary": skills_tables.fault_summary,
-    "skills-faults": skills_tables.faults,
+    **skills_tables.TABLES,
+    **skills_seen.TABLES,
     "operations": graph_tables.operation_table,
     "trace-names": graph_tables.name_table,
     **serving_tables.TABLES,

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measure import diffusion_thresholds, kv_error, report, skills_accuracy, sparsity_cosine, text
+from measure import diffusion_thresholds, kv_error, report, sparsity_cosine, text
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.golden import trained_model
 from tritgold.kv_cache.kv_scheme import SCHEMES
 from tritgold.model import forward
 from tritgold.sparsity.rules import SPARSITY_RULES
-from tritgold_conformance.faults import FAULTS
-from tritgold_conformance.faults.fault import Mutant
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
 
@@ -116,26 +114,3 @@ def test_a_report_is_json_a_row_a_line(capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(printed) == {"schema": "s", "shape": {"a": 1}, "rows": [{"x": 0.5}, {"x": None}]}
     assert printed.count("\n") == 8
     assert report.cosine(np.zeros((1, 3)), np.ones((1, 3))).tolist() == [0.0]
-
-
-def test_a_fault_costs_the_answers_that_are_recorded() -> None:
-    golden = Mutant(skills_accuracy.opened(skills_accuracy.AR)[0])
-    by_name = {row["fault"]: row for row in recorded("skills-faults")["rows"]}
-    for name in (None, "kv-heads-tiled"):
-        mutant = golden if name is None else FAULTS[name].apply(golden)
-        assert mutant is not None
-        found = skills_accuracy._all(mutant, skills_accuracy.OF_FAULTS)
-        assert {key: by_name[name][key] for key in found} == found
-    assert by_name["kv-heads-tiled"]["right"] < by_name[None]["right"]
-
-
-def test_the_records_are_of_the_models_that_are_there() -> None:
-    for part in skills_accuracy.PARTS:
-        for name, digest in recorded(f"skills-{part}")["models"].items():
-            assert digest == skills_accuracy.opened(name)[0].model_hash()
-
-
-def test_engines_that_compute_the_same_are_right_in_the_same_tasks() -> None:
-    rows = [row for row in recorded("skills-engines")["rows"] if row["model"] == skills_accuracy.AR]
-    right = {name: [r["right"] for r in rows if r["engine"] == name] for name in ("reference", "xla")}
-    assert right["reference"] == right["xla"]

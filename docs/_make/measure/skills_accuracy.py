@@ -1,4 +1,4 @@
-"""What each thing costs, in answers: engines, KV schemes, thresholds and the faults of the library, on the tasks.
+"""What each thing costs, in answers: engines, KV schemes, sparsity, policies, block diffusion, faults, on the tasks.
 
 ``python -m measure.skills_accuracy PART > docs/data/skills-PART.json``, PART one of PARTS: minutes each. Questions are
 held out and of middle difficulty. transformers and llama.cpp are scored if TRITGOLD_PEERS_PYTHON is set. llama.cpp is
@@ -7,49 +7,49 @@ not the model: in its architecture for models with sub-norms it runs SiLU, where
 
 import os
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from measure.kv_error import schemes
-from measure.report import show
-from tritgold.checkpoint import Checkpoint, open_checkpoint
-from tritgold.errors import NonFiniteError
+from measure.report import rounded, show
+from measure.skills_answers import AR, DLM, ROOM, effect, figures, marks, of_engine, of_mutant, opened, questions
+from measure.sparsity_cosine import ATTENTION, DENSE, OTHERS, SWEEPS, Case, kind, name
+from tritgold.decode.diffusion_presets import PRESETS, preset
+from tritgold.errors import ConfigError
 from tritgold.golden import trained_model
-from tritgold.skills import TASKS
-from tritgold.tokenizer import Tokenizer
-from tritgold_conformance.contract.engine_under_test import EngineUnderTest
+from tritgold.kv_cache.base import KvScheme
+from tritgold.layers.arithmetic import ARITHMETICS, GOLDEN_ARITHMETIC, Arithmetic
+from tritgold.modes import GOLDEN
+from tritgold.options import THRESHOLD
+from tritgold.sparsity.base import Tally
+from tritgold.sparsity.rules import sparsity_rule
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.faults import FAULTS
 from tritgold_conformance.faults.fault import Fault, Mutant
-from tritgold_conformance.faults.faulty_engine import FaultyEngine
+from tritgold_conformance.policies import PARTS as POLICIES
 from tritgold_conformance.policies import named_policy
-from tritgold_conformance.questions import exam
+from tritgold_conformance.policies.policy import Part
+from tritgold_conformance.policies.roundings import bf16, f16
 from tritgold_conformance.scoring import diffused, greedy
 from tritgold_conformance.scoring.summary import summary
 
-SCHEMA = "tritgold.skills_accuracy/1"
-AR, DLM = "skills-ar", "skills-dlm"
+SCHEMA = "tritgold.skills_accuracy/2"
 REFERENCE = "reference"
 PEERS = [("transformers", "float32"), ("transformers", "bf16"), ("llama.cpp", None)]
-OF_ENGINES, OF_CACHES, OF_THRESHOLDS, OF_FAULTS = 20, 2, 3, 1  # questions of each task
+OF_ENGINES, OF_FAULTS, OF_OTHERS = 20, 4, 8  # questions of each task
 THRESHOLDS = (0.5, 0.7, 0.9, 0.99, 1.0)
 WAYS = ("fast-dllm-v2", "adaptive")
 BY_ANSWERS = ("scale", "activation", "accumulator", "graph", "attention", "kv-cache")  # areas that change logits
-
-
-@cache
-def opened(name: str) -> tuple[Checkpoint, Tokenizer]:
-    """A trained model and its tokenizer."""
-    folder = trained_model(name)
-    return open_checkpoint(folder), Tokenizer(folder / "tokenizer.json")
-
-
-def questions(name: str, count: int) -> list[exam.Item]:
-    """Held-out questions of middle difficulty, ``count`` of each task."""
-    return exam.items(opened(name)[1], TASKS, ("middle",), count)
+# The defaults of these rules keep more keys than a question has tokens.
+SHORT: tuple[Case, ...] = (
+    ("attention_top_k", {"k": 8}),
+    ("attention_top_k", {"k": 2}),
+    ("attention_window", {"window": 8}),
+)
+CASES = (*DENSE, *SWEEPS, *OTHERS, *ATTENTION, *SHORT)
+ONE_A_PASS = "one token a pass"
+HANDED_OUT = {"logits-f16": f16, "logits-bf16": bf16}
 
 
 def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
@@ -58,25 +58,69 @@ def engines(count: int = OF_ENGINES) -> Iterator[dict[str, Any]]:
     for model in (AR, DLM):
         checkpoint, tokenizer = opened(model)
         asked = questions(model, count)
-        for name, policy in names if model == AR else names[:1]:
-            called = name if policy is None else f"{name} {policy}"
+        for engine_name, policy in names if model == AR else names[:1]:
+            called = engine_name if policy is None else f"{engine_name} {policy}"
             _say(f"{model} {called}")
             own = None if policy is None else named_policy(policy)
-            engine = load_engine(name, trained_model(model), checkpoint, 64, policy=own)
+            engine = load_engine(engine_name, trained_model(model), checkpoint, ROOM, policy=own)
             answers = greedy.score(engine, asked, checkpoint.config, tokenizer)
             yield from ({"model": model, "engine": called, **row} for row in summary(asked, answers))
 
 
-def caches(count: int = OF_CACHES) -> Iterator[dict[str, Any]]:
-    """A row for each KV scheme: the prompt read at once, the answer token by token."""
-    checkpoint = opened(AR)[0]
-    for scheme in schemes():
+def caches(count: int = OF_OTHERS, measured: Iterable[KvScheme] | None = None) -> Iterator[dict[str, Any]]:
+    """A row for each KV scheme; the first is the exact one."""
+    checkpoint, golden = opened(AR)[0], ""
+    for scheme in schemes() if measured is None else measured:
         _say(scheme.id)
-        mutant = Mutant(checkpoint, new_cache=scheme.cache)
-        yield {"scheme": scheme.id, "bits": scheme.bits_per_value(checkpoint.config), **_all(mutant, count)}
+        answers = of_mutant(Mutant(checkpoint, new_cache=scheme.cache), count)
+        golden = golden or answers
+        yield {
+            "scheme": scheme.id,
+            "bits": scheme.bits_per_value(checkpoint.config),
+            **figures(answers, golden),
+        }
 
 
-def thresholds(count: int = OF_THRESHOLDS) -> Iterator[dict[str, Any]]:
+def sparsity(count: int = OF_OTHERS, cases: Iterable[Case] = CASES) -> Iterator[dict[str, Any]]:
+    """A row for each rule, and the share of zeros that it left; the first is without one."""
+    checkpoint, golden = opened(AR)[0], ""
+    for case in cases:
+        _say(name(case))
+        rule, tally = sparsity_rule(case[0], **case[1]), Tally()
+        answers = of_mutant(Mutant(checkpoint, rule.arithmetic(GOLDEN_ARITHMETIC, tally)), count)
+        golden = golden or answers
+        zeros = {"kind": kind(rule), "sparsity": rounded(tally.sparsity())}
+        yield {"rule": name(case), **zeros, **figures(answers, golden)}
+
+
+def policies(count: int = OF_OTHERS) -> Iterator[dict[str, Any]]:
+    """A row for each arithmetic mode, and for each precision policy, in the golden model; the first is golden."""
+    checkpoint = opened(AR)[0]
+    golden = of_mutant(Mutant(checkpoint), count)
+    for mode, arithmetic in ARITHMETICS.items():
+        _say(mode.id)
+        answers = golden if mode == GOLDEN else of_mutant(Mutant(checkpoint, arithmetic), count)
+        yield {"policy": mode.id, "kind": "mode", **figures(answers, golden)}
+    _say("xla")
+    answers = of_engine(load_engine("xla", trained_model(AR), checkpoint, ROOM), questions(AR, count))
+    yield {"policy": "golden.float32/1", "kind": "mode", **figures(answers, golden)}
+    for part in POLICIES.values():
+        _say(part.name)
+        answers = of_mutant(Mutant(checkpoint, declared(part)), count)
+        yield {"policy": part.name, "kind": part.area, **figures(answers, golden)}
+
+
+def declared(part: Part) -> Arithmetic:
+    """The golden model as a policy declares it: of a head of blocks a random rounding, of logits their own."""
+    policy = named_policy(part.name)
+    rounded_logits = HANDED_OUT.get(part.name)
+    if rounded_logits is not None:
+        return replace(GOLDEN_ARITHMETIC, logits=lambda x, head: rounded_logits(GOLDEN_ARITHMETIC.logits(x, head)))
+    golden = policy.golden(GOLDEN_ARITHMETIC)
+    return policy.perturbed(golden, 1) if part.head else golden
+
+
+def thresholds(count: int = OF_OTHERS) -> Iterator[dict[str, Any]]:
     """A row for each way and threshold in the golden model, and how many answers the JAX engine gives alike."""
     checkpoint, tokenizer = opened(DLM)
     asked = questions(DLM, count)
@@ -88,53 +132,67 @@ def thresholds(count: int = OF_THRESHOLDS) -> Iterator[dict[str, Any]]:
             ]
             row = summary(asked, found[0])[-1]
             same = sum(ours == theirs for ours, theirs in zip(*found, strict=True))
-            yield {"way": way, "threshold": threshold, **_figures(row), "same_in_xla": same}
+            kept = {key: value for key, value in row.items() if key not in ("task", "level")}
+            yield {"way": way, "threshold": threshold, **kept, "same_in_xla": same}
 
 
-def faults(count: int = OF_FAULTS) -> Iterator[dict[str, Any]]:
+def presets(count: int = OF_OTHERS, names: Iterable[str] = PRESETS) -> Iterator[dict[str, Any]]:
+    """A row for each preset at its usual threshold; the first decides one token a pass, as fast-dllm-v2 reads.
+
+    A preset that this model cannot be decoded by has ``why_not``.
+    """
+    checkpoint, tokenizer = opened(DLM)
+    asked, golden = questions(DLM, count), ""
+    for title, way, threshold in ((ONE_A_PASS, WAYS[0], 1.0), *((each, each, THRESHOLD) for each in names)):
+        _say(title)
+        how = preset(way)
+        row = {"preset": title, "threshold": threshold, "attention": how.attention, "shift": how.shift}
+        try:
+            found = diffused.score("reference", checkpoint, asked, tokenizer, way, threshold)
+        except ConfigError as error:
+            yield {**row, "why_not": str(error)}
+            continue
+        golden = golden or marks(found)
+        passes = sum(answer.forwards for answer in found) / max(1, sum(answer.tokens for answer in found))
+        yield {**row, "passes_per_token": round(passes, 4), **figures(marks(found), golden)}
+
+
+def faults(count: int = OF_FAULTS, measured: Iterable[Fault] = tuple(FAULTS.values())) -> Iterator[dict[str, Any]]:
     """A row for each fault that the model has a place for; the first is the golden model's."""
-    golden = Mutant(opened(AR)[0])
-    yield {"fault": None, **_all(golden, count)}
-    for fault in FAULTS.values():
-        if fault.area in BY_ANSWERS and (mutant := fault.apply(golden)) is not None:
+    mutant = Mutant(opened(AR)[0])
+    golden = of_mutant(mutant, count)
+    yield {"fault": None, **(right := figures(golden, golden))}
+    for fault in measured:
+        if fault.area in BY_ANSWERS and (changed := fault.apply(mutant)) is not None:
             _say(fault.name)
-            yield {"fault": fault.name, "area": fault.area, "level": fault.shown_by.level, **_of(fault, mutant, count)}
-
-
-def _of(fault: Fault, mutant: Mutant, count: int) -> dict[str, Any]:
-    """Of a mutant; one whose activations are not finite answers nothing."""
-    try:
-        with np.errstate(all="ignore"):
-            return _all(mutant, count)
-    except NonFiniteError:
-        return {"right": 0, "of": len(questions(AR, count)), "accuracy": 0.0, "interval": None}
-
-
-def _all(mutant: Mutant, count: int) -> dict[str, Any]:
-    asked, (checkpoint, tokenizer) = questions(AR, count), opened(AR)
-    engine = EngineUnderTest(FaultyEngine(mutant, 64), config=checkpoint.config, checked=False)
-    answers = greedy.score(engine, asked, checkpoint.config, tokenizer, by_steps=True)
-    return _figures(summary(asked, answers)[-1])
-
-
-def _figures(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("task", "level")}
+            seen = {"area": fault.area, "level": fault.shown_by.level}
+            row = figures(of_mutant(changed, count), golden)
+            yield {"fault": fault.name, **seen, "effect": effect(row, right), **row}
 
 
 def _say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-PARTS = {"engines": engines, "caches": caches, "thresholds": thresholds, "faults": faults}
+PARTS = {
+    "engines": engines,
+    "thresholds": thresholds,
+    "presets": presets,
+    "caches": caches,
+    "sparsity": sparsity,
+    "policies": policies,
+    "faults": faults,
+}
+MODELS = {"engines": (AR, DLM), "thresholds": (DLM,), "presets": (DLM,)}
 
 
 def report(part: str, count: int | None = None) -> dict[str, Any]:
     """The measurement of one part. count: questions of each task."""
     make = PARTS[part]
     rows = list(make() if count is None else make(count))
-    hashes = {name: opened(name)[0].model_hash() for name in ((DLM,) if part == "thresholds" else (AR,))}
+    hashes = {model: opened(model)[0].model_hash() for model in MODELS.get(part, (AR,))}
     return {"schema": SCHEMA, "part": part, "models": hashes, "rows": rows}
 
 
 if __name__ == "__main__":
-    show(report(sys.argv[1]))
+    show(report(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None))
