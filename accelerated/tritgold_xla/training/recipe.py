@@ -103,6 +103,7 @@ class Recipe:
 AR = Recipe("kjv-ar")
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
+HARD_AT_ONCE = "count compare sort"
 SKILLS = Recipe(
     "skills-ar-first",
     seed=158,
@@ -118,7 +119,7 @@ SKILLS = Recipe(
 )
 DIFFUSION = replace(
     SKILLS,
-    name="skills-dlm",
+    name="skills-dlm-first",
     objective="block diffusion",
     start="skills-ar",
     steps=5000,
@@ -153,6 +154,7 @@ RECIPES = {
         replace(SKILLS, name="skills-ar-float", ternary=False),  # not yet run to its end
         replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
         DIFFUSION,
+        replace(DIFFUSION, name="skills-dlm", start="skills-dlm-first", seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE),
     )
 }
 

@@ -10,7 +10,8 @@ from tritgold_xla.training import export, questions, running
 from tritgold_xla.training.qat import Parameters
 from tritgold_xla.training.recipe import RECIPES
 
-NEEDED = ("skills-ar-first", "skills-ar-second", "skills-ar", "skills-dlm")  # each starts from the one before
+# Each starts from the one before.
+NEEDED = ("skills-ar-first", "skills-ar-second", "skills-ar", "skills-dlm-first", "skills-dlm")
 NAMES = [name for name, recipe in RECIPES.items() if recipe.data == "skills"]
 
 
