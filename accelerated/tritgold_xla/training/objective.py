@@ -3,7 +3,7 @@
 Block diffusion follows Fast-dLLM v2 (arXiv 2509.26328): the input is the sequence noisy and clean, at the same
 positions; each block has its own mask rate; a noisy block sees all of itself and the earlier clean blocks;
 a masked token is predicted by the hidden state before it (token shift); and every mask is used together with its
-complement, so that each token is learnt once per pair. The two noisy copies of a pair stand beside one clean copy, which
+complement, so that each token is learnt once per pair. The two noisy copies of a pair stand beside one clean copy that
 both see: three sequences are computed for a pair instead of four.
 """
 

@@ -154,7 +154,7 @@ RECIPES = {
         replace(SKILLS, name="skills-ar-float", ternary=False),  # not yet run to its end
         replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
         DIFFUSION,
-        replace(DIFFUSION, name="skills-dlm", start="skills-dlm-first", seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE),
+        replace(DIFFUSION, name="skills-dlm", start=DIFFUSION.name, seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE),
     )
 }
 
