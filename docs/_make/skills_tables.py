@@ -1,10 +1,17 @@
 """The tables of docs/skills.md, each with sentences of what is seen in it: all of docs/data/skills-*.json."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from markdown_tables import data, table
 
+from tritgold.skills import LEVELS, held_out_questions
+from tritgold_conformance.scoring.summary import wilson
+
+GOLDEN = Path(__file__).parents[2] / "reference" / "tritgold" / "golden"
+TWIN, ASKED = "skills-ar-float", 64  # questions of each task, as its training asks (``training.questions.ASKED``)
 PARTS = {
     "engines": "models and engines",
     "thresholds": "block diffusion by threshold",
@@ -38,13 +45,25 @@ def asked() -> str:
 
 
 def by_task() -> str:
-    """Accuracy of both models by task, by the golden model."""
+    """Accuracy by task: of both models by the golden model, and of the twin with float weights by its training."""
     rows = [row for row in rows_of("engines") if row["engine"] == "reference"]
     models: dict[str, dict[str, str]] = {row["model"]: {} for row in rows}
     for row in rows:
         models[row["model"]][row["task"]] = f"{row['accuracy']:.1%} ({_interval(row)}, {row['of']})"
+    models[TWIN] = _of_the_twin()
     tasks = next(iter(models.values()))
     return table(("task", *models), [(task, *(found[task] for found in models.values())) for task in tasks])
+
+
+def _of_the_twin() -> dict[str, str]:
+    shares = json.loads((GOLDEN / "skills-training.json").read_text(encoding="utf-8"))[TWIN]["held_out_by_task"]
+    asked = {task: len(held_out_questions(task, LEVELS.index("middle"), ASKED)) for task in shares}
+    right = {task: round(share * asked[task]) for task, share in shares.items()}
+    right["all"], asked["all"] = sum(right.values()), sum(asked.values())
+    return {
+        task: f"{count / asked[task]:.1%} ({_interval({'interval': wilson(count, asked[task])})}, {asked[task]})"
+        for task, count in right.items()
+    }
 
 
 def engines() -> str:
