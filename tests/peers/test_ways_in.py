@@ -27,7 +27,7 @@ from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.engines.peers import with_plain_vocabulary
 from tritgold_conformance.golden.run import named_arithmetic
 from tritgold_conformance.questions.evidence import BEHAVIOURS
-from tritgold_conformance.results.levels import OF_THE_LADDER
+from tritgold_conformance.results.levels import OF_THE_LADDER, WEAKEST
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRITGOLD_PEERS_PYTHON", "")
@@ -90,7 +90,7 @@ def test_another_mode_is_another_verdict() -> None:
     code, report = check("reference", "kjv-ar", "--mode", "llama-cpp-q8_k", "--no-speed")
     assert (code, report["mode"]) == (1, "llama-cpp-q8_k/1")
     unseen = {"packed_bytes", "operations", "edge_cases", "statistics", "trace", "next_tokens", "timed"}
-    unseen |= {*BEHAVIOURS, *OF_THE_LADDER}
+    unseen |= {*BEHAVIOURS, *OF_THE_LADDER, WEAKEST}
     assert statuses(report, "not assessed") == unseen
     assert "--mode llama-cpp-q8_k" in report["reproduce"]
     words = ["check", "--engine", "reference", "--mode", "llama-cpp-q8_k", "--only", "layers.0.q", "--tokens", "2"]

@@ -18,7 +18,7 @@ from tritgold_conformance.golden.run import GoldenRun, judging_tokens
 from tritgold_conformance.judging.check import check
 from tritgold_conformance.questions.ladder import ONE_TEXT, ladder_of
 from tritgold_conformance.questions.text_and_bytes import answer_of, questions
-from tritgold_conformance.results.levels import OF_THE_LADDER
+from tritgold_conformance.results.levels import OF_THE_LADDER, WEAKEST
 from tritgold_conformance.results.report import Report
 
 ROOT = Path(__file__).parents[3]
@@ -57,6 +57,7 @@ def assert_c_conforms(engine: Path, checkpoint: Checkpoint, path: Path, tokens: 
         "timed",
         *ladder_levels,
         *BEHAVIOURS,
+        WEAKEST,
     } - {"generate"}
     assert report.levels["generate"].status == "passed"
     assert report.engine.speed is not None
