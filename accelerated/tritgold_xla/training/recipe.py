@@ -151,7 +151,7 @@ RECIPES = {
         # The tasks that were weak before come three times as often.
         replace(SKILLS, name="skills-ar-second", start="skills-ar-first", seed=159, steps=4000, more=HARDER),
         replace(SKILLS, name="skills-ar", start="skills-ar-second", seed=160, steps=2500, peak=0.015, more=HARDEST),
-        replace(SKILLS, name="skills-ar-float", ternary=False),  # not yet run to its end
+        replace(SKILLS, name="skills-ar-float", ternary=False),
         replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
         DIFFUSION,
         replace(DIFFUSION, name="skills-dlm", start=DIFFUSION.name, seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE),
