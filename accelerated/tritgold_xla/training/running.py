@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -34,16 +33,8 @@ def exit_codes(folder: Path) -> Iterator[None]:
         sys.exit(130)
 
 
-def finish(
-    name: str,
-    folder: Path,
-    ids: np.ndarray,
-    evaluate: Callable[[Parameters], float],
-    also: Callable[[Run], dict[str, Any]] = lambda run: {},
-) -> Run:
+def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Parameters], float]) -> Run:
     """Train one run to its end, from the state in its file or from the beginning. ids, evaluate: as for ``loop.train``.
-
-    also: more facts of the finished run for training.json.
 
     Raises ConfigError where the run that it starts from is not finished.
     """
@@ -67,7 +58,7 @@ def finish(
 
         done = loop.train(run, ids, path, evaluate=evaluate, progress=show)
     if done is not run or not facts.recorded(folder, name):  # keep the facts of the machine that trained it
-        facts.record(folder, name, facts.run_facts(done) | also(done))
+        facts.record(folder, name, facts.run_facts(done))
     return done
 
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from tritgold_xla.training import export, questions, running
 from tritgold_xla.training.qat import Parameters
 from tritgold_xla.training.recipe import RECIPES
-from tritgold_xla.training.run_state import Run
 
 # Each starts from the one before.
 NEEDED = ("skills-ar-first", "skills-ar-second", "skills-ar", "skills-dlm-first", "skills-dlm")
@@ -41,22 +39,15 @@ def _train(name: str, folder: Path) -> None:
     recipe = RECIPES[name]
     by_task = questions.accuracy(recipe)
 
-    def mean(parameters: Parameters) -> float:
+    def share(parameters: Parameters) -> float:
         shares = by_task(parameters)
-        click.echo(json.dumps(_rounded(shares)), err=True)
+        click.echo(json.dumps({task: round(found, 3) for task, found in shares.items()}), err=True)
         return float(np.mean(list(shares.values())))
 
-    def each(run: Run) -> dict[str, Any]:
-        return {"held_out_by_task": _rounded(by_task(run.parameters))}
-
-    run = running.finish(name, folder, np.zeros(0, np.int32), mean, each)
+    run = running.finish(name, folder, np.zeros(0, np.int32), share)
     if recipe.ternary:
         export.export(run, questions.question_tokenizer(), folder / name)
     click.echo(f"{name}: {run.held_out[-1][1]:.1%} of held-out questions right after {run.step} steps")
-
-
-def _rounded(shares: dict[str, float]) -> dict[str, float]:
-    return {task: round(share, 3) for task, share in shares.items()}
 
 
 if __name__ == "__main__":

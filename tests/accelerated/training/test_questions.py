@@ -1,16 +1,14 @@
 """Rows of questions: what counts, what sees what, and that scores are those of greedy decoding."""
 
-import json
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from tiny_training import SMALL, varied
 
 from tritgold.skills import TASKS, held_out_questions
-from tritgold_xla.training import loop, objective, qat, questions, run_state, skills
+from tritgold_xla.training import loop, objective, qat, questions, run_state
 from tritgold_xla.training.recipe import RECIPES
 from tritgold_xla.training.tokens import BOS, EOS, MASK
 
@@ -114,20 +112,3 @@ def test_a_run_learns_and_goes_on_as_if_it_had_not_stopped(tmp_path):
     again = loop.train(run_state.load(recipe, tmp_path / "cut"), none, tmp_path / "cut", evaluate=lambda p: 0.0)
     jax.tree.map(np.testing.assert_array_equal, again.parameters, whole.parameters)
     assert again.losses == whole.losses
-
-
-def test_the_command_records_the_score_of_each_task(tmp_path, monkeypatch):
-    monkeypatch.setattr(questions, "ASKED", 1)
-    monkeypatch.setitem(RECIPES, "skills-short", replace(AR, name="skills-short", start=None, steps=2, warmup=1))
-
-    def trained(run, ids, path, *, evaluate, progress):
-        return replace(run, step=2, losses=(2.0, 1.0), held_out=((2, evaluate(run.parameters)),))
-
-    monkeypatch.setattr(loop, "train", trained)
-    done = CliRunner().invoke(skills.main, [str(tmp_path), "--only", "skills-short"])
-    assert done.exit_code == 0, done.output
-    facts = json.loads((tmp_path / "training.json").read_text())["skills-short"]
-    assert set(facts["held_out_by_task"]) == set(TASKS)
-    mean = np.mean(list(facts["held_out_by_task"].values()))
-    assert mean == pytest.approx(facts["held_out_accuracy"][-1][1], abs=1e-3)
-    assert (tmp_path / "skills-short" / "model.safetensors").exists()
