@@ -14,6 +14,7 @@ from engine_cases import LLAMA, make_weights
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold.errors import TritgoldWarning
+from tritgold.formats.container import StoredTensor
 from tritgold.golden import embedded_model
 from tritgold_xla import XlaEngine
 from tritgold_xla.kv_cache.base import positions
@@ -93,6 +94,14 @@ def test_the_second_start_maps_what_the_first_has_made(checkpoint, made, kept, m
         assert str(folder / "embedding.npy") in mapped, "in memory once, as the system's own copy of the file"
     bits = np.asarray(found.layers.linears["q"].planes.bits)
     assert found.layers.linears["q"].planes.bits.unsafe_buffer_pointer() == bits.ctypes.data
+
+
+def test_a_warm_start_releases_the_pages_of_the_checkpoint(checkpoint, kept, monkeypatch):
+    released = []
+    monkeypatch.setattr(StoredTensor, "release", lambda tensor, *range: released.append(tensor.name))
+    nothing_is_made(monkeypatch)
+    load(checkpoint, kept)
+    assert {tensor.name for tensor in keys.stored_tensors(checkpoint.weights)} == set(released) != set()
 
 
 def test_an_engine_on_kept_weights_gives_the_same_bits(checkpoint, kept):
