@@ -43,8 +43,11 @@ def train(
             began = time.perf_counter()
             batch, counted = _batch(ids, recipe, run.step)
             diffuse = recipe.objective == "block diffusion"  # else sequences need not hold whole blocks
-            noise = objective.noise_of(recipe, run.step) if diffuse else np.zeros((recipe.batch, recipe.length), bool)
-            parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *counted)
+            starts = objective.block_starts(counted[0], recipe) if diffuse and counted else None
+            noise = np.zeros((recipe.batch, recipe.length), bool)
+            if diffuse:
+                noise = objective.noise_of(recipe, run.step, starts)
+            parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *counted, starts=starts)
             if not isfinite(float(loss)):
                 raise _diverged(path, run.step + 1)
             losses = (*run.losses, float(loss))
@@ -93,8 +96,9 @@ def _update(
     batch: jax.Array,
     noise: jax.Array,
     counted: jax.Array | None = None,
+    starts: jax.Array | None = None,
 ) -> tuple[Parameters, optax.OptState, jax.Array]:
     """(masters, moments, loss) after one step; the others as ``objective.loss`` has them."""
-    loss, gradients = jax.value_and_grad(objective.loss)(parameters, batch, noise, recipe, counted)
+    loss, gradients = jax.value_and_grad(objective.loss)(parameters, batch, noise, recipe, counted, starts)
     updates, moments = optimiser(recipe).update(gradients, moments, parameters)
     return optax.apply_updates(parameters, updates), moments, loss

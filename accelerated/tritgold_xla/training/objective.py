@@ -7,6 +7,8 @@ complement, so that each token is learnt once per pair. The two noisy copies of 
 both see: three sequences are computed for a pair instead of four.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,15 +34,21 @@ def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
 
 
 def loss(
-    parameters: Parameters, batch: jax.Array, noise: jax.Array, recipe: Recipe, counted: jax.Array | None = None
+    parameters: Parameters,
+    batch: jax.Array,
+    noise: jax.Array,
+    recipe: Recipe,
+    counted: jax.Array | None = None,
+    starts: jax.Array | None = None,
 ) -> jax.Array:
     """The recipe's loss, nats. batch: int [batch, length + 1]; noise: bool [batch, length], for block diffusion.
 
     counted: bool [batch, length + 1], of rows of questions: the tokens that are to be learnt. None: all of them.
+    starts: int [batch, length], as ``block_starts`` has them.
     """
     if recipe.objective == "autoregressive":
         return next_token_loss(parameters, batch, recipe, counted)
-    return diffusion_loss(parameters, batch, noise, recipe, counted)
+    return diffusion_loss(parameters, batch, noise, recipe, counted, starts)
 
 
 def next_token_loss(
@@ -80,12 +88,36 @@ def cross_entropy(scores: jax.Array, targets: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(scores, axis=-1) - chosen
 
 
-def noise_of(recipe: Recipe, step: int) -> np.ndarray:
-    """bool [batch, length]: which tokens are masked; each block has its own rate, uniform between MIN_RATE and 1."""
+def noise_of(recipe: Recipe, step: int, starts: np.ndarray | None = None) -> np.ndarray:
+    """bool [batch, length]: which tokens are masked; each block has its own rate, uniform between MIN_RATE and 1.
+
+    starts: int [batch, length], as ``block_starts`` has them; None: blocks at multiples of their size.
+    """
     rng = _draws(recipe, 0, step, 1)
-    blocks = recipe.length // recipe.block
-    rate = MIN_RATE + (1 - MIN_RATE) * rng.random((recipe.batch, blocks, 1))
-    return (rng.random((recipe.batch, blocks, recipe.block)) < rate).reshape(recipe.batch, recipe.length)
+    rates = MIN_RATE + (1 - MIN_RATE) * rng.random((recipe.batch, recipe.length // recipe.block))
+    if starts is None:
+        starts = np.broadcast_to(np.arange(recipe.length), (recipe.batch, recipe.length))
+    # No two blocks of an answer begin in the same multiple, so each finds a rate of its own.
+    rate = np.take_along_axis(rates, starts // recipe.block, axis=1)
+    return rng.random((recipe.batch, recipe.length)) < rate
+
+
+def block_starts(counted: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """int32 [rows, length]: the place at which each place's block begins.
+
+    At multiples of the block; but where ``recipe.answers`` says so, in the second half of the rows from the second token
+    of each answer on, as the causal presets open their blocks: the prompt and the first token, which is read off the
+    prompt, are then blocks of their own. counted: bool [rows, length + 1], the tokens of answers.
+    """
+    rows, length, block = len(counted), recipe.length, recipe.block
+    place = np.arange(length, dtype=np.int32)
+    starts = np.tile(place // block * block, (rows, 1))
+    if recipe.answers:
+        said = counted[rows // 2 :, :length]
+        before = np.maximum.accumulate(np.where(said, -1, place), axis=1)  # the last place that is not of an answer
+        nth = place - before - 2  # in the answer, without its first token
+        starts[rows // 2 :] = np.where(said & (nth >= 0), place - nth % block, place)
+    return starts
 
 
 def _draws(recipe: Recipe, *counter: int) -> np.random.Generator:
@@ -103,40 +135,64 @@ def diffusion_mask(length: int, block: int, noisy: int = 1, causal: bool = False
     >>> diffusion_mask(2, 2, causal=True).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
+    mask: np.ndarray = mask_of_blocks(np.arange(length) // block * block, noisy, causal)
+    return mask
+
+
+def mask_of_blocks(starts: Any, noisy: int, causal: bool) -> Any:
+    """As ``diffusion_mask``, of blocks that begin where ``starts`` says, int [.., length]: bool [.., tokens, tokens]."""
+    length = starts.shape[-1]
     place, copy = np.tile(np.arange(length), noisy + 1), np.repeat(np.arange(noisy + 1), length)
-    at, clean = place // block, copy == noisy
-    query, key = at[:, None], at[None, :]
+    at = (jnp if isinstance(starts, jax.Array) else np).concatenate([starts] * (noisy + 1), axis=-1)
+    query, key = at[..., :, None], at[..., None, :]
     itself = (copy[:, None] == copy[None, :]) & (query == key)
-    mask = itself | clean[None, :] & (query > key)
+    mask = itself | (copy == noisy)[None, :] & (query > key)
     return mask & (place[:, None] >= place[None, :]) if causal else mask
 
 
 def diffusion_loss(
-    parameters: Parameters, batch: jax.Array, masked: jax.Array, recipe: Recipe, counted: jax.Array | None = None
+    parameters: Parameters,
+    batch: jax.Array,
+    masked: jax.Array,
+    recipe: Recipe,
+    counted: jax.Array | None = None,
+    starts: jax.Array | None = None,
 ) -> jax.Array:
     """Mean cross entropy of the masked tokens, nats, over the mask and its complement.
 
     batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length]. counted as ``loss`` has
     it: the others are never masked. Where the recipe is causal, the second half of the rows sees only what is before it
-    inside its block too, and the loss of its clean copy is added, token by token.
+    inside its block too, and the loss of its clean copy is added, token by token. There, with ``recipe.answers``,
+    ``starts`` say where blocks begin, and the first token of a block is learnt by the clean copy alone: decoding reads
+    it off finished tokens.
     """
     clean, (rows, length) = batch[:, :-1], masked.shape
+    half = rows // 2
     said = jnp.ones_like(masked) if counted is None else counted[:, :-1]
-    learnt = [masked & said, ~masked & said]
+    noisy = said
+    if recipe.answers and starts is not None:
+        opening = starts[half:] == np.arange(length)
+        alone = opening & jnp.pad(opening, ((0, 0), (0, 1)), constant_values=True)[:, 1:]
+        noisy = said.at[half:].set(said[half:] & ~alone)  # a block of one token is decided before: never masked
+    learnt = [masked & noisy, ~masked & noisy]
     tokens = jnp.concatenate([*(jnp.where(each, MASK, clean) for each in learnt), clean], axis=1)
     mask = diffusion_mask(length, recipe.block, noisy=2)
     if recipe.causal:
-        second = np.arange(rows)[:, None, None, None] >= rows // 2
-        mask = np.where(second, diffusion_mask(length, recipe.block, noisy=2, causal=True), mask)
+        second = np.arange(rows)[:, None, None, None] >= half
+        causal = diffusion_mask(length, recipe.block, noisy=2, causal=True)
+        if recipe.answers and starts is not None:
+            causal = mask_of_blocks(starts, 2, causal=True)[:, None]
+        mask = jnp.where(second, causal, mask)
     states = hidden_states(
         parameters, tokens, recipe, np.tile(np.arange(length), 3), own_question(mask, clean, recipe)
     ).reshape(rows, 3, length, -1)
     # A token is predicted by the state before it.
     losses = cross_entropy(logits(parameters, states[:, :2, :-1]), jnp.stack([clean, clean], axis=1)[..., 1:])
     counts = jnp.stack(learnt, axis=1)[..., 1:]
+    if recipe.answers and starts is not None:
+        counts = counts.at[half:].set(counts[half:] & ~opening[:, None, 1:])
     found = (losses * counts).sum() / jnp.maximum(counts.sum(), 1)
     if not recipe.causal:
         return found
-    half = rows // 2
     losses = cross_entropy(logits(parameters, states[half:, 2, :-1]), clean[half:, 1:])
     return found + (losses * said[half:, 1:]).sum() / jnp.maximum(said[half:, 1:].sum(), 1)

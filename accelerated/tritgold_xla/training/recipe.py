@@ -16,14 +16,16 @@ class Recipe:
     """A training run.
 
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
-    still rounded to bf16). start: the run from whose master weights this one starts. steps, batch, length: number of
-    updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
+    still rounded to bf16). start: the run from whose master weights this one starts; from_file: instead from masters
+    that are drawn anew for its exported model (``masters``), so that the model alone is enough. steps, batch, length:
+    number of updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
     and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal: half of the
     rows of block diffusion see only what is before them inside their block too, as the presets ``greedy``,
-    ``iterative`` and ``adaptive`` decode, and learn the next token of the clean text as well. data: the text, or the
+    ``iterative`` and ``adaptive`` decode, and learn the next token of the clean text as well. answers: the blocks of
+    these rows begin in each answer, where these presets open them, instead of at multiples of the block. data: the text, or the
     questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and of Muon are
     made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come three times
-    as often (``tritgold.skills``).
+    as often, or more often still where they are named again (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """
@@ -32,6 +34,7 @@ class Recipe:
     ternary: bool = True
     objective: Objective = "autoregressive"
     start: str | None = None
+    from_file: bool = False
     seed: int = 1611
     steps: int = 1100
     batch: int = 8
@@ -51,6 +54,7 @@ class Recipe:
     rope_theta: float = 10_000.0
     block: int = 32
     causal: bool = False
+    answers: bool = False
     data: Literal["kjv", "skills"] = "kjv"
     products: Literal["float32", "bfloat16"] = "float32"
     more: str = ""
@@ -72,6 +76,8 @@ class Recipe:
             raise _bad("vocab", self.vocab, f"at least {MIN_VOCAB}: the bytes and the special tokens")
         if self.length > self.context:
             raise _bad("length", self.length, f"at most the context, {self.context}")
+        if self.answers and not (self.causal and self.data == "skills"):
+            raise _bad("answers", self.answers, "only with causal, and for data skills")
         if self.objective == "block diffusion" and self.length % self.block:
             raise _bad("length", self.length, f"a multiple of the block, {self.block}")
         self.config()  # raises for an impossible model
@@ -104,6 +110,7 @@ AR = Recipe("kjv-ar")
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
 HARD_AT_ONCE = "count compare sort"
+HARD_TO_COUNT = "count count count json add subtract calendar"
 SKILLS = Recipe(
     "skills-ar-first",
     seed=158,
@@ -130,6 +137,9 @@ DIFFUSION = replace(
     causal=True,
     more=HARDER,
 )
+SECOND_DIFFUSION = replace(
+    DIFFUSION, name="skills-dlm-second", start=DIFFUSION.name, seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE
+)
 RECIPES = {
     recipe.name: recipe
     for recipe in (
@@ -154,7 +164,18 @@ RECIPES = {
         replace(SKILLS, name="skills-ar-float", ternary=False),
         replace(SKILLS, name="skills-short", steps=30, batch=8, warmup=5),
         DIFFUSION,
-        replace(DIFFUSION, name="skills-dlm", start=DIFFUSION.name, seed=161, steps=1800, peak=0.01, more=HARD_AT_ONCE),
+        SECOND_DIFFUSION,
+        replace(
+            SECOND_DIFFUSION,
+            name="skills-dlm",
+            start=SECOND_DIFFUSION.name,
+            from_file=True,
+            seed=162,
+            steps=4500,
+            peak=0.012,
+            answers=True,
+            more=HARD_TO_COUNT,
+        ),
     )
 }
 

@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tritgold.errors import ConfigError, TritgoldError
 from tritgold_xla.training import facts, loop, run_state
+from tritgold_xla.training.masters import of_model
 from tritgold_xla.training.qat import Parameters
-from tritgold_xla.training.recipe import RECIPES
+from tritgold_xla.training.recipe import RECIPES, Recipe
 from tritgold_xla.training.run_state import Run
 
 
@@ -42,7 +43,7 @@ def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Paramet
     if path.exists():
         run = run_state.load(recipe, path)
     else:
-        run = run_state.begin(recipe, None if recipe.start is None else finished(recipe.start, folder).parameters)
+        run = run_state.begin(recipe, _start(recipe, folder))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -60,6 +61,13 @@ def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Paramet
     if done is not run or not facts.recorded(folder, name):  # keep the facts of the machine that trained it
         facts.record(folder, name, facts.run_facts(done))
     return done
+
+
+def _start(recipe: Recipe, folder: Path) -> Parameters | None:
+    """The masters that a run starts from; None: from its seed."""
+    if recipe.start is None:
+        return None
+    return of_model(recipe, folder / recipe.start) if recipe.from_file else finished(recipe.start, folder).parameters
 
 
 def finished(name: str, folder: Path) -> Run:

@@ -11,7 +11,7 @@ from tritgold_xla.training.qat import Parameters
 from tritgold_xla.training.recipe import RECIPES
 
 # Each starts from the one before.
-NEEDED = ("skills-ar-first", "skills-ar-second", "skills-ar", "skills-dlm-first", "skills-dlm")
+NEEDED = ("skills-ar-first", "skills-ar-second", "skills-ar", "skills-dlm-first", "skills-dlm-second", "skills-dlm")
 NAMES = [name for name, recipe in RECIPES.items() if recipe.data == "skills"]
 
 
