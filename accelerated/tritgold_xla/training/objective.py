@@ -135,19 +135,23 @@ def diffusion_mask(length: int, block: int, noisy: int = 1, causal: bool = False
     >>> diffusion_mask(2, 2, causal=True).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    mask: np.ndarray = mask_of_blocks(np.arange(length) // block * block, noisy, causal)
-    return mask
+    return np.asarray(mask_of_blocks(np.arange(length) // block * block, noisy, causal))
 
 
-def mask_of_blocks(starts: Any, noisy: int, causal: bool) -> Any:
+def mask_of_blocks(starts: Any, noisy: int, causal: bool = False) -> Any:
     """As ``diffusion_mask``, of blocks that begin where ``starts`` says, int [.., length]: bool [.., tokens, tokens]."""
     length = starts.shape[-1]
     place, copy = np.tile(np.arange(length), noisy + 1), np.repeat(np.arange(noisy + 1), length)
-    at = (jnp if isinstance(starts, jax.Array) else np).concatenate([starts] * (noisy + 1), axis=-1)
+    at = starts[..., place]
     query, key = at[..., :, None], at[..., None, :]
     itself = (copy[:, None] == copy[None, :]) & (query == key)
     mask = itself | (copy == noisy)[None, :] & (query > key)
-    return mask & (place[:, None] >= place[None, :]) if causal else mask
+    return mask & before(place) if causal else mask
+
+
+def before(place: np.ndarray) -> np.ndarray:
+    """bool [tokens, tokens]: which keys are at the query's place or before it."""
+    return place[:, None] >= place[None, :]
 
 
 def diffusion_loss(
@@ -161,36 +165,30 @@ def diffusion_loss(
     """Mean cross entropy of the masked tokens, nats, over the mask and its complement.
 
     batch: int [batch, length + 1], the last token is not used; masked: bool [batch, length]. counted as ``loss`` has
-    it: the others are never masked. Where the recipe is causal, the second half of the rows sees only what is before it
-    inside its block too, and the loss of its clean copy is added, token by token. There, with ``recipe.answers``,
-    ``starts`` say where blocks begin, and the first token of a block is learnt by the clean copy alone: decoding reads
-    it off finished tokens.
+    it: the others are never masked. starts: as ``block_starts`` has them; None: at multiples of the block.
+
+    Where the recipe is causal, the second half of the rows sees only what is before it inside its block too, and the
+    loss of its clean copy is added, token by token. With ``recipe.answers`` the clean copy alone learns the first token
+    of each block there, which decoding reads off finished tokens, and a block of one token is never masked.
     """
     clean, (rows, length) = batch[:, :-1], masked.shape
-    half = rows // 2
+    place, half = np.arange(length), rows // 2
     said = jnp.ones_like(masked) if counted is None else counted[:, :-1]
-    noisy = said
-    if recipe.answers and starts is not None:
-        opening = starts[half:] == np.arange(length)
-        alone = opening & jnp.pad(opening, ((0, 0), (0, 1)), constant_values=True)[:, 1:]
-        noisy = said.at[half:].set(said[half:] & ~alone)  # a block of one token is decided before: never masked
-    learnt = [masked & noisy, ~masked & noisy]
+    starts = jnp.asarray(np.tile(place // recipe.block * recipe.block, (rows, 1))) if starts is None else starts
+    second = np.arange(rows)[:, None] >= half
+    first = second & (starts == place) if recipe.answers else np.zeros((rows, length), bool)
+    alone = first & jnp.pad(first, ((0, 0), (0, 1)), constant_values=True)[:, 1:]
+    learnt = [which & said & ~alone for which in (masked, ~masked)]
     tokens = jnp.concatenate([*(jnp.where(each, MASK, clean) for each in learnt), clean], axis=1)
-    mask = diffusion_mask(length, recipe.block, noisy=2)
+    mask = mask_of_blocks(starts, noisy=2)[:, None]
     if recipe.causal:
-        second = np.arange(rows)[:, None, None, None] >= half
-        causal = diffusion_mask(length, recipe.block, noisy=2, causal=True)
-        if recipe.answers and starts is not None:
-            causal = mask_of_blocks(starts, 2, causal=True)[:, None]
-        mask = jnp.where(second, causal, mask)
+        mask &= before(np.tile(place, 3)) | ~second[:, None, None]
     states = hidden_states(
-        parameters, tokens, recipe, np.tile(np.arange(length), 3), own_question(mask, clean, recipe)
+        parameters, tokens, recipe, np.tile(place, 3), own_question(mask, clean, recipe)
     ).reshape(rows, 3, length, -1)
     # A token is predicted by the state before it.
     losses = cross_entropy(logits(parameters, states[:, :2, :-1]), jnp.stack([clean, clean], axis=1)[..., 1:])
-    counts = jnp.stack(learnt, axis=1)[..., 1:]
-    if recipe.answers and starts is not None:
-        counts = counts.at[half:].set(counts[half:] & ~opening[:, None, 1:])
+    counts = (jnp.stack(learnt, axis=1) & ~first[:, None])[..., 1:]
     found = (losses * counts).sum() / jnp.maximum(counts.sum(), 1)
     if not recipe.causal:
         return found
