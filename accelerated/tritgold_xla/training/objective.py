@@ -105,9 +105,9 @@ def noise_of(recipe: Recipe, step: int, starts: np.ndarray | None = None) -> np.
 def block_starts(counted: np.ndarray, recipe: Recipe) -> np.ndarray:
     """int32 [rows, length]: the place at which each place's block begins.
 
-    At multiples of the block; but where ``recipe.answers`` says so, in the second half of the rows from the second token
-    of each answer on, as the causal presets open their blocks: the prompt and the first token, which is read off the
-    prompt, are then blocks of their own. counted: bool [rows, length + 1], the tokens of answers.
+    At multiples of the block; but where ``recipe.answers`` says so, in the second half of the rows from the second
+    token of each answer on, as the causal presets open their blocks: each token of the prompt, and the first of the
+    answer, which is read off the prompt, is then a block of its own. counted: bool [rows, length + 1], what is answer.
     """
     rows, length, block = len(counted), recipe.length, recipe.block
     place = np.arange(length, dtype=np.int32)
@@ -139,7 +139,10 @@ def diffusion_mask(length: int, block: int, noisy: int = 1, causal: bool = False
 
 
 def mask_of_blocks(starts: Any, noisy: int, causal: bool = False) -> Any:
-    """As ``diffusion_mask``, of blocks that begin where ``starts`` says, int [.., length]: bool [.., tokens, tokens]."""
+    """As ``diffusion_mask``, of blocks that begin where ``starts`` says: bool [.., tokens, tokens].
+
+    starts: int [.., length].
+    """
     length = starts.shape[-1]
     place, copy = np.tile(np.arange(length), noisy + 1), np.repeat(np.arange(noisy + 1), length)
     at = starts[..., place]
@@ -183,9 +186,9 @@ def diffusion_loss(
     mask = mask_of_blocks(starts, noisy=2)[:, None]
     if recipe.causal:
         mask &= before(np.tile(place, 3)) | ~second[:, None, None]
-    states = hidden_states(
-        parameters, tokens, recipe, np.tile(place, 3), own_question(mask, clean, recipe)
-    ).reshape(rows, 3, length, -1)
+    states = hidden_states(parameters, tokens, recipe, np.tile(place, 3), own_question(mask, clean, recipe)).reshape(
+        rows, 3, length, -1
+    )
     # A token is predicted by the state before it.
     losses = cross_entropy(logits(parameters, states[:, :2, :-1]), jnp.stack([clean, clean], axis=1)[..., 1:])
     counts = (jnp.stack(learnt, axis=1) & ~first[:, None])[..., 1:]

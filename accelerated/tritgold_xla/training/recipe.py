@@ -18,14 +18,14 @@ class Recipe:
     ternary: False trains the same network with float32 weights and activations in its linears (embedding and gains are
     still rounded to bf16). start: the run from whose master weights this one starts; from_file: instead from masters
     that are drawn anew for its exported model (``masters``), so that the model alone is enough. steps, batch, length:
-    number of updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of embedding
-    and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal: half of the
-    rows of block diffusion see only what is before them inside their block too, as the presets ``greedy``,
+    number of updates, sequences per update, tokens per sequence. peak: learning rate of the matrices (Muon); small: of
+    embedding and gains (Adam). decay: weight decay in the first half. block: tokens per block of diffusion. causal:
+    half of the rows of block diffusion see only what is before them inside their block too, as the presets ``greedy``,
     ``iterative`` and ``adaptive`` decode, and learn the next token of the clean text as well. answers: the blocks of
-    these rows begin in each answer, where these presets open them, instead of at multiples of the block. data: the text, or the
-    questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and of Muon are
-    made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come three times
-    as often, or more often still where they are named again (``tritgold.skills``).
+    these rows begin in each answer, where these presets open them, instead of at multiples of the block. data: the
+    text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
+    of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
+    three times as often, or more often still where they are named again (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """

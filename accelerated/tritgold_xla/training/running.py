@@ -40,10 +40,7 @@ def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Paramet
     Raises ConfigError where the run that it starts from is not finished.
     """
     recipe, path = RECIPES[name], folder / f"{name}.safetensors"
-    if path.exists():
-        run = run_state.load(recipe, path)
-    else:
-        run = run_state.begin(recipe, _start(recipe, folder))
+    run = run_state.load(recipe, path) if path.exists() else run_state.begin(recipe, _start(recipe, folder))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

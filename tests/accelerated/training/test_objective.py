@@ -164,6 +164,58 @@ def test_causal_rows_see_what_is_before_them_and_learn_the_next_token_too(monkey
         np.testing.assert_array_equal(network.mask[row, 0], expected)
 
 
+ANSWERS = replace(scripted_recipe("block diffusion"), data="skills", causal=True, answers=True)
+# Two rows of questions: prompts of two tokens, answers of four and of three.
+COUNTED = np.array([[0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 0]], bool)
+
+
+def test_blocks_begin_at_the_second_token_of_an_answer():
+    starts = objective.block_starts(np.repeat(COUNTED, 2, axis=0), ANSWERS)
+    np.testing.assert_array_equal(
+        starts,
+        [[0, 0, 0, 3, 3, 3], [0, 0, 0, 3, 3, 3], [0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 4, 4]],
+    )
+    long = replace(ANSWERS, length=9, context=9)
+    counted = np.tile(np.arange(10) >= 1, (2, 1))
+    assert objective.block_starts(counted, long)[1].tolist() == [0, 1, 2, 2, 2, 5, 5, 5, 8]
+    ordinary = objective.block_starts(np.repeat(COUNTED, 2, axis=0), replace(ANSWERS, answers=False))
+    assert (ordinary == np.arange(6) // 3 * 3).all()
+
+
+def test_a_block_of_an_answer_has_one_rate(monkeypatch):
+    """Places that begin together are masked at one rate, whichever multiple of the block they lie in."""
+    monkeypatch.setattr(objective, "MIN_RATE", 0.0)
+    wide = replace(ANSWERS, length=4096, context=4096, block=1024, batch=2)
+    counted = np.tile(np.arange(4097) >= 500, (2, 1))
+    starts = objective.block_starts(counted, wide)
+    noise = np.stack([objective.noise_of(wide, step, starts)[1] for step in range(40)])
+    halves = [noise[:, 501 + 100 * part : 501 + 100 * part + 100].mean(axis=1) for part in (0, 4, 9)]
+    assert all(np.abs(halves[0] - half).max() < 0.25 for half in halves[1:])  # one side of 1,024 and the other
+    assert np.abs(halves[0] - noise[:, 1600:1700].mean(axis=1)).max() > 0.5  # the next block
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_in_rows_of_answers_first_tokens_of_blocks_are_learnt_by_the_clean_copy(monkeypatch, share):
+    rng = np.random.default_rng(6)
+    batch, masked = rng.integers(4, Scripted.VOCAB, (2, 7)), rng.random((2, 6)) < share
+    counted = COUNTED[:1].repeat(2, axis=0)
+    starts = objective.block_starts(counted, ANSWERS)  # of the second row 0, 1, 2, 3, 3, 3
+    network = Scripted(2, 18)
+    monkeypatch.setattr(objective, "hidden_states", network)
+    got = objective.loss(network.parameters, batch, masked, ANSWERS, jax.numpy.asarray(counted), starts)
+    learnt = [(0, at) for at in (2, 3, 4, 5)] + [(1, at) for at in (4, 5)]
+    nats = [network.nats(row, at - 1 if masked[row, at] else 6 + at - 1, batch[row, at]) for row, at in learnt]
+    clean = [network.nats(1, 12 + at - 1, batch[1, at]) for at in (2, 3, 4, 5)]
+    assert float(got) == pytest.approx(np.mean(nats) + np.mean(clean), rel=1e-5)
+    # The first token of an answer stands in both noisy copies; the rest of it is masked in one of them.
+    assert (network.tokens[1, [2, 8]] == batch[1, 2]).all()
+    for at in (3, 4, 5):
+        assert sorted(network.tokens[1, [at, 6 + at]] == MASK) == [False, True]
+    mask = network.mask[1, 0]
+    assert mask[4, :6].tolist() == [False, False, False, True, True, False]  # its block, up to itself
+    assert mask[4, 12:].tolist() == [True, True, True, False, False, False]  # clean: what is before its block
+
+
 @pytest.fixture(scope="module")
 def states():
     """Tokens [24] of one doubled sequence of three blocks -> its hidden states, of a float32 network."""

@@ -27,6 +27,8 @@ from tritgold_xla.training.recipe import RECIPES, Recipe
         (TINY, "warmup", TINY.steps // 2 + 1),
         (TINY, "warmup", -1),
         (TINY, "vocab", 259),
+        (TINY, "answers", True),
+        (replace(DIFFUSION, causal=True), "answers", True),
     ],
 )
 def test_an_impossible_field_is_named_with_its_value(recipe, field, value):
