@@ -145,6 +145,16 @@ RECIPES = {
     for recipe in (
         AR,
         replace(AR, name="kjv-ar-float", ternary=False),
+        replace(
+            AR,
+            name="kjv-ar-longer",  # what more steps are worth: the embedded model goes on
+            start=AR.name,
+            from_file=True,
+            seed=1612,
+            steps=900,
+            peak=0.015,
+            products="bfloat16",
+        ),
         replace(AR, name="short", steps=30, batch=4, warmup=5),  # takes a minute, to test the setup
         replace(
             AR,
