@@ -42,10 +42,9 @@ def train(
         while run.step < recipe.steps:
             began = time.perf_counter()
             batch, counted = _batch(ids, recipe, run.step)
-            diffuse = recipe.objective == "block diffusion"  # else sequences need not hold whole blocks
-            starts = objective.block_starts(counted[0], recipe) if diffuse and counted else None
-            noise = np.zeros((recipe.batch, recipe.length), bool)
-            if diffuse:
+            noise, starts = np.zeros((recipe.batch, recipe.length), bool), None
+            if recipe.objective == "block diffusion":  # else sequences need not hold whole blocks
+                starts = objective.block_starts(counted[0], recipe) if counted else None
                 noise = objective.noise_of(recipe, run.step, starts)
             parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *counted, starts=starts)
             if not isfinite(float(loss)):

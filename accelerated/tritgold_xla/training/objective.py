@@ -44,7 +44,7 @@ def loss(
     """The recipe's loss, nats. batch: int [batch, length + 1]; noise: bool [batch, length], for block diffusion.
 
     counted: bool [batch, length + 1], of rows of questions: the tokens that are to be learnt. None: all of them.
-    starts: int [batch, length], as ``block_starts`` has them.
+    starts: int [batch, length], as ``block_starts`` has them; None: multiples of the block.
     """
     if recipe.objective == "autoregressive":
         return next_token_loss(parameters, batch, recipe, counted)
@@ -97,17 +97,17 @@ def noise_of(recipe: Recipe, step: int, starts: np.ndarray | None = None) -> np.
     rates = MIN_RATE + (1 - MIN_RATE) * rng.random((recipe.batch, recipe.length // recipe.block))
     if starts is None:
         starts = np.broadcast_to(np.arange(recipe.length), (recipe.batch, recipe.length))
-    # No two blocks of an answer begin in the same multiple, so each finds a rate of its own.
+    # A question fills whole multiples, and blocks of an answer begin a block apart: no two share a rate.
     rate = np.take_along_axis(rates, starts // recipe.block, axis=1)
     return rng.random((recipe.batch, recipe.length)) < rate
 
 
 def block_starts(counted: np.ndarray, recipe: Recipe) -> np.ndarray:
-    """int32 [rows, length]: the place at which each place's block begins.
+    """The index at which the block of each token begins: int32 [rows, length].
 
-    At multiples of the block; but where ``recipe.answers`` says so, in the second half of the rows from the second
-    token of each answer on, as the causal presets open their blocks: each token of the prompt, and the first of the
-    answer, which is read off the prompt, is then a block of its own. counted: bool [rows, length + 1], what is answer.
+    Multiples of the block. With ``recipe.answers``, in the second half of the rows, blocks are counted from the second
+    token of each answer, as the causal presets open them; each token before that is a block of its own. counted: bool
+    [rows, length + 1], the tokens of answers.
     """
     rows, length, block = len(counted), recipe.length, recipe.block
     place = np.arange(length, dtype=np.int32)
@@ -125,35 +125,32 @@ def _draws(recipe: Recipe, *counter: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=recipe.seed, counter=[*counter, 0]))
 
 
-def diffusion_mask(length: int, block: int, noisy: int = 1, causal: bool = False) -> np.ndarray:
+def diffusion_mask(length: int, block: int, noisy: int = 1) -> np.ndarray:
     """bool [(noisy + 1) length] twice: which keys a query sees. Rows are queries; the clean copy is the last.
 
-    noisy: copies with masks. causal: inside its block too a query sees only what is at its place or before it.
+    noisy: copies with masks.
 
     >>> diffusion_mask(2, 1).astype(int).tolist()
     [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
-    >>> diffusion_mask(2, 2, causal=True).astype(int).tolist()
-    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    return np.asarray(mask_of_blocks(np.arange(length) // block * block, noisy, causal))
+    return np.asarray(mask_of_blocks(np.arange(length) // block * block, noisy))
 
 
-def mask_of_blocks(starts: Any, noisy: int, causal: bool = False) -> Any:
+def mask_of_blocks(starts: Any, noisy: int) -> Any:
     """As ``diffusion_mask``, of blocks that begin where ``starts`` says: bool [.., tokens, tokens].
 
-    starts: int [.., length].
+    starts: int [.., length]; tokens = (noisy + 1) length.
     """
     length = starts.shape[-1]
     place, copy = np.tile(np.arange(length), noisy + 1), np.repeat(np.arange(noisy + 1), length)
     at = starts[..., place]
     query, key = at[..., :, None], at[..., None, :]
     itself = (copy[:, None] == copy[None, :]) & (query == key)
-    mask = itself | (copy == noisy)[None, :] & (query > key)
-    return mask & before(place) if causal else mask
+    return itself | (copy == noisy)[None, :] & (query > key)
 
 
 def before(place: np.ndarray) -> np.ndarray:
-    """bool [tokens, tokens]: which keys are at the query's place or before it."""
+    """bool [tokens, tokens]: which keys are at the query's place or before it. place: int [tokens]."""
     return place[:, None] >= place[None, :]
 
 
@@ -172,18 +169,17 @@ def diffusion_loss(
 
     Where the recipe is causal, the second half of the rows sees only what is before it inside its block too, and the
     loss of its clean copy is added, token by token. With ``recipe.answers`` the clean copy alone learns the first token
-    of each block there, which decoding reads off finished tokens, and a block of one token is never masked.
+    of each block there, which decoding reads off finished tokens.
     """
     clean, (rows, length) = batch[:, :-1], masked.shape
     place, half = np.arange(length), rows // 2
     said = jnp.ones_like(masked) if counted is None else counted[:, :-1]
-    starts = jnp.asarray(np.tile(place // recipe.block * recipe.block, (rows, 1))) if starts is None else starts
+    begins = np.tile(place // recipe.block * recipe.block, (rows, 1)) if starts is None else starts
     second = np.arange(rows)[:, None] >= half
-    first = second & (starts == place) if recipe.answers else np.zeros((rows, length), bool)
-    alone = first & jnp.pad(first, ((0, 0), (0, 1)), constant_values=True)[:, 1:]
-    learnt = [which & said & ~alone for which in (masked, ~masked)]
+    first = second & (begins == place) & recipe.answers
+    learnt = [which & said for which in (masked, ~masked)]
     tokens = jnp.concatenate([*(jnp.where(each, MASK, clean) for each in learnt), clean], axis=1)
-    mask = mask_of_blocks(starts, noisy=2)[:, None]
+    mask = mask_of_blocks(begins, noisy=2)[:, None]
     if recipe.causal:
         mask &= before(np.tile(place, 3)) | ~second[:, None, None]
     states = hidden_states(parameters, tokens, recipe, np.tile(place, 3), own_question(mask, clean, recipe)).reshape(

@@ -77,7 +77,8 @@ def accuracy(recipe: Recipe) -> Callable[[Parameters], dict[str, float]]:
     """The function masters -> share of held-out questions of middle difficulty answered right, task by task.
 
     Token by token, the answer is right exactly where each token of it is the likeliest after the ones before: one pass
-    over question and answer is enough. Block diffusion: with the whole answer masked, all decided in one pass.
+    over question and answer is enough. Block diffusion: with the whole answer masked, all decided in one pass with
+    block attention, whatever else the recipe trains.
     """
     alone = replace(recipe, length=-(-LONGEST // recipe.block) * recipe.block)
     rows = [_row(question, alone) for task in TASKS for question in held_out_questions(task, 1, ASKED)]

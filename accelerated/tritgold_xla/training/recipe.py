@@ -25,7 +25,7 @@ class Recipe:
     these rows begin in each answer, where these presets open them, instead of at multiples of the block. data: the
     text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
     of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
-    three times as often, or more often still where they are named again (``tritgold.skills``).
+    more often: one that is named n times comes 1 + 2 n times as often (``tritgold.skills``).
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """
@@ -76,8 +76,10 @@ class Recipe:
             raise _bad("vocab", self.vocab, f"at least {MIN_VOCAB}: the bytes and the special tokens")
         if self.length > self.context:
             raise _bad("length", self.length, f"at most the context, {self.context}")
-        if self.answers and not (self.causal and self.data == "skills"):
-            raise _bad("answers", self.answers, "only with causal, and for data skills")
+        if self.answers and not (self.objective == "block diffusion" and self.causal and self.data == "skills"):
+            raise _bad("answers", self.answers, "False, except for causal block diffusion on skills")
+        if self.from_file and self.start is None:
+            raise _bad("from_file", self.from_file, "False without a start")
         if self.objective == "block diffusion" and self.length % self.block:
             raise _bad("length", self.length, f"a multiple of the block, {self.block}")
         self.config()  # raises for an impossible model
@@ -110,7 +112,7 @@ AR = Recipe("kjv-ar")
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
 HARD_AT_ONCE = "count compare sort"
-HARD_TO_COUNT = "count count count json add subtract calendar"
+HARD_FOR_CAUSAL = "count count count json add subtract calendar"
 SKILLS = Recipe(
     "skills-ar-first",
     seed=158,
@@ -147,7 +149,7 @@ RECIPES = {
         replace(AR, name="kjv-ar-float", ternary=False),
         replace(
             AR,
-            name="kjv-ar-longer",  # what more steps are worth: the embedded model goes on
+            name="kjv-ar-longer",  # what more steps are worth: the exported kjv-ar goes on
             start=AR.name,
             from_file=True,
             seed=1612,
@@ -184,7 +186,7 @@ RECIPES = {
             steps=4500,
             peak=0.012,
             answers=True,
-            more=HARD_TO_COUNT,
+            more=HARD_FOR_CAUSAL,
         ),
     )
 }

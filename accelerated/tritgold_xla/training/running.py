@@ -37,7 +37,7 @@ def exit_codes(folder: Path) -> Iterator[None]:
 def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Parameters], float]) -> Run:
     """Train one run to its end, from the state in its file or from the beginning. ids, evaluate: as for ``loop.train``.
 
-    Raises ConfigError where the run that it starts from is not finished.
+    Raises ConfigError where the run that it starts from is not finished; for ``from_file`` as ``masters.of_model``.
     """
     recipe, path = RECIPES[name], folder / f"{name}.safetensors"
     run = run_state.load(recipe, path) if path.exists() else run_state.begin(recipe, _start(recipe, folder))

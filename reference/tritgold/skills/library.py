@@ -43,7 +43,8 @@ def held_out(task: str, key: str) -> bool:
 def training_questions(seed: int, stream: int, more: Sequence[str] = ()) -> Iterator[Question]:
     """Without end: every task alike, a quarter easy, half middle, a quarter hard, none of them held out.
 
-    more: tasks that come MORE times as often. Raises KeyError for a name that is none.
+    more: tasks that come more often: one that is named n times, 1 + (MORE - 1) n times as often. Raises KeyError for a
+    name that is not a task's.
     """
     draws, names = Draws(seed, stream), [*TASKS, *(task for task in more for _ in range(MORE - 1))]
     while True:

@@ -35,6 +35,11 @@ def test_the_masters_of_trits_have_these_trits_and_this_scale(zeros, scale):
     assert float(found_scale) == scale
 
 
+def test_a_matrix_of_zeros_stays_one():
+    zeros = np.zeros((64, 64), np.int8)
+    assert not masters.drawn(zeros, 0.5, np.random.default_rng(1)).any()
+
+
 def test_masters_differ_among_themselves():
     """Masters of one size would all cross a threshold in one step."""
     trits = np.random.default_rng(1).integers(-1, 2, (64, 64)).astype(np.int8)
@@ -70,10 +75,10 @@ def test_a_run_starts_from_the_file_without_a_state(folder, monkeypatch):
 
 
 def test_a_model_of_another_shape_is_refused(folder):
-    error = refusal(lambda: masters.of_model(replace(AGAIN, layers=2), folder / TINY.name))
-    assert (type(error), error.kind, error.got[0], error.expected[0]) == (ConfigError, "start", 1, 2)
-    error = refusal(lambda: masters.of_model(replace(AGAIN, vocab=301), folder / TINY.name))
-    assert (error.thing, error.got, error.expected) == ("embedding", [300, 256], [301, 256])
+    for field in ({"layers": 2}, {"vocab": 301}, {"rope_theta": 5e5}):
+        error = refusal(lambda field=field: masters.of_model(replace(AGAIN, **field), folder / TINY.name))
+        assert (type(error), error.kind, error.expected) == (ConfigError, "start", field)
+        assert error.got == {name: getattr(TINY, name) for name in field}
 
 
 def test_a_missing_model_is_refused(tmp_path):

@@ -68,11 +68,10 @@ def test_a_rate_is_never_below_its_least(monkeypatch):
     assert rates.min() > 0.85
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("noisy", [1, 2])
 @pytest.mark.parametrize(("length", "block"), [(8, 4), (6, 2), (4, 1), (4, 4)])
-def test_the_diffusion_mask_follows_the_rule(length, block, noisy, causal):
-    mask = objective.diffusion_mask(length, block, noisy, causal)
+def test_the_diffusion_mask_follows_the_rule(length, block, noisy):
+    mask = objective.diffusion_mask(length, block, noisy)
     assert mask.shape == ((noisy + 1) * length, (noisy + 1) * length)
     for query in range(len(mask)):
         for key in range(len(mask)):
@@ -81,8 +80,6 @@ def test_the_diffusion_mask_follows_the_rule(length, block, noisy, causal):
                 sees = other == own or (query // length == noisy and other < own)
             else:
                 sees = key // length == noisy and other < own
-            if causal:
-                sees = sees and key % length <= query % length
             assert mask[query, key] == sees, (query, key)
 
 
@@ -160,60 +157,77 @@ def test_causal_rows_see_what_is_before_them_and_learn_the_next_token_too(monkey
     expected = np.mean(nats_of_the_masked(network, batch, masked)) + np.mean(next_token)
     assert got == pytest.approx(expected, rel=1e-5)
     for row, causal in enumerate((False, False, True, True)):
-        expected = objective.diffusion_mask(6, 3, noisy=2, causal=causal)
+        expected = objective.diffusion_mask(6, 3, noisy=2)
+        place = np.tile(np.arange(6), 3)
+        expected &= (place[None, :] <= place[:, None]) | (not causal)
         np.testing.assert_array_equal(network.mask[row, 0], expected)
 
 
 ANSWERS = replace(scripted_recipe("block diffusion"), data="skills", causal=True, answers=True)
-# Two rows of questions: prompts of two tokens, answers of four and of three.
-COUNTED = np.array([[0, 0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 0]], bool)
+COUNTED = np.array([[0, 0, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 0]], bool)  # after prompts of three and of two tokens
 
 
 def test_blocks_begin_at_the_second_token_of_an_answer():
-    starts = objective.block_starts(np.repeat(COUNTED, 2, axis=0), ANSWERS)
-    np.testing.assert_array_equal(
-        starts,
-        [[0, 0, 0, 3, 3, 3], [0, 0, 0, 3, 3, 3], [0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 4, 4]],
-    )
+    starts = objective.block_starts(np.tile(COUNTED, (2, 1)), ANSWERS)
+    ordinary = [0, 0, 0, 3, 3, 3]
+    np.testing.assert_array_equal(starts, [ordinary, ordinary, [0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 3, 3]])
+    assert (objective.block_starts(COUNTED, replace(ANSWERS, answers=False)) == ordinary).all()
+
+
+@pytest.mark.parametrize(
+    ("counted", "starts"),
+    [
+        ([0, 1, 1, 1, 1, 1, 1, 1, 1, 0], [0, 1, 2, 2, 2, 5, 5, 5, 8]),  # three blocks
+        ([0, 1, 1, 1, 1, 0, 0, 1, 1, 0], [0, 1, 2, 2, 2, 5, 6, 7, 8]),  # two questions
+    ],
+)
+def test_longer_answers_have_several_blocks_and_rows_several_answers(counted, starts):
     long = replace(ANSWERS, length=9, context=9)
-    counted = np.tile(np.arange(10) >= 1, (2, 1))
-    assert objective.block_starts(counted, long)[1].tolist() == [0, 1, 2, 2, 2, 5, 5, 5, 8]
-    ordinary = objective.block_starts(np.repeat(COUNTED, 2, axis=0), replace(ANSWERS, answers=False))
-    assert (ordinary == np.arange(6) // 3 * 3).all()
+    assert objective.block_starts(np.array([counted] * 2, bool), long)[1].tolist() == starts
 
 
-def test_a_block_of_an_answer_has_one_rate(monkeypatch):
-    """Places that begin together are masked at one rate, whichever multiple of the block they lie in."""
-    monkeypatch.setattr(objective, "MIN_RATE", 0.0)
+def test_a_block_of_an_answer_has_one_rate():
+    """Tokens whose block is one are masked at one rate, on either side of a multiple of the block."""
     wide = replace(ANSWERS, length=4096, context=4096, block=1024, batch=2)
-    counted = np.tile(np.arange(4097) >= 500, (2, 1))
-    starts = objective.block_starts(counted, wide)
+    starts = objective.block_starts(np.tile(np.arange(4097) >= 500, (2, 1)), wide)
     noise = np.stack([objective.noise_of(wide, step, starts)[1] for step in range(40)])
-    halves = [noise[:, 501 + 100 * part : 501 + 100 * part + 100].mean(axis=1) for part in (0, 4, 9)]
-    assert all(np.abs(halves[0] - half).max() < 0.25 for half in halves[1:])  # one side of 1,024 and the other
-    assert np.abs(halves[0] - noise[:, 1600:1700].mean(axis=1)).max() > 0.5  # the next block
+    rates = [noise[:, at : at + 100].mean(axis=1) for at in (501, 901, 1401, 1601)]
+    assert all(np.abs(rates[0] - same).max() < 0.25 for same in rates[1:3])
+    assert np.abs(rates[0] - rates[3]).max() > 0.5  # the next block
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_in_rows_of_answers_first_tokens_of_blocks_are_learnt_by_the_clean_copy(monkeypatch, share):
+def test_first_tokens_of_answers_and_blocks_are_learnt_by_the_clean_copy(monkeypatch, share):
     rng = np.random.default_rng(6)
     batch, masked = rng.integers(4, Scripted.VOCAB, (2, 7)), rng.random((2, 6)) < share
-    counted = COUNTED[:1].repeat(2, axis=0)
-    starts = objective.block_starts(counted, ANSWERS)  # of the second row 0, 1, 2, 3, 3, 3
+    starts = objective.block_starts(COUNTED, ANSWERS)  # of the second row 0, 1, 2, 3, 3, 3
     network = Scripted(2, 18)
     monkeypatch.setattr(objective, "hidden_states", network)
-    got = objective.loss(network.parameters, batch, masked, ANSWERS, jax.numpy.asarray(counted), starts)
-    learnt = [(0, at) for at in (2, 3, 4, 5)] + [(1, at) for at in (4, 5)]
+    got = objective.loss(network.parameters, batch, masked, ANSWERS, jax.numpy.asarray(COUNTED), starts)
+    learnt = [(0, 3), (0, 4), (0, 5), (1, 4), (1, 5)]
     nats = [network.nats(row, at - 1 if masked[row, at] else 6 + at - 1, batch[row, at]) for row, at in learnt]
     clean = [network.nats(1, 12 + at - 1, batch[1, at]) for at in (2, 3, 4, 5)]
     assert float(got) == pytest.approx(np.mean(nats) + np.mean(clean), rel=1e-5)
-    # The first token of an answer stands in both noisy copies; the rest of it is masked in one of them.
-    assert (network.tokens[1, [2, 8]] == batch[1, 2]).all()
     for at in (3, 4, 5):
         assert sorted(network.tokens[1, [at, 6 + at]] == MASK) == [False, True]
-    mask = network.mask[1, 0]
-    assert mask[4, :6].tolist() == [False, False, False, True, True, False]  # its block, up to itself
-    assert mask[4, 12:].tolist() == [True, True, True, False, False, False]  # clean: what is before its block
+
+
+def test_a_masked_answer_is_read_as_the_causal_presets_read_it():
+    """Its states are those of prompt, first token and masks, read causally: what ``adaptive`` reads in a first pass."""
+    recipe = replace(DIFFUSION, data="skills", causal=True, answers=True, length=16, block=8)
+    parameters = varied(recipe)
+    tokens = np.random.default_rng(8).integers(4, 300, (2, 17)).astype(np.int32)
+    counted = np.tile((np.arange(17) >= 5) & (np.arange(17) < 13), (2, 1))
+    starts = objective.block_starts(counted, recipe)
+    seen = []
+    network = objective.hidden_states
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objective, "hidden_states", lambda *asked: seen.append(network(*asked)) or seen[0])
+        objective.loss(parameters, tokens, np.ones((2, 16), bool), recipe, jax.numpy.asarray(counted), starts)
+    read = np.where(counted, MASK, tokens)[1:, :13]
+    read[:, 5] = tokens[1, 5]  # the prefill decides it
+    alone = objective.hidden_states(parameters, read, recipe, np.arange(13), np.tril(np.ones((13, 13), bool)))
+    np.testing.assert_allclose(np.asarray(seen[0])[1, 6:13], np.asarray(alone)[0, 6:13], rtol=2e-5, atol=2e-5)
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,8 @@ from tritgold_xla.training.recipe import RECIPES, Recipe
         (TINY, "vocab", 259),
         (TINY, "answers", True),
         (replace(DIFFUSION, causal=True), "answers", True),
+        (replace(TINY, causal=True, data="skills"), "answers", True),
+        (TINY, "from_file", True),
     ],
 )
 def test_an_impossible_field_is_named_with_its_value(recipe, field, value):
