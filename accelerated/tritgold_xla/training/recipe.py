@@ -112,7 +112,7 @@ AR = Recipe("kjv-ar")
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
 HARD_AT_ONCE = "count compare sort"
-HARD_FOR_CAUSAL = "count count count json add subtract calendar"
+HARD_FOR_CAUSAL = "count count json weekday"
 SKILLS = Recipe(
     "skills-ar-first",
     seed=158,
@@ -183,8 +183,10 @@ RECIPES = {
             start=SECOND_DIFFUSION.name,
             from_file=True,
             seed=162,
-            steps=4500,
-            peak=0.012,
+            steps=1600,
+            peak=0.004,
+            small=5e-4,
+            decay=0.0,
             answers=True,
             more=HARD_FOR_CAUSAL,
         ),
