@@ -41,12 +41,12 @@ def train(
     try:
         while run.step < recipe.steps:
             began = time.perf_counter()
-            batch, counted = _batch(ids, recipe, run.step)
-            noise, starts = np.zeros((recipe.batch, recipe.length), bool), None
+            batch, given = _batch(ids, recipe, run.step)
+            noise = np.zeros((recipe.batch, recipe.length), bool)
             if recipe.objective == "block diffusion":  # else sequences need not hold whole blocks
-                starts = objective.block_starts(counted[0], recipe) if counted else None
-                noise = objective.noise_of(recipe, run.step, starts)
-            parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *counted, starts=starts)
+                given += [objective.block_starts(counted, recipe) for counted in given]
+                noise = objective.noise_of(recipe, run.step, *given[1:])
+            parameters, moments, loss = update(run.parameters, run.moments, batch, noise, *given)
             if not isfinite(float(loss)):
                 raise _diverged(path, run.step + 1)
             losses = (*run.losses, float(loss))

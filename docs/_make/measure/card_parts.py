@@ -40,7 +40,8 @@ def opening(kind: str, about: str, checkpoint: Checkpoint) -> Iterator[str]:
 def recipe(run: dict[str, Any], command: str) -> Iterator[str]:
     """How it was trained, and where. command: that does it again."""
     r = run["recipe"]
-    start = f" from the masters of {r['start']}" if r["start"] else ""
+    masters = "masters drawn anew for the exported" if r.get("from_file") else "the masters of"
+    start = f" from {masters} {r['start']}" if r["start"] else ""
     yield "## Recipe"
     yield f"    {command}"
     yield filled(f"""
