@@ -79,6 +79,11 @@ def test_a_start_that_was_measured_again_is_shown_once(write, tmp_path):
     assert ("10,100" in shown, "2,200" in shown) == (False, True)
 
 
+def test_batches_that_were_not_measured_name_the_command(write):
+    write("2b-4t", beside({"ik_llama.cpp": 1.3}))
+    assert limit_tables.several().startswith("*Not measured yet: `tritgold bench --shape 2b-4t --rows batch ")
+
+
 def goal(name):
     """The cells of a goal's row."""
     (line,) = [line for line in limit_tables.goals().splitlines() if line.startswith(f"| {name}")]
@@ -101,6 +106,7 @@ def test_goals_of_the_engine_alone(write):
     engines = [{"threads": 1, "warm_memory": 1.26 * size}, {"threads": 2, "warm_memory": 1.24 * size}]
     write("2b-4t", report(*batches, blocks, step, start, engines=engines))
     assert goal("a batch of 32") == ["6.0", "not measured", "**5.0**"]
+    assert "| 8 | 2 | 200.0 | 40.0 | 4.0 |" in limit_tables.several()
     assert goal("a pass over 33") == ["10.0", "10.0", "not measured"]
     assert goal("share of the read bandwidth") == ["0.75", "**0.74**", "not measured"]
     assert goal("path to first token") == ["3.0 s", "2.2 s", "not measured"]
