@@ -10,6 +10,7 @@ from typing import Any
 
 import diagnosis_tables
 import graph_tables
+import limit_tables
 import peer_tables
 import serving_tables
 import sharding_tables
@@ -30,6 +31,7 @@ PAGES = (
     "benchmarking.md",
     "block-diffusion-cost.md",
     "xla-cpu.md",
+    "speed-limits.md",
     "peers-judged.md",
     "diagnosis.md",
     "judging.md",
@@ -193,6 +195,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench-ratios": speed_tables.ratios,
     "skipping": speed_tables.skipping,
     "front-speed": speed_tables.front,
+    **limit_tables.TABLES,
     **skills_tables.TABLES,
     **skills_seen.TABLES,
     "operations": graph_tables.operation_table,

@@ -17,6 +17,8 @@ KINDS = {
     "ways": "ways to multiply, by tokens",
 }
 FRONT = {"decode": "decoding at context {}", "prefill": "a prompt of {} tokens"}
+AGAIN = {"start"}  # rows that say what a user waits for: only the newest figure is one
+SOUGHT = (*FRONT, "greedy")
 Row = dict[str, Any]
 
 
@@ -40,9 +42,10 @@ def _report(path: Path) -> str:
             f"JAX {packages.get('jax', 'none')}; read bandwidth: {roofs}. "
             f"[Report](data/{path.name}) {hashlib.sha256(text).hexdigest()[:12]}, made by"
         ),
-        f"<!-- not run: it measures, on a quiet machine -->\n```sh\n{_flags(report)}{report['command']}\n```",
+        f"<!-- not run: it measures, on a quiet machine -->\n```sh\n{flags_of(report)}{report['command']}\n```",
     ]
-    measured = [r for r in report["results"] if r["timing"] is not None]
+    newer = _measured_since(report)
+    measured = [r for r in report["results"] if r["timing"] is not None and r["row"] not in newer]
     models = [r for r in measured if r["row"] not in ("gemv", "gemm", "serve")]
     if models:
         head = (
@@ -57,6 +60,7 @@ def _report(path: Path) -> str:
             "ratio to this peer",
         )
         parts.append(table(head, [_of_a_model(r) for r in models]))
+    parts += [f"- {row}: measured again since, in {name}" for row, name in newer.items()]
     parts += [_missing(r) for r in report["results"] if r["timing"] is None]
     parts += [_engine(e) for e in report["engines"]]
     if any(r["row"] == "serve" for r in measured):
@@ -71,7 +75,18 @@ def _report(path: Path) -> str:
     return "\n\n".join(parts)
 
 
-def _flags(report: Row) -> str:
+def _measured_since(report: Row) -> dict[str, str]:
+    """Of AGAIN, the rows that a newer report of the same shape has, with its name: these figures are not shown."""
+    rows, found = {r["row"] for r in report["results"]} & AGAIN, dict[str, str]()
+    for path in (FOLDER / "data").glob("bench-*.json") if rows else ():
+        other = json.loads(path.read_bytes())
+        if other["shape"] == report["shape"] and other["date"] > report["date"]:
+            found |= dict.fromkeys(rows & {r["row"] for r in other["results"]}, path.stem.removeprefix("bench-"))
+    return found
+
+
+def flags_of(report: Row) -> str:
+    """The flags of XLA as a command begins with them; empty without any."""
     flags = report["machine"]["variables"].get("XLA_FLAGS")
     return f"XLA_FLAGS={flags} " if flags else ""
 
@@ -87,7 +102,7 @@ def ratios() -> str:
                 continue
             mine = own[r["row"], str(r["case"]), r["threads"]]
             case = ", ".join(f"{k} {v:,}" for k, v in r["case"].items() if k != "steps")
-            with_ = f"JAX {report['machine']['packages'].get('jax', 'none')} {_flags(report)}".strip()
+            with_ = f"JAX {report['machine']['packages'].get('jax', 'none')} {flags_of(report)}".strip()
             speeds = (_short(mine["per_second"]), r["engine"], _short(r["per_second"]))
             share = f"{mine['roofline_fraction']:.0%}" if mine["roofline_fraction"] is not None else ""
             lines.append(
@@ -99,29 +114,58 @@ def ratios() -> str:
     return table(head, lines)
 
 
-def front() -> str:
-    """Of the front page: decoding and prompts of the 2B shape as usually run, beside the strongest peer of each case.
-
-    Of a peer that several reports have, the newest figure counts.
+def beside_peers() -> dict[tuple[str, str, int, int], dict[str, tuple[float, Row, Row, str]]]:
+    """Flags of XLA, row, context or tokens, threads -> peer -> ratio, our row, its row, file: of the 2B shape, from
+    JAX 0.12 on. Of a peer that several reports have, the newest figure counts.
     """
-    found: dict[tuple[str, str, int], dict[str, tuple[float, tuple[object, ...]]]] = {}
+    found: dict[tuple[str, str, int, int], dict[str, tuple[float, Row, Row, str]]] = {}
     for path in sorted((FOLDER / "data").glob("bench-2b-4t*.json"), key=lambda p: json.loads(p.read_bytes())["date"]):
         report = json.loads(path.read_bytes())
         own = {(r["row"], str(r["case"]), r["threads"]): r for r in report["results"] if r["engine"] == "xla"}
-        jax = tuple(int(n) for n in report["machine"]["packages"].get("jax", "0").split(".")[:2])
         for r in report["results"]:
-            if r["ratio"] is None or r["row"] not in FRONT or _flags(report) or jax < (0, 12):
+            if r["ratio"] is None or r["row"] not in SOUGHT or not recent(report):
                 continue
-            mine = own[r["row"], str(r["case"]), r["threads"]]
             x = next(iter(r["case"].values()))
-            what = FRONT[r["row"]].format(f"{x:,}")
-            speeds = (_short(mine["per_second"]), r["engine"], _short(r["per_second"]), f"**{r['ratio']:.1f}**")
-            link = f"[in the report](docs/data/{path.name})"
-            peers = found.setdefault((r["row"], f"{x:9}", r["threads"]), {})
-            peers[r["engine"]] = (r["ratio"], (what, r["threads"], *speeds, link))
-    lines = [min(found[key].values())[1] for key in sorted(found)]
-    head = ("2B model", "threads", "JAX engine, tokens/s", "peer", "its tokens/s", "ratio", "command")
+            peers = found.setdefault((flags_of(report), r["row"], x, r["threads"]), {})
+            peers[r["engine"]] = (r["ratio"], own[r["row"], str(r["case"]), r["threads"]], r, path.name)
+    return found
+
+
+def recent(report: Row) -> bool:
+    """Whether it is of a JAX that hands products to its library of kernels."""
+    return tuple(int(n) for n in report["machine"]["packages"].get("jax", "0").split(".")[:2]) >= (0, 12)
+
+
+def front() -> str:
+    """Of the front page: decoding and prompts of the 2B shape, beside the strongest peer of each case.
+
+    The machine as it is, then with fewer instructions. A case in which ik_llama.cpp was not timed says so.
+    """
+    lines = []
+    for (flags, row, x, threads), peers in sorted(beside_peers().items()):
+        if row not in FRONT:
+            continue
+        ratio, mine, r, name = min(peers.values(), key=lambda each: each[0])
+        processor = json.loads((FOLDER / "data" / name).read_bytes())["machine"]["processor"]
+        peer = r["engine"] + (
+            "" if any(one.startswith("ik_llama.cpp") for one in peers) else " (ik_llama.cpp not timed)"
+        )
+        speeds = (_short(mine["per_second"]), peer, _short(r["per_second"]), f"**{ratio:.2f}**")
+        link = f"[in the report](docs/data/{name})"
+        lines.append((FRONT[row].format(f"{x:,}"), _processor(processor, flags), threads, *speeds, link))
+    head = ("2B model", "processor", "threads", "JAX engine, tokens/s", "peer", "its tokens/s", "ratio", "command")
     return table(head, lines)
+
+
+def _processor(name: str, flags: str) -> str:
+    """A processor's name without marks; what XLA was held to.
+
+    >>> _processor("Intel(R) Xeon(R) Processor", "XLA_FLAGS=--xla_cpu_max_isa=AVX2 ")
+    'Intel Xeon, ours held to AVX2'
+    """
+    plain = name.replace("(R)", "").removesuffix(" Processor")
+    held = flags.partition("--xla_cpu_max_isa=")[2].strip()
+    return f"{plain}, ours held to {held}" if held else plain
 
 
 def _of_a_model(r: Row) -> tuple[object, ...]:
