@@ -1,4 +1,4 @@
-"""The loss curves of the embedded models and their trials, from what the training recorded: docs/images/training-curves.svg."""
+"""Loss curves of the embedded models and of trials, as the training recorded them: docs/images/training-curves.svg."""
 
 from pathlib import Path
 
