@@ -125,7 +125,7 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
 
-skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (six hours; goes on where it stopped)
+skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (five hours; goes on where it stopped)
 	$(BIN)/python -m tritgold_xla.training.skills training/skills
 	rm -rf reference/tritgold/golden/skills-ar reference/tritgold/golden/skills-dlm
 	cp -r training/skills/skills-ar training/skills/skills-dlm reference/tritgold/golden/

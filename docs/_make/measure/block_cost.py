@@ -82,7 +82,7 @@ def cores_needed(trits: int, head: int, machine: Machine, tokens: float) -> int 
 
 # Rates as they were measured (docs/xla-cpu.md and the reports): products of 32 tokens and more with int8, float32 dots,
 # population counts from the cache. Bandwidth: what one or two cores of these machines read, and typical servers.
-CORE = {"int8": 175e9, "floats": 90e9, "bits": 95e9}
+CORE = {"int8": 219e9, "floats": 90e9, "bits": 95e9}
 MACHINES = (
     Machine("one core, 20 GB/s", 1, 20e9, **CORE),
     Machine("2 cores, 30 GB/s", 2, 30e9, **CORE),

@@ -42,6 +42,7 @@ def recipe(run: dict[str, Any], command: str) -> Iterator[str]:
     r = run["recipe"]
     masters = "masters drawn anew for the exported" if r.get("from_file") else "the masters of"
     start = f" from {masters} {r['start']}" if r["start"] else ""
+    decay = f"weight decay {r['decay']}" if r["decay"] else "no weight decay"
     yield "## Recipe"
     yield f"    {command}"
     yield filled(f"""
@@ -49,8 +50,8 @@ def recipe(run: dict[str, Any], command: str) -> Iterator[str]:
         from the first step: absmean trits with the scale rounded to bf16, int8 activations by token, gradients straight
         through (arXiv 2402.17764). Matrices by Muon at a peak of {r["peak"]}, embedding and gains by Adam at
         {r["small"]}; warm-up of {r["warmup"]} steps, then the two stages of the BitNet notes ("The Era of 1-bit LLMs:
-        Training Tips, Code and FAQ"; arXiv 2504.12285): falling to 8/15 at half time with weight decay {r["decay"]},
-        then from 1/3 to 0 without. Positions beyond {r["length"]} were never trained; the context of
+        Training Tips, Code and FAQ"; arXiv 2504.12285): falling to 8/15 at half time with {decay}, then from 1/3 to 0
+        without. Positions beyond {r["length"]} were never trained; the context of
         {r["context"]:,} is for measuring.""")
     versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
     yield filled(f"Hardware: {run['machine']}; {run['seconds'] / 60:.0f} minutes. Software: {versions}.")
@@ -92,7 +93,7 @@ def thresholds(measured: list[dict[str, Any]]) -> Iterator[str]:
     """Passes and agreement by threshold."""
     yield "## Threshold"
     yield filled(f"""
-        The ten openings continued by {DIFFUSED} tokens. Passes include the one that keeps each finished block.
+        The ten openings continued by up to {DIFFUSED} tokens. Passes include the one that keeps each finished block.
         Agreement is with deciding one token a pass (threshold 1): the share of positions with the same token, and
         the mean number of tokens before the first other one.""")
     rows = []
