@@ -16,6 +16,7 @@ from tritgold.ternary import LinearWeight
 from tritgold.weights import LINEARS
 from tritgold_xla.training.qat import Parameters
 from tritgold_xla.training.recipe import Recipe
+from tritgold_xla.training.run_state import differing
 
 EDGE = 0.02  # in scales: how far from a threshold masters are drawn, so that rounding does not move them across
 
@@ -29,14 +30,13 @@ def of_model(recipe: Recipe, folder: Path) -> Parameters:
     model, wanted = open_checkpoint(folder), recipe.config()
     found = replace(model.config, bos=wanted.bos, eos=wanted.eos, mask=wanted.mask, block=wanted.block)
     if found != wanted:
-        ours, theirs = wanted.as_dict(), found.as_dict()
-        changed = sorted(name for name in ours if ours[name] != theirs[name])
+        got, expected = differing(found.as_dict(), wanted.as_dict())
         raise ConfigError(
             "is not a model of the recipe",
             kind="start",
             file=folder,
-            got={name: theirs[name] for name in changed},
-            expected={name: ours[name] for name in changed},
+            got=got,
+            expected=expected,
             hint=f"train it again: --only {recipe.start}",
         )
     weights = model.weights

@@ -122,13 +122,18 @@ def _read(file: SafetensorsFile, name: str, like: jax.Array) -> jax.Array:
 
 
 def _another(path: Path, found: Recipe, recipe: Recipe) -> ConfigError:
-    ours, theirs = recipe.as_dict(), found.as_dict()
-    changed = sorted(name for name in ours if ours[name] != theirs[name])
+    got, expected = differing(found.as_dict(), recipe.as_dict())
     return ConfigError(
         "holds a run of another recipe",
         kind="recipe-changed",
         file=path,
-        got={name: theirs[name] for name in changed},
-        expected={name: ours[name] for name in changed},
+        got=got,
+        expected=expected,
         hint="give another folder, or remove the file to begin again",
     )
+
+
+def differing(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of two dictionaries with the same keys the entries that differ, of each, by name."""
+    names = sorted(name for name in wanted if wanted[name] != found[name])
+    return {name: found[name] for name in names}, {name: wanted[name] for name in names}
