@@ -18,7 +18,8 @@ from tritgold_xla.runtime.chunks import CHUNKS
 
 # Positions that attention reads at once, for a chunk of tokens and for one token: the float32 copy must fit into a
 # core's cache. One token uses each number only once, so the unused rest of the last part matters more: a smaller part.
-PART, PART_OF_ONE = 128, 64
+# FULL_PART: where nothing becomes float32, as long as whole parts of so many positions are left.
+PART, PART_OF_ONE, FULL_PART = 128, 64, 256
 
 
 class KvCache(NamedTuple):
@@ -128,15 +129,29 @@ def read(
     """
     kind = kv_scheme(scheme)
     filled = (first + lax.iota(jnp.int32, size) < length)[:, None]
+    stored = stored_part(cache, layer, first, size, kv_heads, sequence)
 
-    def one(stored: jax.Array, scales: jax.Array) -> jax.Array:
-        def part(array: jax.Array) -> jax.Array:
-            size_of = (1, kv_heads, size, array.shape[3])
-            return lax.dynamic_slice(array, (layer, sequence * kv_heads, first, 0), size_of)[0]
+    def loaded(rows: jax.Array, scales: jax.Array) -> jax.Array:
+        return jnp.where(filled, kind.load(rows, scales), jnp.float32(0))
 
-        return jnp.where(filled, kind.load(part(stored), part(scales)), jnp.float32(0))
+    return loaded(stored.keys, stored.key_scales), loaded(stored.values, stored.value_scales)
 
-    return one(cache.keys, cache.key_scales), one(cache.values, cache.value_scales)
+
+def stored_part(
+    cache: KvCache,
+    layer: jax.Array,
+    first: jax.Array,
+    size: int,
+    kv_heads: int,
+    sequence: jax.Array | int = 0,
+) -> KvCache:
+    """What the cache holds of these positions of one layer, in its own dtype, filled or not: [kv_heads, size, ...]."""
+
+    def part(array: jax.Array) -> jax.Array:
+        size_of = (1, kv_heads, size, array.shape[3])
+        return lax.dynamic_slice(array, (layer, sequence * kv_heads, first, 0), size_of)[0]
+
+    return KvCache(*map(part, cache))
 
 
 def append_each(

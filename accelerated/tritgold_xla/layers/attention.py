@@ -5,6 +5,7 @@ see all of themselves. Query head h reads key head h // (heads / kv_heads).
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,15 @@ from jax import lax
 from jaxtyping import Float32, Int32
 
 from tritgold_xla.kv_cache import base as kv_cache
-from tritgold_xla.kv_cache.base import PART, PART_OF_ONE, KvCache
+from tritgold_xla.kv_cache.base import FULL_PART, PART, PART_OF_ONE, KvCache
+from tritgold_xla.kv_cache.kv_scheme import kv_scheme
+from tritgold_xla.layers.bfloat16_pieces import PIECES, added, pieces
 from tritgold_xla.runtime.flags import PRECISION
-from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max, tree_sum
+from tritgold_xla.runtime.ieee import barrier, divide, multiply, rounded, tree_max, tree_sum
+from tritgold_xla.ternary_matmul.choose import library_dots
+
+# Of the parts so far: the largest score, the sum of the powers, the sum of the values [kv_heads, rows, head_dim].
+Sums = tuple[jax.Array, jax.Array, jax.Array]
 
 
 def softmax_weights(
@@ -65,32 +72,98 @@ def attend(
     The number of iterations is known only at run time, so one program's cost is proportional to the positions in use.
     Each part has its own maximum; earlier sums are rescaled to the larger one (arXiv 2205.14135).
     """
+    where = layer, length, ends, kv_heads, sequence, begins
+    if q.shape[0] == 1 and kv_scheme(scheme).dtype == jnp.bfloat16 and library_dots():
+        return _attend_stored(q, cache, *where)
+    return _attend_loaded(q, cache, scheme, *where)
+
+
+def _attend_loaded(
+    q: jax.Array, cache: KvCache, scheme: str, layer: jax.Array, length: jax.Array, ends: jax.Array, kv_heads: int,
+    sequence: jax.Array | int, begins: jax.Array | None,
+) -> jax.Array:  # fmt: skip
+    """``attend`` on float32 copies of the parts."""
     tokens, heads, _ = q.shape
     grouped = _grouped(q, kv_heads)
     groups = grouped.shape[1] // tokens
     seen, since = _repeated(ends, groups), None if begins is None else _repeated(begins, groups)
     size = PART_OF_ONE if tokens == 1 else PART
 
-    def part(index: jax.Array, so_far: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        largest, total, mixed = so_far
+    def part(index: jax.Array, so_far: Sums) -> Sums:
         keys, values = kv_cache.read(cache, scheme, layer, index * size, size, length, kv_heads, sequence)
         positions = index * size + lax.iota(jnp.int32, size)
         visible = positions < seen if since is None else (positions < seen) & (positions >= since)
-        scores = jnp.where(visible, _scores(grouped, keys), -jnp.inf)
-        larger = jnp.maximum(largest, tree_max(scores)[:, :, None])
-        powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
-        total = multiply(total, kept) + tree_sum(powers)[:, :, None]
-        return larger, total, multiply(mixed, kept) + _mix(powers, values)
+        return _extended(so_far, _scores(grouped, keys), visible, lambda powers: _mix(powers, values))
 
-    # Every token sees position 0, so the first part leaves no maximum at the -inf that this one begins with; with a
-    # window it may see none of a part, and -inf less -inf is NaN.
-    shape, first = (*grouped.shape[:2], 1), jnp.int32(0)
-    lowest = -jnp.inf if begins is None else float(np.finfo(np.float32).min)
-    if begins is not None:
-        first = jnp.maximum(begins.min(), 0) // size
-    empty = jnp.full(shape, lowest), jnp.zeros(shape), jnp.zeros(grouped.shape)
-    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, empty)
+    first = _first_part(begins, size)
+    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, _nothing(grouped, begins))
     return _ungrouped(divide(mixed, total), heads, tokens)
+
+
+def _attend_stored(
+    q: jax.Array, cache: KvCache, layer: jax.Array, length: jax.Array, ends: jax.Array, kv_heads: int,
+    sequence: jax.Array | int, begins: jax.Array | None,
+) -> jax.Array:  # fmt: skip
+    """``attend`` for one token, on a bfloat16 cache that is multiplied as it is.
+
+    As many whole parts of FULL_PART as there are, then smaller ones. Keys and values are the left and the right operand
+    as they lie in the cache: the other way round, or transposed, they are three times slower.
+    """
+    grouped = _grouped(q, kv_heads)
+    queries = barrier(jnp.concatenate(pieces(grouped), axis=1))
+
+    def part(first: jax.Array, size: int, so_far: Sums) -> Sums:
+        stored = kv_cache.stored_part(cache, layer, first, size, kv_heads, sequence)
+        positions = first + lax.iota(jnp.int32, size)
+        visible = positions < ends if begins is None else (positions < ends) & (positions >= begins)
+        values = stored.values
+        if size != FULL_PART:  # a weight of 0 times NaN is NaN; as integers, which the compiler selects faster
+            bits = lax.bitcast_convert_type(values, jnp.uint16)
+            values = lax.bitcast_convert_type(jnp.where((positions < length)[:, None], bits, 0), jnp.bfloat16)
+        dots = lax.dot_general(stored.keys, queries, (((2,), (2,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+        scores = added(*jnp.split(dots, PIECES, axis=2)).transpose(0, 2, 1)
+
+        def mix(powers: jax.Array) -> jax.Array:
+            weights = barrier(jnp.concatenate(pieces(powers), axis=1))
+            dots = lax.dot_general(weights, values, (((2,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+            return added(*jnp.split(dots, PIECES, axis=1))
+
+        return _extended(so_far, _scaled(scores, q.shape[2]), visible, mix)
+
+    def in_parts(size: int, begin: jax.Array, end: jax.Array, so_far: Sums) -> Sums:
+        """The positions of the parts begin to end - 1, each of ``size``."""
+        return lax.fori_loop(begin, end, lambda index, sums: part(index * size, size, sums), so_far)
+
+    sums, rest = _nothing(grouped, begins), _first_part(begins, PART_OF_ONE)
+    if cache.positions > FULL_PART:  # else the only part is the whole cache: the compiler would read it in any case
+        whole = length // FULL_PART
+        sums = in_parts(FULL_PART, _first_part(begins, FULL_PART), whole, sums)
+        rest = jnp.maximum(whole * (FULL_PART // PART_OF_ONE), rest)
+    _, total, mixed = in_parts(PART_OF_ONE, rest, (length + PART_OF_ONE - 1) // PART_OF_ONE, sums)
+    return _ungrouped(divide(mixed, total), q.shape[1], 1)
+
+
+def _nothing(grouped: jax.Array, begins: jax.Array | None) -> Sums:
+    """The sums before any part. Every token sees position 0, so the first part leaves no maximum at the -inf that this
+    one begins with; with a window it may see none of a part, and -inf less -inf is NaN.
+    """
+    shape = (*grouped.shape[:2], 1)
+    lowest = -jnp.inf if begins is None else float(np.finfo(np.float32).min)
+    return jnp.full(shape, lowest), jnp.zeros(shape), jnp.zeros(grouped.shape)
+
+
+def _first_part(begins: jax.Array | None, size: int) -> jax.Array:
+    return jnp.int32(0) if begins is None else jnp.maximum(begins.min(), 0) // size
+
+
+def _extended(so_far: Sums, scores: jax.Array, visible: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> Sums:
+    """The sums with one part more; mix: of its powers with its values."""
+    largest, total, mixed = so_far
+    scores = jnp.where(visible, scores, -jnp.inf)
+    larger = jnp.maximum(largest, tree_max(scores)[:, :, None])
+    powers, kept = jnp.exp(scores - larger), jnp.exp(largest - larger)
+    total = multiply(total, kept) + tree_sum(powers)[:, :, None]
+    return larger, total, multiply(mixed, kept) + mix(powers)
 
 
 def attend_each(
@@ -136,7 +209,11 @@ def _repeated(ends: jax.Array, groups: int) -> jax.Array:
 
 def _scores(grouped: jax.Array, keys: jax.Array) -> jax.Array:
     scores = lax.dot_general(grouped, keys, (((2,), (2,)), ((0,), (0,))), precision=PRECISION)
-    return multiply(scores, jnp.float32(1 / math.sqrt(keys.shape[2])))
+    return _scaled(scores, keys.shape[2])
+
+
+def _scaled(scores: jax.Array, head_dim: int) -> jax.Array:
+    return multiply(scores, jnp.float32(1 / math.sqrt(head_dim)))
 
 
 def _mix(weights: jax.Array, values: jax.Array) -> jax.Array:

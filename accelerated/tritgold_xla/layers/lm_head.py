@@ -1,8 +1,7 @@
 """The language-model head: logits at memory speed, and the exact greedy token with fewer bytes read.
 
-A head whose weights are all bfloat16 numbers is stored as bfloat16, two bytes per weight. XLA's fast product takes
-bfloat16 on both sides, so a float32 activation is split into three bfloat16 numbers, whose sum is exactly the
-activation, and the three products are added. Only sums are rounded.
+A head whose weights are all bfloat16 numbers is stored as bfloat16, two bytes per weight, and multiplied as such
+(``bfloat16_pieces``).
 """
 
 import math
@@ -14,11 +13,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float32, Int32, UInt16
 
+from tritgold_xla.layers.bfloat16_pieces import PIECES, added, pieces
 from tritgold_xla.runtime.flags import PRECISION
 from tritgold_xla.runtime.ieee import barrier, divide
 from tritgold_xla.ternary_matmul.choose import library_dots
 
-_PIECES = 3
 # Rows that are converted to float32 at a time if XLA has no fast product of bfloat16.
 _BLOCK = 4096
 # Columns of the screen that are added in one step.
@@ -55,16 +54,10 @@ def _dot(x: jax.Array, rows: jax.Array) -> jax.Array:
 
 def _in_pieces(x: jax.Array, head: jax.Array) -> jax.Array:
     """The weights are the left operand, because XLA repacks the right operand at each call."""
-    pieces, rest = [], x
-    for _ in range(_PIECES):
-        piece = rest.astype(jnp.bfloat16)
-        pieces.append(piece)
-        rest = rest - piece.astype(jnp.float32)
-    pieces.append(jnp.zeros_like(piece))  # four columns are faster than three
-    columns = barrier(jnp.concatenate(pieces))
+    empty = jnp.zeros(x.shape, jnp.bfloat16)  # four columns are faster than three
+    columns = barrier(jnp.concatenate([*pieces(x), empty]))
     dots = lax.dot_general(head, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
-    largest, middle, smallest, _ = dots.reshape(head.shape[0], _PIECES + 1, x.shape[0]).transpose(1, 2, 0)
-    return largest + (middle + smallest)
+    return added(*dots.reshape(head.shape[0], PIECES + 1, x.shape[0]).transpose(1, 2, 0)[:PIECES])
 
 
 def _in_blocks(x: jax.Array, head: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from jax import lax
 
 from tritgold_xla.kv_cache.base import KvCache
 from tritgold_xla.layers import attention, lm_head
+from tritgold_xla.layers.bfloat16_pieces import PIECES, added, pieces
 from tritgold_xla.runtime.flags import PRECISION
 from tritgold_xla.runtime.ieee import barrier, multiply, tree_max, tree_sum
 from tritgold_xla.studies.study import Form
@@ -57,7 +58,7 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
         tree_max,
         (wide,),
     )
-    yield _attention(rng, positions)
+    yield from _attention(rng, positions)
     yield _layers(layers)
 
 
@@ -69,35 +70,43 @@ def _candidates(best: tuple[jax.Array, jax.Array]) -> jax.Array:
 
 def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
     """``lm_head._in_pieces`` with ``count`` columns."""
-    pieces, rest = [], x
-    for _ in range(3):
-        pieces.append(rest.astype(jnp.bfloat16))
-        rest = rest - pieces[-1].astype(jnp.float32)
-    pieces += [jnp.zeros_like(pieces[0])] * (count - 3)
-    columns = barrier(jnp.concatenate(pieces))
+    empty = [jnp.zeros(x.shape, jnp.bfloat16)] * (count - PIECES)
+    columns = barrier(jnp.concatenate([*pieces(x), *empty]))
     dots = lax.dot_general(rows, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
-    return (dots[:, 0] + (dots[:, 1] + dots[:, 2]))[None]
+    return added(*dots.T[:PIECES])[None]
 
 
-def _attention(rng: np.random.Generator, positions: int) -> Form:
-    """One token, 20 query heads on 5 key heads, an eighth of the cache in use."""
+def _attention(rng: np.random.Generator, positions: int) -> Iterator[Form]:
+    """One token, 20 query heads on 5 key heads: an eighth of a float32 cache in use, and all of a bfloat16 one."""
     kv_heads, heads, head_dim = 5, 20, 128
     stored = [jnp.asarray(rng.standard_normal((1, kv_heads, positions, head_dim), np.float32)) for _ in range(2)]
     empty = jnp.zeros((1, kv_heads, positions, 0), jnp.float32)
-    cache = KvCache(stored[0], stored[1], empty, empty)
-    q = rng.standard_normal((1, heads, head_dim), np.float32)
-    length = np.int32(positions // 8)
+    q, layer = rng.standard_normal((1, heads, head_dim), np.float32), jnp.int32(0)
 
     def whole(q: jax.Array, cache: KvCache, length: jax.Array) -> jax.Array:
         weights = attention.softmax_weights(q, cache.keys[0], length[None])
         return attention.mix_values(weights, cache.values[0])
 
     def in_parts(q: jax.Array, cache: KvCache, length: jax.Array) -> jax.Array:
-        return attention.attend(q, cache, "f32", jnp.int32(0), length, length[None], kv_heads)
+        return attention.attend(q, cache, "f32", layer, length, length[None], kv_heads)
 
-    return Form(
+    arrays = q, KvCache(stored[0], stored[1], empty, empty), np.int32(positions // 8)
+    yield Form(
         "attention, an eighth of the cache in use", "over the whole cache, masked", "a loop over the parts in use",
-        whole, in_parts, (q, cache, length), tolerance=SUMS,
+        whole, in_parts, arrays, tolerance=SUMS,
+    )  # fmt: skip
+
+    def loaded(q: jax.Array, cache: KvCache, length: jax.Array) -> jax.Array:
+        return attention._attend_loaded(q, cache, "bf16", layer, length, length[None], kv_heads, 0, None)
+
+    def as_stored(q: jax.Array, cache: KvCache, length: jax.Array) -> jax.Array:
+        return attention._attend_stored(q, cache, layer, length, length[None], kv_heads, 0, None)
+
+    narrow = [side.astype(jnp.bfloat16) for side in stored]
+    yield Form(
+        f"attention, {positions} positions of bfloat16", "parts of 64 converted to float32",
+        "parts of 256 multiplied as they are, three bfloat16 pieces of the float32 side",
+        loaded, as_stored, (q, KvCache(narrow[0], narrow[1], empty, empty), np.int32(positions)), tolerance=SUMS,
     )  # fmt: skip
 
 

@@ -1,14 +1,17 @@
 """Attention against the golden one, in its two steps and in parts of the cache."""
 
 import jax
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tritgold.layers.attention as golden
 from tritgold_xla.kv_cache import base as kv_cache
-from tritgold_xla.kv_cache.base import PART
+from tritgold_xla.kv_cache.base import FULL_PART, PART, PART_OF_ONE
 from tritgold_xla.layers import attention
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul.choose import library_dots
 
 U = 2.0**-24
 
@@ -32,17 +35,19 @@ def causal(start, count, size):
     return np.minimum(start + np.arange(size) + 1, start + count).astype(np.int32)
 
 
-def attended(q, k, v, start, ends, scheme="f32"):
-    """What ``attend`` makes of a cache that holds k and v in its second layer, with NaN after them."""
+def cache_of(k, v, scheme):
+    """A cache that holds k and v in its second layer, with NaN after them."""
     config = type("Shape", (), {"layers": 2, "kv_heads": k.shape[1], "head_dim": k.shape[2]})
-    cache = kv_cache.new_cache(config, 2 * PART, jax.devices("cpu")[0], scheme)
-    cache = jax.tree.map(lambda a: a + np.float32(np.nan) if a.dtype == np.float32 else a, cache)
-    cache = jit(kv_cache.append, static=("scheme",))(
-        cache, scheme=scheme, layer=np.int32(1), start=np.int32(0), k=k, v=v
-    )
-    return np.asarray(
-        _attend(q, cache, scheme=scheme, layer=np.int32(1), length=np.int32(len(k)), ends=ends, kv_heads=k.shape[1])
-    )
+    cache = kv_cache.new_cache(config, 5 * PART, jax.devices("cpu")[0], scheme)
+    cache = jax.tree.map(lambda a: jnp.full_like(a, np.nan), cache)
+    append = jit(kv_cache.append, static=("scheme",))
+    return append(cache, scheme=scheme, layer=np.int32(1), start=np.int32(0), k=k, v=v)
+
+
+def attended(q, k, v, ends, scheme="f32", begins=None):
+    """What ``attend`` makes of ``cache_of``."""
+    at = {"layer": np.int32(1), "length": np.int32(len(k)), "ends": ends, "begins": begins}
+    return np.asarray(_attend(q, cache_of(k, v, scheme), scheme=scheme, kv_heads=k.shape[1], **at))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -68,26 +73,48 @@ def test_the_two_steps_equal_golden_and_hardly_depend_on_the_chunk(shape):
 def test_in_parts_it_is_the_same_attention(shape, tokens):
     q, k, v = inputs(*shape, tokens=tokens)
     expected = golden.mix_values(golden.softmax_weights(q, k, start=0), v)
-    np.testing.assert_allclose(attended(q, k, v, 0, causal(0, tokens, tokens)), expected, rtol=0, atol=50 * U)
-    last = attended(q[-1:], k, v, tokens - 1, np.array([tokens], np.int32))
+    np.testing.assert_allclose(attended(q, k, v, causal(0, tokens, tokens)), expected, rtol=0, atol=50 * U)
+    last = attended(q[-1:], k, v, np.array([tokens], np.int32))
     np.testing.assert_allclose(last, expected[-1:], rtol=0, atol=50 * U)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("tokens", [1, PART_OF_ONE + 1, FULL_PART - 1, FULL_PART, 2 * FULL_PART, 2 * FULL_PART + 70])
+@pytest.mark.parametrize("window", [None, 3, PART_OF_ONE + 6, FULL_PART + 9])
+def test_one_token_reads_a_bfloat16_cache_as_it_is_stored(shape, tokens, window):
+    q, k, v = inputs(*shape, tokens=tokens)
+    k, v = (rows.astype(ml_dtypes.bfloat16).astype(np.float32) for rows in (k, v))
+    since = 0 if window is None else max(tokens - window, 0)
+    begins = None if window is None else np.array([since], np.int32)
+    weights = golden.softmax_weights(q[-1:], k[since:], start=tokens - 1 - since)
+    last = attended(q[-1:], k, v, np.array([tokens], np.int32), "bf16", begins)
+    np.testing.assert_allclose(last, golden.mix_values(weights, v[since:]), rtol=0, atol=50 * U)
+
+
+@pytest.mark.parametrize("scheme", ["f32", "bf16"])
+def test_only_a_bfloat16_cache_is_multiplied_in_three_pieces(scheme):
+    q, k, v = inputs(4, 1, 64, tokens=1)
+    at = {"layer": np.int32(1), "length": np.int32(1), "ends": np.array([1], np.int32)}
+    lowered = _attend.lower(q, cache_of(k, v, scheme), scheme=scheme, kv_heads=1, **at)
+    three_pieces_of_four_heads = f"f32[1,{PART_OF_ONE},12]"
+    assert (three_pieces_of_four_heads in lowered.compile().as_text()) == (scheme == "bf16" and library_dots())
 
 
 def test_tokens_of_a_block_see_it_whole():
     q, k, v = inputs(3, 3, 64)
     ends = np.minimum((np.arange(40) // 16 + 1) * 16, 40).astype(np.int32)
-    got = attended(q, k, v, 0, ends)
+    got = attended(q, k, v, ends)
     for token, end in enumerate(ends.tolist()):
         alone = golden.mix_values(golden.softmax_weights(q[token : token + 1], k[:end], start=end - 1), v[:end])
         np.testing.assert_allclose(got[token], alone[0], rtol=0, atol=50 * U)
-    assert np.abs(got - attended(q, k, v, 0, causal(0, 40, 40))).max() > 1e-3, "the mask has no effect"
+    assert np.abs(got - attended(q, k, v, causal(0, 40, 40))).max() > 1e-3, "the mask has no effect"
 
 
 def test_large_scores_do_not_overflow():
     q, k, v = inputs(4, 1, 10, tokens=PART + 9)
     q *= 1e4
     expected = golden.mix_values(golden.softmax_weights(q, k, start=0), v)
-    got = attended(q, k, v, 0, causal(0, len(q), len(q)))
+    got = attended(q, k, v, causal(0, len(q), len(q)))
     assert np.isfinite(got).all()
     # Scores of 1e4 carry roundings of 1e-3: only weights that are all or nothing can be compared.
     clear = golden.softmax_weights(q, k, start=0).max(axis=(0, 2)) > 1 - 1e-6
