@@ -2,7 +2,7 @@
 
 Several sequences are concatenated along the heads: the first has heads 0 to kv_heads - 1, the second the next kv_heads.
 
-The engine, not the cache, knows how many positions are filled. Positions after them are never read.
+The engine, not the cache, knows how many positions are filled. What stands after them never has an effect.
 """
 
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -18,8 +18,8 @@ from tritgold_xla.runtime.chunks import CHUNKS
 
 # Positions that attention reads at once, for a chunk of tokens and for one token: the float32 copy must fit into a
 # core's cache. One token uses each number only once, so the unused rest of the last part matters more: a smaller part.
-# FULL_PART: where nothing becomes float32, as long as whole parts of so many positions are left.
-PART, PART_OF_ONE, FULL_PART = 128, 64, 256
+# PART_AS_STORED: of a bfloat16 cache, which one token reads without a float32 copy, as far as whole parts are filled.
+PART, PART_OF_ONE, PART_AS_STORED = 128, 64, 256
 
 
 class KvCache(NamedTuple):

@@ -1,4 +1,6 @@
-"""Grouped-query attention on a preallocated cache, twice: in traced steps, and faster over parts of the cache.
+"""Grouped-query attention on a preallocated cache: in traced steps, and faster over parts of the cache.
+
+The parts are float32 copies or, of a bfloat16 cache that one token reads, multiplied as they are stored.
 
 ``ends`` is for every token the number of positions it sees, 0 to ends - 1: for causal attention, or for blocks that
 see all of themselves. Query head h reads key head h // (heads / kv_heads).
@@ -14,7 +16,7 @@ from jax import lax
 from jaxtyping import Float32, Int32
 
 from tritgold_xla.kv_cache import base as kv_cache
-from tritgold_xla.kv_cache.base import FULL_PART, PART, PART_OF_ONE, KvCache
+from tritgold_xla.kv_cache.base import PART, PART_AS_STORED, PART_OF_ONE, KvCache
 from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.bfloat16_pieces import PIECES, added, pieces
 from tritgold_xla.runtime.flags import PRECISION
@@ -70,7 +72,8 @@ def attend(
     """Both steps above over the first ``length`` positions of one layer, one part at a time.
 
     The number of iterations is known only at run time, so one program's cost is proportional to the positions in use.
-    Each part has its own maximum; earlier sums are rescaled to the larger one (arXiv 2205.14135).
+    Each part has its own maximum; earlier sums are rescaled to the larger one (arXiv 2205.14135). A bfloat16 cache is
+    multiplied as it is stored where there is one token and the library has a product of bfloat16, else as float32.
     """
     where = layer, length, ends, kv_heads, sequence, begins
     if q.shape[0] == 1 and kv_scheme(scheme).dtype == jnp.bfloat16 and library_dots():
@@ -93,10 +96,10 @@ def _attend_loaded(
         keys, values = kv_cache.read(cache, scheme, layer, index * size, size, length, kv_heads, sequence)
         positions = index * size + lax.iota(jnp.int32, size)
         visible = positions < seen if since is None else (positions < seen) & (positions >= since)
-        return _extended(so_far, _scores(grouped, keys), visible, lambda powers: _mix(powers, values))
+        return _with_part(so_far, _scores(grouped, keys), visible, lambda powers: _mix(powers, values))
 
     first = _first_part(begins, size)
-    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, _nothing(grouped, begins))
+    _, total, mixed = lax.fori_loop(first, (length + size - 1) // size, part, _no_sums(grouped, begins))
     return _ungrouped(divide(mixed, total), heads, tokens)
 
 
@@ -106,18 +109,19 @@ def _attend_stored(
 ) -> jax.Array:  # fmt: skip
     """``attend`` for one token, on a bfloat16 cache that is multiplied as it is.
 
-    As many whole parts of FULL_PART as there are, then smaller ones. Keys and values are the left and the right operand
-    as they lie in the cache: the other way round, or transposed, they are three times slower.
+    As many filled parts of PART_AS_STORED as there are, then smaller ones. Keys and values are the left and the right
+    operand as they lie in the cache: with values as a transposed left operand a layer takes three times as long. An
+    infinite key or value gives NaN, also where float32 would give 0 or infinity.
     """
     grouped = _grouped(q, kv_heads)
     queries = barrier(jnp.concatenate(pieces(grouped), axis=1))
 
-    def part(first: jax.Array, size: int, so_far: Sums) -> Sums:
+    def part(first: jax.Array, size: int, filled: bool, so_far: Sums) -> Sums:
         stored = kv_cache.stored_part(cache, layer, first, size, kv_heads, sequence)
         positions = first + lax.iota(jnp.int32, size)
         visible = positions < ends if begins is None else (positions < ends) & (positions >= begins)
         values = stored.values
-        if size != FULL_PART:  # a weight of 0 times NaN is NaN; as integers, which the compiler selects faster
+        if not filled:  # a weight of 0 times NaN is NaN; as integers, which the compiler selects faster
             bits = lax.bitcast_convert_type(values, jnp.uint16)
             values = lax.bitcast_convert_type(jnp.where((positions < length)[:, None], bits, 0), jnp.bfloat16)
         dots = lax.dot_general(stored.keys, queries, (((2,), (2,)), ((0,), (0,))), preferred_element_type=jnp.float32)
@@ -128,22 +132,23 @@ def _attend_stored(
             dots = lax.dot_general(weights, values, (((2,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
             return added(*jnp.split(dots, PIECES, axis=1))
 
-        return _extended(so_far, _scaled(scores, q.shape[2]), visible, mix)
+        return _with_part(so_far, _scaled(scores, q.shape[2]), visible, mix)
 
-    def in_parts(size: int, begin: jax.Array, end: jax.Array, so_far: Sums) -> Sums:
+    def in_parts(size: int, begin: jax.Array, end: jax.Array, filled: bool, so_far: Sums) -> Sums:
         """The positions of the parts begin to end - 1, each of ``size``."""
-        return lax.fori_loop(begin, end, lambda index, sums: part(index * size, size, sums), so_far)
+        return lax.fori_loop(begin, end, lambda index, sums: part(index * size, size, filled, sums), so_far)
 
-    sums, rest = _nothing(grouped, begins), _first_part(begins, PART_OF_ONE)
-    if cache.positions > FULL_PART:  # else the only part is the whole cache: the compiler would read it in any case
-        whole = length // FULL_PART
-        sums = in_parts(FULL_PART, _first_part(begins, FULL_PART), whole, sums)
-        rest = jnp.maximum(whole * (FULL_PART // PART_OF_ONE), rest)
-    _, total, mixed = in_parts(PART_OF_ONE, rest, (length + PART_OF_ONE - 1) // PART_OF_ONE, sums)
+    sums, rest = _no_sums(grouped, begins), _first_part(begins, PART_OF_ONE)
+    # Of a cache of one such part, the compiler would read it outside the loop, even if the loop never runs.
+    if cache.positions > PART_AS_STORED:
+        whole = length // PART_AS_STORED
+        sums = in_parts(PART_AS_STORED, _first_part(begins, PART_AS_STORED), whole, True, sums)
+        rest = jnp.maximum(whole * (PART_AS_STORED // PART_OF_ONE), rest)
+    _, total, mixed = in_parts(PART_OF_ONE, rest, (length + PART_OF_ONE - 1) // PART_OF_ONE, False, sums)
     return _ungrouped(divide(mixed, total), q.shape[1], 1)
 
 
-def _nothing(grouped: jax.Array, begins: jax.Array | None) -> Sums:
+def _no_sums(grouped: jax.Array, begins: jax.Array | None) -> Sums:
     """The sums before any part. Every token sees position 0, so the first part leaves no maximum at the -inf that this
     one begins with; with a window it may see none of a part, and -inf less -inf is NaN.
     """
@@ -156,7 +161,7 @@ def _first_part(begins: jax.Array | None, size: int) -> jax.Array:
     return jnp.int32(0) if begins is None else jnp.maximum(begins.min(), 0) // size
 
 
-def _extended(so_far: Sums, scores: jax.Array, visible: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> Sums:
+def _with_part(so_far: Sums, scores: jax.Array, visible: jax.Array, mix: Callable[[jax.Array], jax.Array]) -> Sums:
     """The sums with one part more; mix: of its powers with its values."""
     largest, total, mixed = so_far
     scores = jnp.where(visible, scores, -jnp.inf)
@@ -177,7 +182,7 @@ def attend_each(
 ) -> Float32[jax.Array, "sequences width"]:
     """Attention of one token of each sequence, which sees the first ``ends`` positions of its own sequence.
 
-    A loop over the sequences: the cost is proportional to each length, and the float32 data stays in a core's cache.
+    A loop over the sequences: the cost is proportional to each length, and a part stays in a core's cache.
     All at once is slower for more than a few sequences, three times with 64.
     """
     sequences, heads, head_dim = q.shape

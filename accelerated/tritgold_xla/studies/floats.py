@@ -104,7 +104,7 @@ def _attention(rng: np.random.Generator, positions: int) -> Iterator[Form]:
 
     narrow = [side.astype(jnp.bfloat16) for side in stored]
     yield Form(
-        f"attention, {positions} positions of bfloat16", "parts of 64 converted to float32",
+        "attention on a bfloat16 cache", "parts of 64 converted to float32",
         "parts of 256 multiplied as they are, three bfloat16 pieces of the float32 side",
         loaded, as_stored, (q, KvCache(narrow[0], narrow[1], empty, empty), np.int32(positions)), tolerance=SUMS,
     )  # fmt: skip

@@ -55,9 +55,13 @@ def alone(engine, trace, names: tuple[str, ...]) -> str:
 def answers(engine, tokens: list[int], extent: str) -> dict[str, str]:
     """Digests of logits, of every traced array, and of tokens.
 
-    extent: ``steps``, two programs, a trace and a step; ``some``, two operations alone too, and how many collectives a
-    step has; ``all``, prompts, the greedy program, a linear of each kind alone, and two ways of block diffusion.
+    extent: ``long``, three steps after all other tokens; ``steps``, two programs, a trace and a step; ``some``, two
+    operations alone too, and how many collectives a step has; ``all``, prompts, the greedy program, a linear of each
+    kind alone, and two ways of block diffusion.
     """
+    if extent == "long":
+        engine.prefill(tokens[:-3])
+        return {"logits": digest(*(engine.step(token) for token in tokens[-3:]))}
     trace = engine.trace(tokens[:8])
     engine.reset()
     if extent != "all":
@@ -111,14 +115,17 @@ def opened(name: str) -> Iterator[Model]:
         return
     from engine_cases import LLAMA, MIXED, Matrix, make_weights
 
-    config = {"llama": LLAMA, "mixed": MIXED, "one-wide-row": MIXED, "2b-two-layers": TWO_LAYERS}[name]
+    long = replace(MIXED, context=640)
+    shapes = {"llama": LLAMA, "mixed": MIXED, "one-wide-row": MIXED, "2b-two-layers": TWO_LAYERS, "long": long}
+    config = shapes[name]
     weights = make_weights(config)
     if name in ("2b-two-layers", "one-wide-row"):  # bfloat16 numbers, as the model's are: a head that is cut
         bits = weights.embedding.array.view(np.uint32) & np.uint32(0xFFFF0000)
         if name == "one-wide-row":  # the last process alone has a number that is none
             bits[-1] |= 1
         weights = replace(weights, embedding=Matrix(bits.view(np.float32)))
-    yield config, weights, np.random.default_rng(1).integers(0, config.vocab, 12).tolist()
+    count = 600 if name == "long" else 12
+    yield config, weights, np.random.default_rng(1).integers(0, config.vocab, count).tolist()
 
 
 def main(

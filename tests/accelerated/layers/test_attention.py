@@ -8,8 +8,9 @@ import pytest
 
 import tritgold.layers.attention as golden
 from tritgold_xla.kv_cache import base as kv_cache
-from tritgold_xla.kv_cache.base import FULL_PART, PART, PART_OF_ONE
+from tritgold_xla.kv_cache.base import PART, PART_AS_STORED, PART_OF_ONE
 from tritgold_xla.layers import attention
+from tritgold_xla.layers.bfloat16_pieces import pieces
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul.choose import library_dots
 
@@ -19,6 +20,7 @@ _softmax = jit(attention.softmax_weights)
 _mix = jit(attention.mix_values)
 _attend = jit(attention.attend, static=("scheme", "kv_heads"))
 SHAPES = [(4, 1, 10), (3, 3, 64)]  # heads, kv_heads, head_dim
+LENGTHS = [1, PART_OF_ONE + 1, PART_AS_STORED - 1, PART_AS_STORED, 2 * PART_AS_STORED, 2 * PART_AS_STORED + 70]
 
 
 def inputs(heads, kv_heads, head_dim, tokens=40):
@@ -79,8 +81,8 @@ def test_in_parts_it_is_the_same_attention(shape, tokens):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("tokens", [1, PART_OF_ONE + 1, FULL_PART - 1, FULL_PART, 2 * FULL_PART, 2 * FULL_PART + 70])
-@pytest.mark.parametrize("window", [None, 3, PART_OF_ONE + 6, FULL_PART + 9])
+@pytest.mark.parametrize("tokens", LENGTHS)
+@pytest.mark.parametrize("window", [None, 3, PART_OF_ONE + 6, PART_AS_STORED + 9])
 def test_one_token_reads_a_bfloat16_cache_as_it_is_stored(shape, tokens, window):
     q, k, v = inputs(*shape, tokens=tokens)
     k, v = (rows.astype(ml_dtypes.bfloat16).astype(np.float32) for rows in (k, v))
@@ -88,16 +90,47 @@ def test_one_token_reads_a_bfloat16_cache_as_it_is_stored(shape, tokens, window)
     begins = None if window is None else np.array([since], np.int32)
     weights = golden.softmax_weights(q[-1:], k[since:], start=tokens - 1 - since)
     last = attended(q[-1:], k, v, np.array([tokens], np.int32), "bf16", begins)
-    np.testing.assert_allclose(last, golden.mix_values(weights, v[since:]), rtol=0, atol=50 * U)
+    np.testing.assert_allclose(last, golden.mix_values(weights, v[since:]), rtol=0, atol=8 * U)  # two pieces: 10 to 35
+
+
+@pytest.mark.parametrize("window", [None, PART_OF_ONE + 6, PART_AS_STORED + 9])
+def test_sequences_of_one_bfloat16_cache_are_each_as_if_alone(window):
+    lengths, heads, kv_heads, width = [3, PART_AS_STORED + 70, PART_OF_ONE, 2 * PART_AS_STORED], 10, 5, 32
+    config = type("Shape", (), {"layers": 2, "kv_heads": kv_heads, "head_dim": width})
+    cache = kv_cache.new_cache(config, 5 * PART, jax.devices("cpu")[0], "bf16", len(lengths))
+    cache = jax.tree.map(lambda a: jnp.full_like(a, np.nan), cache)
+    append = jit(kv_cache.append, static=("scheme",))
+    texts = [inputs(heads, kv_heads, width, tokens=length) for length in lengths]
+    for sequence, (_, k, v) in enumerate(texts):
+        at = {"layer": np.int32(1), "start": np.int32(0), "sequence": np.int32(sequence)}
+        cache = append(cache, scheme="bf16", k=k, v=v, **at)
+    ends = np.array(lengths, np.int32)
+    begins = None if window is None else np.maximum(ends - window, 0)
+    each = jit(attention.attend_each, static=("scheme", "kv_heads"))
+    q = np.concatenate([q[-1:] for q, _, _ in texts])
+    got = np.asarray(each(q, cache, scheme="bf16", layer=np.int32(1), ends=ends, kv_heads=kv_heads, begins=begins))
+    for sequence, (_, k, v) in enumerate(texts):
+        own = None if begins is None else begins[sequence : sequence + 1]
+        alone = attended(q[sequence : sequence + 1], k, v, ends[sequence : sequence + 1], "bf16", own)
+        np.testing.assert_array_equal(got[sequence], alone[0])
+
+
+def test_the_sum_of_the_pieces_is_the_number():
+    x = np.random.default_rng(5).standard_normal(10_000).astype(np.float32) * np.float32(1e-3)
+    split = [np.asarray(piece) for piece in jit(pieces)(x)]
+    assert all(piece.dtype == jnp.bfloat16 for piece in split)
+    np.testing.assert_array_equal(sum(piece.astype(np.float64) for piece in split), x.astype(np.float64))
+    assert (sum(piece.astype(np.float64) for piece in split[:2]) != x).any()
 
 
 @pytest.mark.parametrize("scheme", ["f32", "bf16"])
 def test_only_a_bfloat16_cache_is_multiplied_in_three_pieces(scheme):
-    q, k, v = inputs(4, 1, 64, tokens=1)
+    q, k, v = inputs(8, 2, 64, tokens=1)
     at = {"layer": np.int32(1), "length": np.int32(1), "ends": np.array([1], np.int32)}
-    lowered = _attend.lower(q, cache_of(k, v, scheme), scheme=scheme, kv_heads=1, **at)
-    three_pieces_of_four_heads = f"f32[1,{PART_OF_ONE},12]"
-    assert (three_pieces_of_four_heads in lowered.compile().as_text()) == (scheme == "bf16" and library_dots())
+    lowered = _attend.lower(q, cache_of(k, v, scheme), scheme=scheme, kv_heads=2, **at)
+    three_pieces_of_four_heads = f"f32[2,{PART_OF_ONE},12]"
+    products = [line for line in lowered.compile().as_text().splitlines() if three_pieces_of_four_heads in line]
+    assert any("ynn" in line for line in products) == bool(products) == (scheme == "bf16" and library_dots())
 
 
 def test_tokens_of_a_block_see_it_whole():

@@ -25,6 +25,12 @@ def test_a_small_model_on_two_and_three_devices():
     assert differing(found) == []
 
 
+def test_a_long_text_in_a_bfloat16_cache_whose_parts_are_multiplied_as_they_are_stored():
+    found = hashes(["long"], [["bf16", None]], [1, 2, 3], "long")
+    assert differing(found) == []
+    assert found["long"]["bf16, None"].keys() == {"1", "2", "3"}
+
+
 @pytest.mark.sharding
 def test_processes_agree_whether_the_head_is_cut():
     way = [["one-wide-row"], [["f32", "plain"]]]
