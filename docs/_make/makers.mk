@@ -64,11 +64,13 @@ fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recor
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
 	PYTHONPATH=tests/peers:tests/reference/helpers $(BIN)/python tests/peers/light_cases.py $(PEERS)/bin/python
 
-models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (two hours and more; goes on where it stopped)
+KJV := kjv-ar kjv-dlm kjv-ar-v2
+
+models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (three hours; goes on where it stopped)
 	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
 	$(BIN)/python -m tritgold_xla.training "$(TEXT)" training
-	rm -rf reference/tritgold/golden/kjv-ar reference/tritgold/golden/kjv-dlm
-	cp -r training/kjv-ar training/kjv-dlm training/training.json reference/tritgold/golden/
+	rm -rf $(addprefix reference/tritgold/golden/,$(KJV))
+	cp -r $(addprefix training/,$(KJV)) training/training.json reference/tritgold/golden/
 	$(MAKE) golden
 
 formats: $(VENV)/.dev ## the pages and byte maps of docs/formats again
@@ -125,7 +127,9 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
 
-skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (five hours; goes on where it stopped)
+skills-KJV := kjv-ar kjv-dlm kjv-ar-v2
+
+models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (five hours; goes on where it stopped)
 	$(BIN)/python -m tritgold_xla.training.skills training/skills
 	rm -rf reference/tritgold/golden/skills-ar reference/tritgold/golden/skills-dlm
 	cp -r training/skills/skills-ar training/skills/skills-dlm reference/tritgold/golden/

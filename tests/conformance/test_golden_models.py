@@ -112,7 +112,7 @@ def test_the_judge_passes_on_real_text(engine: str, folder: Path, checkpoint: Ch
     assert report.exit_code == 0, report.first_divergence
 
 
-@pytest.mark.parametrize("name", ["kjv-dlm", "skills-dlm"])
+@pytest.mark.parametrize("name", [name for name in TRAINED if "dlm" in name])
 def test_one_opening_gives_the_table_of_thresholds_again(name: str) -> None:
     folder = trained_model(name)
     checkpoint, recorded = open_checkpoint(folder), json.loads((folder / golden_outputs.FILE).read_text())
@@ -135,6 +135,18 @@ def test_ternary_is_near_float_and_ahead_of_the_5_gram() -> None:
     assert bits["kjv-ar"] < 0.95 * known["corpus"]["five_gram_bits_per_byte"]
 
 
+def test_the_longer_training_is_better_than_the_float_twin_of_the_shorter() -> None:
+    bits = {name: run["held_out_bits_per_byte"][-1][1] for name, run in training().items() if name != "corpus"}
+    assert bits["kjv-ar-v2"] < bits["kjv-ar-longer"] < bits["kjv-ar-float"] < bits["kjv-ar"]
+
+
+def test_the_model_of_the_longer_training_knows_passages_by_heart() -> None:
+    known = json.loads((trained_model("kjv-ar-v2") / golden_outputs.FILE).read_text())
+    said = {row["prompt"]: row["text"] for row in known["continuations"]}
+    assert said["In the beginning was the Word,"].startswith(" and the Word was with God, and the Word was God.")
+    assert said["The LORD is my shepherd;"].startswith(" I shall not want.")
+
+
 def test_recipes_are_those_of_the_training_package() -> None:
     recipe = pytest.importorskip("tritgold_xla.training.recipe")
     known = training() | training("skills-training.json")
@@ -142,7 +154,7 @@ def test_recipes_are_those_of_the_training_package() -> None:
         if name != "corpus":
             recorded = recipe.Recipe(**run["recipe"])  # fields that came later stand at their defaults
             assert recorded == recipe.RECIPES[name]
-    assert known.keys() >= {"kjv-ar", "kjv-ar-float", "kjv-dlm", "skills-ar", "skills-ar-float", "skills-dlm"}
+    assert known.keys() >= {*TRAINED, "kjv-ar-float", "skills-ar-float"}
 
 
 def test_another_name_is_no_embedded_model() -> None:

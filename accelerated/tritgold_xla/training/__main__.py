@@ -8,16 +8,21 @@ from tokenizers import Tokenizer
 from tritgold_xla.training import evaluate, export, facts, running
 from tritgold_xla.training.corpus import Corpus, read_corpus
 from tritgold_xla.training.recipe import RECIPES
-from tritgold_xla.training.tokens import streams, train_tokenizer
+from tritgold_xla.training.tokens import passage_rows, streams, train_tokenizer
 
-EMBEDDED = ("kjv-ar", "kjv-ar-float", "kjv-dlm")
+EMBEDDED = ("kjv-ar", "kjv-ar-float", "kjv-ar-longer", "kjv-ar-longest", "kjv-ar-v2", "kjv-dlm")
 NAMES = [name for name, recipe in RECIPES.items() if recipe.data == "kjv"]
 
 
 @click.command()
 @click.argument("text", type=click.Path(path_type=Path))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Runs to make; the three by default.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(NAMES),
+    help="Runs to make; by default the embedded models, what they start from, and the float twin.",
+)
 def main(text: Path, folder: Path, only: tuple[str, ...]) -> None:
     """Train the golden models on TEXT, the King James Bible as Debian's bible-kjv prints it.
 
@@ -43,7 +48,9 @@ def _train(text: Path, folder: Path, names: tuple[str, ...]) -> None:
     facts.record(folder, "corpus", facts.corpus_facts(train, held_out, five_gram))
     click.echo(f"{len(train.ids)} tokens to learn, {len(held_out.ids)} held out; 5-gram {five_gram:.3f} bits a byte")
     for name in names:
-        run = running.finish(name, folder, train.ids, evaluate.held_out_bits(RECIPES[name], held_out))
+        recipe = RECIPES[name]
+        rows = passage_rows(tokenizer, corpus) if recipe.passages else None
+        run = running.finish(name, folder, train.ids, evaluate.held_out_bits(recipe, held_out), rows)
         if run.recipe.ternary:
             export.export(run, tokenizer, folder / name)
         click.echo(f"{name}: {run.held_out[-1][1]:.3f} held-out bits a byte after {run.step} steps")

@@ -17,6 +17,19 @@ from tritgold.errors import FormatError
 
 SHA256 = "ae271ac43fb594ac9f4aecb1fce69ba2e0ce2b19985ab055493d6c585d4a28b3"
 HELD_OUT_EVERY = 20  # chapters: spread over the whole text, so that both parts are the same kind of text
+# Where well-known passages begin, in the order of the text; each in a chapter that is learnt.
+PASSAGES = (
+    "In the beginning God created the heaven",
+    "And God said, Let there be light",
+    "Thou shalt not kill.",
+    "The LORD is my shepherd;",
+    "Vanity of vanities,",
+    "To every thing there is a season,",
+    "Blessed are the poor in spirit:",
+    "Our Father which art in heaven,",
+    "In the beginning was the Word,",
+    "For God so loved the world,",
+)
 _VERSE = re.compile(r"(\d?[A-Z][A-Za-z]*)(\d+):(\d+) (.*)")
 _RECIPE = "python -m tritgold_xla.training --help says how to fetch it"
 
@@ -65,3 +78,14 @@ def split(texts: list[str]) -> Corpus:
         train=[text for i, text in enumerate(texts) if i not in held],
         held_out=[text for i, text in enumerate(texts) if i in held],
     )
+
+
+def passages(texts: list[str]) -> list[str]:
+    """From each of PASSAGES, where it occurs for the first time, to the end of its chapter; KeyError if it does not."""
+    found = []
+    for opening in PASSAGES:
+        chapter = next((text for text in texts if opening in text), None)
+        if chapter is None:
+            raise KeyError(opening)
+        found.append(chapter[chapter.index(opening) :])
+    return found

@@ -24,6 +24,7 @@ def train(
     ids: np.ndarray,
     path: Path,
     *,
+    passages: np.ndarray | None = None,
     evaluate: Callable[[Parameters], float],
     progress: Callable[[Run], None] = lambda run: None,
     save_every: int = 50,
@@ -31,8 +32,9 @@ def train(
 ) -> Run:
     """Train ``run`` to its last step and return it.
 
-    ids: int32 [tokens], the training stream. path: the file of the state, replaced every ``save_every`` steps, at
-    the end, and when interrupted (KeyboardInterrupt is then raised again), so that nothing is lost.
+    ids: int32 [tokens], the training stream. passages: as ``objective.with_passages`` has them, for a recipe with a
+    share of them. path: the file of the state, replaced every ``save_every`` steps, at the end, and when interrupted
+    (KeyboardInterrupt is then raised again), so that nothing is lost.
     evaluate: masters -> held-out bits per byte, called every ``evaluate_every`` steps and at the end. progress: called
     after every step. Raises NonFiniteError if the loss is not finite.
     """
@@ -41,7 +43,7 @@ def train(
     try:
         while run.step < recipe.steps:
             began = time.perf_counter()
-            batch, given = _batch(ids, recipe, run.step)
+            batch, given = _batch(ids, passages, recipe, run.step)
             noise = np.zeros((recipe.batch, recipe.length), bool)
             if recipe.objective == "block diffusion":  # else sequences need not hold whole blocks
                 given += [objective.block_starts(counted, recipe) for counted in given]
@@ -74,12 +76,15 @@ def train(
     return run
 
 
-def _batch(ids: np.ndarray, recipe: Recipe, step: int) -> tuple[np.ndarray, list[np.ndarray]]:
+def _batch(
+    ids: np.ndarray, passages: np.ndarray | None, recipe: Recipe, step: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
     """Tokens, and of questions which of them count: what has to be said."""
     if recipe.data == "kjv":
-        return objective.batch_of(ids, recipe, step), []
-    rows = questions.batch_of(recipe, step)
-    return rows.tokens, [rows.counted]
+        rows = objective.batch_of(ids, recipe, step)
+        return rows if passages is None else objective.with_passages(rows, passages, recipe, step), []
+    asked = questions.batch_of(recipe, step)
+    return asked.tokens, [asked.counted]
 
 
 def _diverged(path: Path, step: int) -> NonFiniteError:

@@ -33,6 +33,17 @@ def batch_of(ids: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
     return ids[starts[:, None] + np.arange(recipe.length + 1)]
 
 
+def with_passages(rows: np.ndarray, passages: np.ndarray, recipe: Recipe, step: int) -> np.ndarray:
+    """``rows``, of which the recipe's share begin with a passage: which rows, and which passages, by seed and step.
+
+    passages: int32 [passages, at most length + 1].
+    """
+    draws = _draws(recipe, step, 0, 2)
+    begun = draws.random(len(rows)) < recipe.passages
+    chosen, size = passages[draws.integers(0, len(passages), len(rows))], passages.shape[1]
+    return np.concatenate([np.where(begun[:, None], chosen, rows[:, :size]), rows[:, size:]], axis=1)
+
+
 def loss(
     parameters: Parameters,
     batch: jax.Array,

@@ -25,7 +25,8 @@ class Recipe:
     these rows begin in each answer, where these presets open them, instead of at multiples of the block. data: the
     text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
     of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
-    more often: one that is named n times comes 1 + 2 n times as often (``tritgold.skills``).
+    more often: one that is named n times comes 1 + 2 n times as often (``tritgold.skills``). passages: the share of the
+    sequences that begin with a well-known passage of the text (``corpus.PASSAGES``), drawn by chance.
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """
@@ -58,6 +59,7 @@ class Recipe:
     data: Literal["kjv", "skills"] = "kjv"
     products: Literal["float32", "bfloat16"] = "float32"
     more: str = ""
+    passages: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "length", "block"):
@@ -78,6 +80,8 @@ class Recipe:
             raise _bad("length", self.length, f"at most the context, {self.context}")
         if self.answers and not (self.objective == "block diffusion" and self.causal and self.data == "skills"):
             raise _bad("answers", self.answers, "False, except for causal block diffusion on skills")
+        if not 0 <= self.passages <= (1 if self.data == "kjv" else 0):
+            raise _bad("passages", self.passages, "0 to 1, and 0 for questions")
         if self.from_file and self.start is None:
             raise _bad("from_file", self.from_file, "False without a start")
         if self.objective == "block diffusion" and self.length % self.block:
@@ -109,6 +113,10 @@ class Recipe:
 
 
 AR = Recipe("kjv-ar")
+LONGER = replace(  # the exported kjv-ar goes on
+    AR, name="kjv-ar-longer", start=AR.name, from_file=True, seed=1612, steps=900, peak=0.015, products="bfloat16"
+)
+LONGEST = replace(LONGER, name="kjv-ar-longest", start=LONGER.name, from_file=False, seed=1613, steps=3000)
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
 HARD_AT_ONCE = "count compare sort"
@@ -147,15 +155,19 @@ RECIPES = {
     for recipe in (
         AR,
         replace(AR, name="kjv-ar-float", ternary=False),
+        LONGER,
+        LONGEST,
         replace(
-            AR,
-            name="kjv-ar-longer",  # what more steps are worth: the exported kjv-ar goes on
-            start=AR.name,
-            from_file=True,
-            seed=1612,
-            steps=900,
-            peak=0.015,
-            products="bfloat16",
+            LONGEST,
+            name="kjv-ar-v2",
+            start=LONGEST.name,
+            seed=1614,
+            steps=240,
+            warmup=30,
+            peak=0.003,
+            small=3e-4,
+            decay=0.0,
+            passages=0.25,
         ),
         replace(AR, name="short", steps=30, batch=4, warmup=5),  # takes a minute, to test the setup
         replace(

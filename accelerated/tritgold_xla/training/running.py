@@ -34,8 +34,14 @@ def exit_codes(folder: Path) -> Iterator[None]:
         sys.exit(130)
 
 
-def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Parameters], float]) -> Run:
-    """Train one run to its end, from the state in its file or from the beginning. ids, evaluate: as for ``loop.train``.
+def finish(
+    name: str,
+    folder: Path,
+    ids: np.ndarray,
+    evaluate: Callable[[Parameters], float],
+    passages: np.ndarray | None = None,
+) -> Run:
+    """Train one run to its end, from the state in its file or from the beginning; the others as for ``loop.train``.
 
     Raises ConfigError where the run that it starts from is not finished; for ``from_file`` as ``masters.of_model``.
     """
@@ -54,7 +60,8 @@ def finish(name: str, folder: Path, ids: np.ndarray, evaluate: Callable[[Paramet
         def show(run: Run) -> None:
             bar.update(task, completed=run.step, loss=f"{run.losses[-1]:.3f} nats a token")
 
-        done = loop.train(run, ids, path, evaluate=evaluate, progress=show)
+        more = {} if passages is None else {"passages": passages}
+        done = loop.train(run, ids, path, evaluate=evaluate, progress=show, **more)
     if done is not run or not facts.recorded(folder, name):  # keep the facts of the machine that trained it
         facts.record(folder, name, facts.run_facts(done))
     return done

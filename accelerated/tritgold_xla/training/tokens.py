@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from tritgold_xla.training.corpus import Corpus
+from tritgold_xla.training.corpus import Corpus, passages
 
 SPECIAL = ("<bos>", "<eos>", "<eot>", "<mask>")
 BOS, EOS, EOT, MASK = range(len(SPECIAL))
+PASSAGE = 80  # tokens of a passage that is learnt by heart, two or three verses
 
 # One turn per message, ended by <eot>; the generation prompt begins the assistant's turn. The tokenizer adds BOS.
 CHAT_TEMPLATE = (
@@ -52,3 +53,8 @@ def stream(tokenizer: Tokenizer, texts: list[str]) -> Stream:
 def streams(tokenizer: Tokenizer, corpus: Corpus) -> tuple[Stream, Stream]:
     """The streams of the training part and of the held-out part."""
     return stream(tokenizer, corpus.train), stream(tokenizer, corpus.held_out)
+
+
+def passage_rows(tokenizer: Tokenizer, corpus: Corpus) -> np.ndarray:
+    """int32 [passages, PASSAGE]: BOS and the first tokens of a well-known passage each."""
+    return np.stack([np.array(tokenizer.encode(text).ids[:PASSAGE], np.int32) for text in passages(corpus.train)])

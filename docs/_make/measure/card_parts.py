@@ -43,15 +43,18 @@ def recipe(run: dict[str, Any], command: str) -> Iterator[str]:
     masters = "masters drawn anew for the exported" if r.get("from_file") else "the masters of"
     start = f" from {masters} {r['start']}" if r["start"] else ""
     decay = f"weight decay {r['decay']}" if r["decay"] else "no weight decay"
+    products = " Matrix products of bfloat16 numbers, sums in float32." if r.get("products") == "bfloat16" else ""
+    shared = f", {r['passages']:.0%} begun with a well-known passage" if r.get("passages") else ""
+    rows = f"{r['batch']} sequences of {r['length']} tokens{shared}"
     yield "## Recipe"
     yield f"    {command}"
     yield filled(f"""
-        Seed {r["seed"]}; {r["steps"]:,} steps{start}, each of {r["batch"]} sequences of {r["length"]} tokens. Ternary
-        from the first step: absmean trits with the scale rounded to bf16, int8 activations by token, gradients straight
-        through (arXiv 2402.17764). Matrices by Muon at a peak of {r["peak"]}, embedding and gains by Adam at
-        {r["small"]}; warm-up of {r["warmup"]} steps, then the two stages of the BitNet notes ("The Era of 1-bit LLMs:
-        Training Tips, Code and FAQ"; arXiv 2504.12285): falling to 8/15 at half time with {decay}, then from 1/3 to 0
-        without. Positions beyond {r["length"]} were never trained; the context of
+        Seed {r["seed"]}; {r["steps"]:,} steps{start}, each of {rows}. Ternary from the first step: absmean
+        trits with the scale rounded to bf16, int8 activations by token, gradients straight through (arXiv
+        2402.17764). Matrices by Muon at a peak of {r["peak"]}, embedding and gains by Adam at {r["small"]};
+        warm-up of {r["warmup"]} steps, then the two stages of the BitNet notes ("The Era of 1-bit LLMs:
+        Training Tips, Code and FAQ"; arXiv 2504.12285): falling to 8/15 at half time with {decay}, then from
+        1/3 to 0 without.{products} Positions beyond {r["length"]} were never trained; the context of
         {r["context"]:,} is for measuring.""")
     versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
     yield filled(f"Hardware: {run['machine']}; {run['seconds'] / 60:.0f} minutes. Software: {versions}.")

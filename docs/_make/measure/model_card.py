@@ -18,6 +18,7 @@ from tritgold.golden import TRAINED, trained_model
 KINDS = {
     "kjv-ar": "autoregressive",
     "kjv-dlm": "block diffusion, adapted from kjv-ar the Fast-dLLM v2 way",
+    "kjv-ar-v2": "autoregressive, kjv-ar trained for 4,140 steps more (runs kjv-ar-longer, -longest, -v2)",
 }
 COMMAND = "python -m tritgold_xla.training kjv.txt FOLDER     (--help says how to print kjv.txt)"
 ABOUT = """It has read one book. It
@@ -50,7 +51,9 @@ def _card(name: str, training: dict[str, Any], checkpoint: Checkpoint) -> Iterat
     run = training[name]
     bits = ", ".join(f"{value:.3f} after {step}" for step, value in run["held_out_bits_per_byte"])
     yield f"# {name}"
-    yield from parts.opening(KINDS[name], ABOUT, checkpoint)
+    heart = " The first lines of ten passages that are often quoted it knows by heart."
+    about = ABOUT + heart if run["recipe"].get("passages") else ABOUT
+    yield from parts.opening(KINDS[name], about, checkpoint)
     yield from _data(training["corpus"])
     yield from parts.recipe(run, COMMAND)
     yield from _quality(name, training)
@@ -72,21 +75,23 @@ def _data(corpus: dict[str, Any]) -> Iterator[str]:
 
 
 def _quality(name: str, training: dict[str, Any]) -> Iterator[str]:
-    bits = {key: training[key]["held_out_bits_per_byte"][-1][1] for key in ("kjv-ar", "kjv-ar-float", "kjv-dlm")}
+    bits = {key: run["held_out_bits_per_byte"][-1][1] for key, run in training.items() if key != "corpus"}
+    longer = [("kjv-ar-v2, ternary", bits["kjv-ar-v2"])] if name.endswith("-v2") else []
     rows = [
         ("kjv-ar, ternary", bits["kjv-ar"]),
         ("the same network in float32, trained the same way", bits["kjv-ar-float"]),
+        *longer,
         ("interpolated 5-gram on the same tokens", training["corpus"]["five_gram_bits_per_byte"]),
     ]
     yield "## Held-out bits per byte"
     yield parts.table(("", "bits per byte"), [(what, f"{value:.3f}") for what, value in rows])
     ratio = bits["kjv-ar"] / bits["kjv-ar-float"] - 1
     yield parts.filled(f"""
-        Ternary against float: {ratio:+.1%}. Windows of 256 tokens that move on by 128; every token is predicted
+        Ternary against float, kjv-ar: {ratio:+.1%}. Windows of 256 tokens that move on by 128; every token is predicted
         once.""")
-    if name == "kjv-dlm":
+    if "dlm" in name:
         yield parts.filled(f"""
-            kjv-dlm, one token after the other with the rest of its block masked: {bits[name]:.3f}, over an eighth of
+            {name}, one token after the other with the rest of its block masked: {bits[name]:.3f}, over an eighth of
             the held-out text in windows without overlap, so that the first block of each has no context.""")
 
 

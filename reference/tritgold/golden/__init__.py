@@ -1,7 +1,7 @@
 """The embedded golden models: every command's default if no MODEL is given; they can also be selected by name.
 
-``kjv-ar``, ``kjv-dlm``, ``skills-ar`` and ``skills-dlm`` are trained (each folder has a model card); ``seeded`` has
-random weights of realistic size.
+All but ``seeded``, which has random weights of realistic size, are trained (each folder has a model card). Their
+weights never change; weights of a longer training have a name of their own, with ``-v2`` at its end.
 """
 
 import tempfile
@@ -12,7 +12,7 @@ from pathlib import Path
 from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 DEFAULT = "kjv-ar"
-TRAINED = (DEFAULT, "kjv-dlm", "skills-ar", "skills-dlm")
+TRAINED = (DEFAULT, "kjv-dlm", "kjv-ar-v2", "skills-ar", "skills-dlm")
 MODELS = (*TRAINED, "seeded")
 
 

@@ -11,7 +11,7 @@ from tiny_training import SMALL, texts
 
 from tritgold.checkpoint import open_checkpoint
 from tritgold_xla.training import __main__ as command
-from tritgold_xla.training import loop, objective, run_state
+from tritgold_xla.training import corpus, loop, objective, run_state
 from tritgold_xla.training.corpus import read_corpus, split
 from tritgold_xla.training.recipe import RECIPES
 from tritgold_xla.training.tokens import streams, train_tokenizer
@@ -25,9 +25,10 @@ def small(monkeypatch):
     for name, recipe in RECIPES.items():
         monkeypatch.setitem(RECIPES, name, replace(recipe, **SMALL))
     monkeypatch.setattr(command, "read_corpus", lambda path: CORPUS)
+    monkeypatch.setattr(corpus, "PASSAGES", (CORPUS.train[1][:20],))
 
 
-def finish(run, ids, path, *, evaluate, progress):
+def finish(run, ids, path, *, evaluate, progress, passages=None):
     """In place of the loop: takes a run to its end without a step."""
     losses = tuple(float(step) for step in range(run.recipe.steps))
     run = replace(run, step=run.recipe.steps, losses=losses, held_out=((run.recipe.steps, 1.5),))
@@ -59,20 +60,20 @@ def test_one_call_makes_the_whole_folder(tmp_path, untrained):
     assert result.exit_code == 0, result.output
     folder = tmp_path / "new" / "out"
     assert {path.name for path in folder.iterdir()} == {
-        *("kjv-ar.safetensors", "kjv-ar-float.safetensors", "kjv-dlm.safetensors"),
-        *("kjv-ar", "kjv-dlm"),  # the run in float32 is not a ternary model
+        *(f"{name}.safetensors" for name in command.EMBEDDED),
+        *(set(command.EMBEDDED) - {"kjv-ar-float"}),  # the run in float32 is not a ternary model
         *("training.json", "tokenizer.json"),
     }
     assert open_checkpoint(folder / "kjv-ar").config.block is None
     assert open_checkpoint(folder / "kjv-dlm").config.block == SMALL["block"]
     facts = json.loads((folder / "training.json").read_text())
-    assert set(facts) == {"corpus", "kjv-ar", "kjv-ar-float", "kjv-dlm"}
+    assert set(facts) == {"corpus", *command.EMBEDDED}
     tokenizer = train_tokenizer(CORPUS.train, SMALL["vocab"])  # held-out text takes no part in it
     train, held_out = streams(tokenizer, CORPUS)
     assert facts["corpus"]["train"] == {"tokens": len(train.ids), "bytes": train.bytes}
     assert facts["corpus"]["held-out"] == {"tokens": len(held_out.ids), "bytes": held_out.bytes}
     assert (folder / "kjv-dlm" / "tokenizer.json").read_text().rstrip() == tokenizer.to_str()
-    for name in ("kjv-ar", "kjv-ar-float", "kjv-dlm"):
+    for name in command.EMBEDDED:
         assert facts[name]["recipe"] == RECIPES[name].as_dict()
         assert f"{name}: 1.500 held-out bits a byte after 8 steps" in result.output
 

@@ -29,6 +29,22 @@ def test_a_batch_is_made_of_crops_from_everywhere():
     assert set(batches[:, 0].tolist()) == set(range(40 - TINY.length))  # the last of them ends with the stream
 
 
+def test_a_share_of_the_rows_begin_with_a_passage_drawn_by_seed_and_step():
+    recipe, size = replace(TINY, batch=8, passages=0.25), 5
+    passages = -np.arange(1, 4, dtype=np.int32)[:, None] * np.ones(size, np.int32)
+    rows = [objective.batch_of(COUNTING, recipe, step) for step in range(100)]
+    mixed = [objective.with_passages(batch, passages, recipe, step) for step, batch in enumerate(rows)]
+    new, old = np.concatenate(mixed), np.concatenate(rows)
+    begun = (new[:, :size] < 0).all(axis=1)
+    assert 150 < begun.sum() < 250  # of 800 a quarter
+    np.testing.assert_array_equal(new[~begun], old[~begun])
+    np.testing.assert_array_equal(new[:, size:], old[:, size:])
+    assert np.unique(new[begun, 0], return_counts=True)[1].min() > 40, "of three, each a third"
+    np.testing.assert_array_equal(objective.with_passages(rows[7], passages, recipe, 7), mixed[7])
+    other = [objective.with_passages(batch, passages, replace(recipe, seed=1), n) for n, batch in enumerate(rows)]
+    assert any((a != b).any() for a, b in zip(mixed, other, strict=True))
+
+
 def test_noise_is_decided_by_seed_and_step_alone():
     first = objective.noise_of(DIFFUSION, 3)
     assert (first.shape, first.dtype) == ((DIFFUSION.batch, DIFFUSION.length), bool)

@@ -31,6 +31,9 @@ from tritgold_xla.training.recipe import RECIPES, Recipe
         (replace(DIFFUSION, causal=True), "answers", True),
         (replace(TINY, causal=True, data="skills"), "answers", True),
         (TINY, "from_file", True),
+        (TINY, "passages", 1.5),
+        (TINY, "passages", -0.1),
+        (replace(TINY, data="skills"), "passages", 0.5),
     ],
 )
 def test_an_impossible_field_is_named_with_its_value(recipe, field, value):

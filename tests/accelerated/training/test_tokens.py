@@ -4,8 +4,20 @@ import numpy as np
 import pytest
 from tiny_training import TINY, texts, tokenizer
 
+from tritgold_xla.training import corpus, tokens
 from tritgold_xla.training.corpus import Corpus
-from tritgold_xla.training.tokens import BOS, CHAT_TEMPLATE, EOS, EOT, MASK, SPECIAL, stream, streams, train_tokenizer
+from tritgold_xla.training.tokens import (
+    BOS,
+    CHAT_TEMPLATE,
+    EOS,
+    EOT,
+    MASK,
+    SPECIAL,
+    passage_rows,
+    stream,
+    streams,
+    train_tokenizer,
+)
 
 
 def test_the_same_texts_give_the_same_tokenizer():
@@ -52,3 +64,16 @@ def test_the_chat_template_closes_every_turn_and_opens_the_answer():
     opened = template.render(messages=messages[:1], add_generation_prompt=True)
     assert opened == "User: Who was Moses?<eot>Assistant: "
     assert whole.startswith(opened)
+
+
+def test_a_row_of_a_passage_begins_with_it(monkeypatch):
+    last = texts()[3].splitlines()[-1]
+    monkeypatch.setattr(corpus, "PASSAGES", (texts()[5][:40], last[:30]))
+    monkeypatch.setattr(tokens, "PASSAGE", 12)
+    rows = passage_rows(tokenizer(), Corpus(texts(), []))
+    assert (rows.shape, rows.dtype) == ((2, 12), np.int32)
+    assert rows[:, 0].tolist() == [BOS, BOS]
+    first, second = (tokenizer().decode(row.tolist()) for row in rows)
+    assert texts()[5].startswith(first)
+    assert last.startswith(second)
+    assert min(len(first), len(second)) > 10
