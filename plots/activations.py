@@ -13,17 +13,18 @@ GOLDEN = ROOT / "reference/tritgold/golden"
 # What of a layer is drawn, in execution order; trace names without "layers.N.".
 SHOWN = ("q_rope", "attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 CODES = ("attn_in.codes", "o_in.codes", "ffn_in.codes", "down_in.codes")
-DASHES = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 
 def lines(axes: Axes, models: dict[str, Row], names: tuple[str, ...], of: str) -> None:
     """A line for each activation and model. ``of``: rms, zeros, or peak, the largest magnitude over the rms."""
-    for dashes, statistics in zip(DASHES, models.values(), strict=False):
+    for dashes, statistics in zip(DASHES, models.values(), strict=True):
         layers = sorted({int(name.split(".")[1]) for name in statistics if name.startswith("layers.")})
         for number, name in enumerate(names):
             rows = [statistics[f"layers.{layer}.{name}"] for layer in layers]
             values = [max(-r["min"], r["max"]) / r["rms"] if of == "peak" else r[of] for r in rows]
-            axes.plot(layers, values, MARKERS[number] + dashes, color=COLOURS[number], label=name, markersize=4)
+            style = {"marker": MARKERS[number], "linestyle": dashes, "color": COLOURS[number], "markersize": 4}
+            axes.plot(layers, values, label=name, **style)
     axes.set_xlabel("layer")
     axes.set_xticks(layers)
     axes.grid()
@@ -45,7 +46,7 @@ def main(images: Path = IMAGES) -> None:
     zeros.set(title="Zeros among the int8 codes before each product", ylabel="share of codes", ylim=(0, 1))
     for axes, names in ((size, SHOWN), (peak, SHOWN), (zeros, CODES)):
         axes.legend(axes.get_lines()[: len(names)], names, ncols=2, fontsize=7.5)
-    handles = [Line2D([], [], color="black", linestyle=d, label=m) for d, m in zip(DASHES, models, strict=False)]
+    handles = [Line2D([], [], color="black", linestyle=d, label=m) for d, m in zip(DASHES, models, strict=True)]
     said = "Activations of the embedded models on their golden text; names are those of traces."
     shown = caption(said, EVERYWHERE, sources)
     save(figure, images / "activations.svg", shown, handles, len(handles))

@@ -30,7 +30,7 @@ stability: $(VENV)/.dev $(NUMPY1)/.ready build/.other-numpy ## the golden digest
 peers: $(PEERS)/.ready $(VENV)/.dev ## judge against transformers, llama.cpp and pytritium, run live in an environment of their own
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python $(BIN)/pytest tests/peers
 
-judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on the embedded models: docs/peers-judged.md again
+judged-peers: $(PEERS)/.ready $(VENV)/.dev ## judge transformers and llama.cpp on kjv-ar and kjv-dlm: docs/peers-judged.md again
 	mkdir -p build
 	TRITGOLD_PEERS_PYTHON=$(PEERS)/bin/python PYTHONPATH=docs/_make $(BIN)/python tests/peers/judged.py > build/peers-judged.json
 	mv build/peers-judged.json docs/data/peers-judged.json
@@ -66,7 +66,7 @@ fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recor
 
 KJV := kjv-ar kjv-dlm kjv-ar-v2
 
-models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (three hours; goes on where it stopped)
+models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (hours; goes on where it stopped)
 	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }
 	$(BIN)/python -m tritgold_xla.training "$(TEXT)" training
 	rm -rf $(addprefix reference/tritgold/golden/,$(KJV))
@@ -127,9 +127,7 @@ broken-engine: $(VENV)/.dev ## the report behind the picture of README.md: engin
 	$(BIN)/tritgold check --engine cmd:build/engine --no-speed --report docs/data/check-kv-heads-tiled.json || test $$? = 1
 	$(BIN)/python plots checked
 
-skills-KJV := kjv-ar kjv-dlm kjv-ar-v2
-
-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (five hours; goes on where it stopped)
+skills-models: $(VENV)/.dev ## train skills-ar and skills-dlm again, no download (five hours; goes on where it stopped)
 	$(BIN)/python -m tritgold_xla.training.skills training/skills
 	rm -rf reference/tritgold/golden/skills-ar reference/tritgold/golden/skills-dlm
 	cp -r training/skills/skills-ar training/skills/skills-dlm reference/tritgold/golden/

@@ -16,6 +16,13 @@ from tritgold.tokenizer import Tokenizer
 from tritgold_conformance.engines.load import load_engine
 from tritgold_conformance.golden.run import GoldenRun
 
+HASHES = {
+    "kjv-ar": "97edbf6a96ee",
+    "kjv-dlm": "4f61541521c7",
+    "kjv-ar-v2": "4b4febf9b34a",
+    "skills-ar": "d423bdf9012a",
+    "skills-dlm": "5010478f3107",
+}
 REPEATED = 3  # of a card's ten openings, the one whose block diffusion is repeated at every threshold
 
 
@@ -82,6 +89,11 @@ def test_hashes_of_model_and_traces_come_out_again(checkpoint: Checkpoint, recor
         assert golden_outputs.trace_facts(checkpoint, known["tokens"], known["block"]) == known
 
 
+def test_weights_never_change(name: str, recorded: dict[str, Any]) -> None:
+    """Decision 0017: verdicts are bound to them. What is trained anew gets another name."""
+    assert recorded["model_hash"].startswith(HASHES[name])
+
+
 def test_activation_statistics_come_out_again(checkpoint: Checkpoint, recorded: dict[str, Any]) -> None:
     known = recorded["activation_statistics"]
     found = golden_outputs.layer_statistics(checkpoint, recorded["traces"][0]["tokens"])
@@ -145,6 +157,7 @@ def test_the_model_of_the_longer_training_knows_passages_by_heart() -> None:
     said = {row["prompt"]: row["text"] for row in known["continuations"]}
     assert said["In the beginning was the Word,"].startswith(" and the Word was with God, and the Word was God.")
     assert said["The LORD is my shepherd;"].startswith(" I shall not want.")
+    assert "The same was in the beginning" not in said["In the beginning was the Word,"], "docs/golden-models.md"
 
 
 def test_recipes_are_those_of_the_training_package() -> None:

@@ -2,8 +2,8 @@
 
 XLA's fast product takes bfloat16 on both sides, and a product in float32 would convert what is stored first. So the
 float32 side is split into three bfloat16 numbers (8 bits of the significand each), whose sum is exactly that side, and
-the three products are added. Only sums are rounded. Not exact are numbers above 3.39e38, which round to infinity, and
-pieces below 1.2e-38, which XLA-CPU takes for zero. Infinity becomes NaN: its rest is infinity less infinity.
+the three products are added. Only sums are rounded. Not exact are pieces below 1.2e-38, which XLA-CPU takes for zero.
+Numbers above 3.39e38 become NaN, as infinity does: their first piece is infinity, and the rest infinity less infinity.
 """
 
 import jax

@@ -29,7 +29,7 @@ MODE = ArithmeticMode(
     rounds=(
         "activations, linear: as in golden, the same bits from the same inputs",
         "norm, RoPE, softmax, FFN activation: single float32 operations; sums by halves; exp by XLA",
-        "attention scores and mix, head: float32 dot products, or exact ones with bfloat16, summed in XLA's order",
+        "attention scores and mix, head: float32 dot products, or exact products of bfloat16 pieces; XLA's order",
         "residual: one float32 addition",
         "everywhere: results below 1.2e-38 are zero, XLA-CPU flushes subnormal numbers",
     ),

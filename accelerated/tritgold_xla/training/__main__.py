@@ -10,7 +10,7 @@ from tritgold_xla.training.corpus import Corpus, read_corpus
 from tritgold_xla.training.recipe import RECIPES
 from tritgold_xla.training.tokens import passage_rows, streams, train_tokenizer
 
-EMBEDDED = ("kjv-ar", "kjv-ar-float", "kjv-ar-longer", "kjv-ar-longest", "kjv-ar-v2", "kjv-dlm")
+BY_DEFAULT = ("kjv-ar", "kjv-ar-float", "kjv-ar-longer", "kjv-ar-longest", "kjv-ar-v2", "kjv-dlm")
 NAMES = [name for name, recipe in RECIPES.items() if recipe.data == "kjv"]
 
 
@@ -36,7 +36,7 @@ def main(text: Path, folder: Path, only: tuple[str, ...]) -> None:
     every 50; to the same result.
     """
     with running.exit_codes(folder):
-        _train(text, folder, only or EMBEDDED)
+        _train(text, folder, only or BY_DEFAULT)
 
 
 def _train(text: Path, folder: Path, names: tuple[str, ...]) -> None:
@@ -59,7 +59,7 @@ def _train(text: Path, folder: Path, names: tuple[str, ...]) -> None:
 def _tokenizer(path: Path, corpus: Corpus) -> Tokenizer:
     """The folder's tokenizer, trained only once: another version of the library may train a different one."""
     if not path.exists():
-        train_tokenizer(corpus.train, RECIPES[EMBEDDED[0]].vocab).save(str(path), pretty=False)
+        train_tokenizer(corpus.train, RECIPES[BY_DEFAULT[0]].vocab).save(str(path), pretty=False)
     return Tokenizer.from_file(str(path))
 
 

@@ -18,7 +18,7 @@ from tritgold.errors import FormatError
 SHA256 = "ae271ac43fb594ac9f4aecb1fce69ba2e0ce2b19985ab055493d6c585d4a28b3"
 HELD_OUT_EVERY = 20  # chapters: spread over the whole text, so that both parts are the same kind of text
 # Where well-known passages begin, in the order of the text; each in a chapter that is learnt.
-PASSAGES = (
+OPENINGS = (
     "In the beginning God created the heaven",
     "And God said, Let there be light",
     "Thou shalt not kill.",
@@ -81,9 +81,9 @@ def split(texts: list[str]) -> Corpus:
 
 
 def passages(texts: list[str]) -> list[str]:
-    """From each of PASSAGES, where it occurs for the first time, to the end of its chapter; KeyError if it does not."""
+    """For each of OPENINGS the text from its first occurrence to the end of that chapter. KeyError without one."""
     found = []
-    for opening in PASSAGES:
+    for opening in OPENINGS:
         chapter = next((text for text in texts if opening in text), None)
         if chapter is None:
             raise KeyError(opening)

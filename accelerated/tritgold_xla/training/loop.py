@@ -39,6 +39,8 @@ def train(
     after every step. Raises NonFiniteError if the loss is not finite.
     """
     recipe = run.recipe
+    if (passages is None) != (recipe.passages == 0):
+        raise ValueError("passages are for a recipe with a share of them, and for no other")
     update = jax.jit(partial(_update, recipe))
     try:
         while run.step < recipe.steps:

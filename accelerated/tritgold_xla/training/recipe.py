@@ -26,7 +26,7 @@ class Recipe:
     text, or the questions of ``tritgold.skills``. products: the numbers of which the matrix products of the linears and
     of Muon are made; sums are float32 either way (``bf16_qat``). more: names of tasks, separated by spaces, that come
     more often: one that is named n times comes 1 + 2 n times as often (``tritgold.skills``). passages: the share of the
-    sequences that begin with a well-known passage of the text (``corpus.PASSAGES``), drawn by chance.
+    sequences that begin with a well-known passage of the text (``corpus.OPENINGS``), drawn by chance.
 
     Raises ConfigError ``recipe``, or as ModelConfig does, for impossible sizes.
     """

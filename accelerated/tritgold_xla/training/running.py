@@ -60,8 +60,7 @@ def finish(
         def show(run: Run) -> None:
             bar.update(task, completed=run.step, loss=f"{run.losses[-1]:.3f} nats a token")
 
-        more = {} if passages is None else {"passages": passages}
-        done = loop.train(run, ids, path, evaluate=evaluate, progress=show, **more)
+        done = loop.train(run, ids, path, passages=passages, evaluate=evaluate, progress=show)
     if done is not run or not facts.recorded(folder, name):  # keep the facts of the machine that trained it
         facts.record(folder, name, facts.run_facts(done))
     return done

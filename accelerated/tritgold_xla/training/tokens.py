@@ -9,7 +9,7 @@ from tritgold_xla.training.corpus import Corpus, passages
 
 SPECIAL = ("<bos>", "<eos>", "<eot>", "<mask>")
 BOS, EOS, EOT, MASK = range(len(SPECIAL))
-PASSAGE = 80  # tokens of a passage that is learnt by heart, two or three verses
+PASSAGE_TOKENS = 80  # tokens of a passage that is learnt by heart, two or three verses
 
 # One turn per message, ended by <eot>; the generation prompt begins the assistant's turn. The tokenizer adds BOS.
 CHAT_TEMPLATE = (
@@ -56,5 +56,7 @@ def streams(tokenizer: Tokenizer, corpus: Corpus) -> tuple[Stream, Stream]:
 
 
 def passage_rows(tokenizer: Tokenizer, corpus: Corpus) -> np.ndarray:
-    """int32 [passages, PASSAGE]: BOS and the first tokens of a well-known passage each."""
-    return np.stack([np.array(tokenizer.encode(text).ids[:PASSAGE], np.int32) for text in passages(corpus.train)])
+    """int32 [passages, PASSAGE_TOKENS]: BOS and the first tokens of a well-known passage each."""
+    return np.stack(
+        [np.array(tokenizer.encode(text).ids[:PASSAGE_TOKENS], np.int32) for text in passages(corpus.train)]
+    )

@@ -36,7 +36,7 @@ DEFAULT_ROWS = ("decode", "greedy", "prefill", "first-token")  # of a model; a m
     metavar="SHAPE",
     help=f"{', '.join(NAMES)} (kjv-ar, the default); a matrix OUTxIN; or a config.json with the sizes.",
 )
-@click.option("--model", help="A checkpoint or an embedded model (kjv-ar, kjv-dlm), instead of --shape.")
+@click.option("--model", help="A checkpoint or an embedded model such as kjv-ar, instead of --shape.")
 @click.option("--engine", default="xla", show_default=True, help="xla, reference, or module:Class.")
 @click.option("--rows", type=Listed(*ROWS), help=f"What to measure, of {', '.join(ROWS)}.")
 @click.option("--threads", type=Listed(), default="1", show_default=True, help="Thread counts, for example 1,2.")

@@ -51,7 +51,7 @@ def _card(name: str, training: dict[str, Any], checkpoint: Checkpoint) -> Iterat
     run = training[name]
     bits = ", ".join(f"{value:.3f} after {step}" for step, value in run["held_out_bits_per_byte"])
     yield f"# {name}"
-    heart = " The first lines of ten passages that are often quoted it knows by heart."
+    heart = " Ten often quoted verses it knows by heart, and mostly what follows them (Continuations, below)."
     about = ABOUT + heart if run["recipe"].get("passages") else ABOUT
     yield from parts.opening(KINDS[name], about, checkpoint)
     yield from _data(training["corpus"])
@@ -76,7 +76,7 @@ def _data(corpus: dict[str, Any]) -> Iterator[str]:
 
 def _quality(name: str, training: dict[str, Any]) -> Iterator[str]:
     bits = {key: run["held_out_bits_per_byte"][-1][1] for key, run in training.items() if key != "corpus"}
-    longer = [("kjv-ar-v2, ternary", bits["kjv-ar-v2"])] if name.endswith("-v2") else []
+    longer = [(f"{name}, ternary", bits[name])] if name.startswith("kjv-ar-") else []
     rows = [
         ("kjv-ar, ternary", bits["kjv-ar"]),
         ("the same network in float32, trained the same way", bits["kjv-ar-float"]),

@@ -68,7 +68,7 @@ def test_every_twentieth_chapter_is_held_out_and_none_is_lost(count):
 
 
 def test_a_passage_goes_from_its_opening_to_the_end_of_its_chapter(monkeypatch):
-    monkeypatch.setattr(corpus, "PASSAGES", ("And the earth.", "Now it"))
+    monkeypatch.setattr(corpus, "OPENINGS", ("And the earth.", "Now it"))
     assert corpus.passages(["Now there was", *CHAPTERS]) == ["And the earth.", "Now it came to pass."]
     with pytest.raises(KeyError, match="And the earth"):
         corpus.passages(CHAPTERS[1:])

@@ -163,3 +163,9 @@ def test_masters_that_are_no_numbers_never_replace_a_state(tmp_path, monkeypatch
     error = refusal(lambda: train(begun, path, save_every=1))
     assert (error.kind, error.thing) == ("training-diverged", "tensor '0.embedding' after step 1")
     assert path.read_bytes() == before
+
+
+def test_passages_are_for_a_recipe_with_a_share_of_them_and_for_no_other(tmp_path):
+    for recipe, passages in ((TINY, IDS[None, :4]), (replace(TINY, passages=0.5), None)):
+        with pytest.raises(ValueError, match="share"):
+            train(run_state.begin(recipe), tmp_path / "run", passages=passages)

@@ -25,7 +25,7 @@ def small(monkeypatch):
     for name, recipe in RECIPES.items():
         monkeypatch.setitem(RECIPES, name, replace(recipe, **SMALL))
     monkeypatch.setattr(command, "read_corpus", lambda path: CORPUS)
-    monkeypatch.setattr(corpus, "PASSAGES", (CORPUS.train[1][:20],))
+    monkeypatch.setattr(corpus, "OPENINGS", (CORPUS.train[1][:20],))
 
 
 def finish(run, ids, path, *, evaluate, progress, passages=None):
@@ -60,20 +60,20 @@ def test_one_call_makes_the_whole_folder(tmp_path, untrained):
     assert result.exit_code == 0, result.output
     folder = tmp_path / "new" / "out"
     assert {path.name for path in folder.iterdir()} == {
-        *(f"{name}.safetensors" for name in command.EMBEDDED),
-        *(set(command.EMBEDDED) - {"kjv-ar-float"}),  # the run in float32 is not a ternary model
+        *(f"{name}.safetensors" for name in command.BY_DEFAULT),
+        *(set(command.BY_DEFAULT) - {"kjv-ar-float"}),  # the run in float32 is not a ternary model
         *("training.json", "tokenizer.json"),
     }
     assert open_checkpoint(folder / "kjv-ar").config.block is None
     assert open_checkpoint(folder / "kjv-dlm").config.block == SMALL["block"]
     facts = json.loads((folder / "training.json").read_text())
-    assert set(facts) == {"corpus", *command.EMBEDDED}
+    assert set(facts) == {"corpus", *command.BY_DEFAULT}
     tokenizer = train_tokenizer(CORPUS.train, SMALL["vocab"])  # held-out text takes no part in it
     train, held_out = streams(tokenizer, CORPUS)
     assert facts["corpus"]["train"] == {"tokens": len(train.ids), "bytes": train.bytes}
     assert facts["corpus"]["held-out"] == {"tokens": len(held_out.ids), "bytes": held_out.bytes}
     assert (folder / "kjv-dlm" / "tokenizer.json").read_text().rstrip() == tokenizer.to_str()
-    for name in command.EMBEDDED:
+    for name in command.BY_DEFAULT:
         assert facts[name]["recipe"] == RECIPES[name].as_dict()
         assert f"{name}: 1.500 held-out bits a byte after 8 steps" in result.output
 

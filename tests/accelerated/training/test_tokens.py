@@ -68,8 +68,8 @@ def test_the_chat_template_closes_every_turn_and_opens_the_answer():
 
 def test_a_row_of_a_passage_begins_with_it(monkeypatch):
     last = texts()[3].splitlines()[-1]
-    monkeypatch.setattr(corpus, "PASSAGES", (texts()[5][:40], last[:30]))
-    monkeypatch.setattr(tokens, "PASSAGE", 12)
+    monkeypatch.setattr(corpus, "OPENINGS", (texts()[5][:40], last[:30]))
+    monkeypatch.setattr(tokens, "PASSAGE_TOKENS", 12)
     rows = passage_rows(tokenizer(), Corpus(texts(), []))
     assert (rows.shape, rows.dtype) == ((2, 12), np.int32)
     assert rows[:, 0].tolist() == [BOS, BOS]
