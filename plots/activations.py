@@ -8,6 +8,7 @@ from pathlib import Path
 from drawing import COLOURS, EVERYWHERE, IMAGES, MARKERS, ROOT, Row, begin, caption, read, save
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
 
 GOLDEN = ROOT / "reference/tritgold/golden"
 # What of a layer is drawn, in execution order; trace names without "layers.N.".
@@ -26,7 +27,7 @@ def lines(axes: Axes, models: dict[str, Row], names: tuple[str, ...], of: str) -
             style = {"marker": MARKERS[number], "linestyle": dashes, "color": COLOURS[number], "markersize": 4}
             axes.plot(layers, values, label=name, **style)
     axes.set_xlabel("layer")
-    axes.set_xticks(layers)
+    axes.xaxis.set_major_locator(MultipleLocator(1))
     axes.grid()
 
 

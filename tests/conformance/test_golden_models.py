@@ -160,6 +160,13 @@ def test_the_model_of_the_longer_training_knows_passages_by_heart() -> None:
     assert "The same was in the beginning" not in said["In the beginning was the Word,"], "docs/golden-models.md"
 
 
+def test_the_prompts_of_the_golden_outputs_open_the_passages_that_are_learnt() -> None:
+    """Two lists: the training's say which "Thou shalt not" is meant, and need JAX to be imported."""
+    learnt = pytest.importorskip("tritgold_xla.training.corpus").OPENINGS
+    pairs = zip(learnt, golden_outputs.OPENINGS, strict=True)
+    assert [passage for passage, prompt in pairs if not passage.startswith(prompt)] == []
+
+
 def test_recipes_are_those_of_the_training_package() -> None:
     recipe = pytest.importorskip("tritgold_xla.training.recipe")
     known = training() | training("skills-training.json")
