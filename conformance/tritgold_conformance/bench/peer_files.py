@@ -50,7 +50,7 @@ def for_llama_cpp(path: Path, name: str, peer: Peer, say: Say) -> Path:
     if not kept.is_file():
         say(f"converting {name} for {peer.label}")
         architecture = default_architecture(checkpoint.config)
-        if peer.name == "llama.cpp":
+        if peer.name != "ik_llama.cpp":  # of the bitnet architectures all versions of the others know this one
             architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
         made = kept.with_name(f"{kept.stem}-plain.gguf")
         try:
@@ -81,7 +81,7 @@ def _kept(checkpoint: Checkpoint, name: str, what: str) -> Path:
 def _converted(checkpoint: Checkpoint, path: Path, target: str, options: Options) -> None:
     _forget_words(checkpoint)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TritgoldWarning)  # that llama.cpp runs SiLU changes no time
+        warnings.simplefilter("ignore", TritgoldWarning)  # that they run SiLU changes no time
         convert(checkpoint, path, target, options)
 
 

@@ -121,6 +121,18 @@ def test_the_file_of_a_peer_holds_the_same_trits(made: Any, head: str) -> None:
     assert 0 < np.abs(near).max() < 0.4
 
 
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("llama.cpp", "bitnet"), ("bitnet.cpp", "bitnet"), ("ik_llama.cpp", "bitnet-b1.58")]
+)
+def test_a_model_with_sub_norms_is_given_to_each_peer_as_what_it_knows(made: Any, name: str, architecture: str) -> None:
+    """bitnet.cpp of October 2024 refuses bitnet-b1.58 and bitnet-25."""
+    folder, model = made
+    assert quietly_opened(model.path).config.sub_norms
+    named = peer_names.Peer(name, "q8_0", folder / "llama-server")
+    file = for_llama_cpp(model.path, "known", named, lambda _: None)
+    assert open_gguf(file).metadata["general.architecture"] == architecture
+
+
 def test_what_servers_show_is_read_in_three_forms() -> None:
     listed = [{"id": 5, "token": "t5", "logprob": -0.5}]
     right = [Shown(5, {5: -0.5})]
