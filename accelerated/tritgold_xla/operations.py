@@ -49,9 +49,9 @@ _divided = jit(lm_head.divided, static=("divisor",))
 
 
 def _one_linear(
-    codes: jax.Array, scale: jax.Array, weight: PackedLinear, rule: ScaleRule, choices: Choices
+    codes: jax.Array, scale: jax.Array, stack: PackedLinear, layer: jax.Array, rule: ScaleRule, choices: Choices
 ) -> tuple[jax.Array, jax.Array]:
-    return bit_linears(codes, scale, {"it": weight}, rule, choices)["it"]
+    return bit_linears(codes, scale, {"it": stack.at(layer)}, rule, choices)["it"]
 
 
 _bit_linear = jit(_one_linear, static=("rule", "choices"))
@@ -86,8 +86,8 @@ class OnOneDevice:
         self, name: str, layer: np.int32, codes: np.ndarray, scale: np.ndarray, rule: ScaleRule, choices: Choices
     ) -> tuple[jax.Array, jax.Array]:
         """(accumulators, outputs) of one linear of one layer."""
-        weight = _select(self._parameters.layers.linears[name], layer)
-        return _bit_linear(codes, scale, weight, rule=rule, choices=choices)
+        stack = self._parameters.layers.linears[name]
+        return _bit_linear(codes, scale, stack, layer, rule=rule, choices=choices)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """The logits of every token."""

@@ -38,8 +38,8 @@ class LayerParameters(NamedTuple):
 
     def at(self, layer: jax.Array) -> "LayerParameters":
         """One layer of the stack; its number need not be known when the program is compiled."""
-        selected: LayerParameters = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), self)
-        return selected
+        gains = {name: lax.dynamic_index_in_dim(a, layer, keepdims=False) for name, a in self.gains.items()}
+        return LayerParameters({name: linear.at(layer) for name, linear in self.linears.items()}, gains)
 
 
 class Parameters(NamedTuple):

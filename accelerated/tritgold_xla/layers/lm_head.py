@@ -20,6 +20,9 @@ from tritgold_xla.ternary_matmul.choose import library_dots
 
 # Rows that are converted to float32 at a time if XLA has no fast product of bfloat16.
 _BLOCK = 4096
+# Tokens up to which the head is the left operand. XLA repacks the right one at each call, worthwhile for more tokens
+# (measured: as fast at 16 to 24, with one thread and with two).
+_HEAD_LEFT = 16
 # Columns of the screen that are added in one step.
 _FOLD = 8
 # Number of candidates that are scored exactly.
@@ -53,11 +56,25 @@ def _dot(x: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def _in_pieces(x: jax.Array, head: jax.Array) -> jax.Array:
-    """The weights are the left operand, because XLA repacks the right operand at each call."""
-    empty = jnp.zeros(x.shape, jnp.bfloat16)  # four columns are faster than three
-    columns = barrier(jnp.concatenate([*pieces(x), empty]))
-    dots = lax.dot_general(head, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
-    return added(*dots.reshape(head.shape[0], PIECES + 1, x.shape[0]).transpose(1, 2, 0)[:PIECES])
+    """Either operand may be the left one: the bits are the same."""
+    return _head_left(x, head) if x.shape[0] <= _HEAD_LEFT else _head_right(x, head)
+
+
+def _head_left(x: jax.Array, head: jax.Array) -> jax.Array:
+    tokens, columns = x.shape[0], pieces(x)
+    if tokens == 1:  # four columns are faster than three
+        columns.append(jnp.zeros(x.shape, jnp.bfloat16))
+    dots = _stored_dot(head, barrier(jnp.concatenate(columns)))
+    return added(*dots.reshape(head.shape[0], len(columns), tokens).transpose(1, 2, 0)[:PIECES])
+
+
+def _head_right(x: jax.Array, head: jax.Array) -> jax.Array:
+    dots = _stored_dot(barrier(jnp.concatenate(pieces(x))), head)
+    return added(*dots.reshape(PIECES, x.shape[0], head.shape[0]))
+
+
+def _stored_dot(left: jax.Array, right: jax.Array) -> jax.Array:
+    return lax.dot_general(left, right, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 def _in_blocks(x: jax.Array, head: jax.Array) -> jax.Array:

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
 from tritgold.config import ScaleRule
 from tritgold_xla.parameters import Parameters
@@ -53,7 +52,6 @@ def _linear(
     split: Split, codes: jax.Array, scale: jax.Array, layer: jax.Array, stack: PackedLinear, *,
     name: str, rule: ScaleRule, choices: Choices,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    weight = jax.tree.map(lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False), stack)
     own = split.own(codes, name, whole=True)
-    acc, out = bit_linears(own, scale, {name: weight}, rule, choices, split.total)[name]
+    acc, out = bit_linears(own, scale, {name: stack.at(layer)}, rule, choices, split.total)[name]
     return (acc, out) if cut_of(name).along == "in" else (split.whole(acc, name), split.whole(out, name))

@@ -35,6 +35,12 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
         "head: columns", "three", "four, one of them empty", lambda w, x: _pieces(w, x, 3),
         lambda w, x: _pieces(w, x, 4), (rows, x), vocab * hidden, tolerance=SUMS,
     )  # fmt: skip
+    many = rng.standard_normal((32, hidden), np.float32)
+    yield Form(
+        "head: 32 tokens", "weights on the left", "weights on the right (the same bits)",
+        lambda w, x: lm_head._head_left(x, w), lambda w, x: lm_head._head_right(x, w), (rows, many),
+        32 * vocab * hidden,
+    )  # fmt: skip
     yield Form(
         "head: float32 copy", "of the whole head", "of a block of rows at a time (where XLA has no bfloat16 kernels)",
         lambda w, x: lax.dot_general(x, w.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=PRECISION),

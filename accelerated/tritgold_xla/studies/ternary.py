@@ -26,6 +26,7 @@ def forms(out: int = 6912, in_: int = 2560) -> Iterator[Form]:
     one = _codes(rng, 1, in_)
     yield from _one_token(trits, planes, one)
     yield from _some_tokens(trits, planes, rng)
+    yield from _of_a_stack(planes, rng)
     yield from _unpacking(planes, one)
     yield from _gathered(in_, out, rng)
 
@@ -92,6 +93,29 @@ def _some_tokens(trits: np.ndarray, planes: Planes, rng: np.random.Generator) ->
             f"32 tokens: int8 x int{bits}", f"int{bits} weights", "converted to int8 in the same program",
             lambda w, x: _dot(w, x), lambda w, x: _dot(barrier(w.astype(jnp.int8)), x),
             (jnp.asarray(trits).astype(dtype), x), 32 * out * in_,
+        )  # fmt: skip
+
+
+def _of_a_stack(planes: Planes, rng: np.random.Generator) -> Iterator[Form]:
+    """Some tokens with each of eight matrices that lie in one array, as the layers of a model do."""
+    layers, (_, count, out) = 8, planes.bits.shape
+    stack = Planes(*(jnp.tile(a, (layers, *[1] * a.ndim)) for a in (planes.bits, planes.negatives)))
+    in_ = 32 * count
+    for tokens, name in ((8, "select"), (32, "int8-dot")):
+
+        def all_of(codes: jax.Array, stack: Planes, taken: bool, name: str = name) -> jax.Array:
+            def one(layer: jax.Array) -> jax.Array:
+                weight = stack._replace(layer=layer)
+                if taken:
+                    weight = Planes(*barrier((weight.matrix(), weight.row_negatives())))
+                return FORMULATIONS[name].accumulate(codes, weight)
+
+            return lax.map(one, lax.iota(jnp.int32, layers))
+
+        yield Form(
+            f"{tokens} tokens, 8 layers", "each matrix taken out of the stack, then the loop over it",
+            "the loop reads the stack", lambda x, w, f=all_of: f(x, w, True), lambda x, w, f=all_of: f(x, w, False),
+            (_codes(rng, tokens, in_), stack), layers * tokens * out * in_,
         )  # fmt: skip
 
 

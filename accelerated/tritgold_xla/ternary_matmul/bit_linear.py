@@ -27,6 +27,11 @@ class PackedLinear(NamedTuple):
     planes: Planes
     scale: jax.Array
 
+    def at(self, layer: jax.Array) -> "PackedLinear":
+        """One layer of a stack; its number need not be known when the program is compiled."""
+        scale = lax.dynamic_index_in_dim(self.scale, layer, keepdims=False)
+        return PackedLinear(self.planes._replace(layer=layer), scale)
+
 
 class Quantized(NamedTuple):
     """codes: int8 [tokens, in]; scale: float32 [tokens]; finite: bool [tokens], whether the token was finite."""

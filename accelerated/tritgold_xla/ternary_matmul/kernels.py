@@ -21,10 +21,33 @@ from tritgold_xla.ternary_matmul.planes import FOLD, bit_planes, filled, unpack
 
 
 class Planes(NamedTuple):
-    """A ternary matrix: bits uint32 [2, words, out] and negatives int32 [out], as ``planes.pack`` gives them."""
+    """A ternary matrix: bits uint32 [2, words, out] and negatives int32 [out], as ``planes.pack`` gives them.
+
+    Or one of a stack, with a leading axis of layers: layer is its number, int32 []. A loop should take what it reads
+    out of the stack in its body: of a matrix that is taken out before it, XLA makes a copy.
+    """
 
     bits: jax.Array
     negatives: jax.Array
+    layer: jax.Array | None = None
+
+    def matrix(self) -> UInt32[jax.Array, "2 words out"]:
+        """The planes of the whole matrix."""
+        return _of_layer(self.bits, self.layer)
+
+    def rows(self, first: jax.Array, count: int) -> UInt32[jax.Array, "2 words count"]:
+        """The planes of some rows of the matrix."""
+        if self.layer is None:
+            return lax.dynamic_slice_in_dim(self.bits, first, count, axis=2)
+        return lax.dynamic_slice(self.bits, (self.layer, 0, 0, first), (1, *self.bits.shape[1:3], count))[0]
+
+    def row_negatives(self) -> Int32[jax.Array, " out"]:
+        """The number of -1 in each row."""
+        return _of_layer(self.negatives, self.layer)
+
+
+def _of_layer(stack: jax.Array, layer: jax.Array | None) -> jax.Array:
+    return stack if layer is None else lax.dynamic_index_in_dim(stack, layer, keepdims=False)
 
 
 Codes = Int8[jax.Array, "tokens in"]
@@ -36,6 +59,9 @@ Filled = Shaped[jax.Array, "tokens columns"]
 # threads wait for each other twice a tile, so they get more rows each (measured: with 512 rows two threads are 1.4
 # times as fast as one, with 128 slower than one).
 ALONE, SHARED = 128, 256
+# Tokens up to which bits are counted without a loop over them: XLA runs such a loop on one thread (measured: 8 tokens
+# with two threads 1.54 ms instead of 2.35).
+_WRITTEN_OUT = 8
 
 
 class Formulation(NamedTuple):
@@ -65,7 +91,7 @@ def _select(bits: Bits, weight: Planes) -> Sums:
     difference and a constant of the row. With P = M ^ N (M: not zero) that word is N ^ (M & x), one ternary logic
     instruction. Over the eight bits the constants sum to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
     """
-    return _token_by_token(_selected, bits, weight.bits) + weight.negatives
+    return _token_by_token(_selected, bits, weight) + weight.row_negatives()
 
 
 def _selected(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
@@ -73,7 +99,7 @@ def _selected(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Arra
 
 
 def _bit_serial(bits: Bits, weight: Planes) -> Sums:
-    return _token_by_token(_difference, bits, weight.bits)
+    return _token_by_token(_difference, bits, weight)
 
 
 def _difference(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
@@ -83,10 +109,15 @@ def _difference(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Ar
 _Word = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def _token_by_token(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words out"]) -> Sums:
-    if bits.shape[0] == 1:
-        return _bit_serial_sum(word, bits[0], weight)[None]
-    return lax.map(lambda row: _bit_serial_sum(word, row, weight), bits)
+def _token_by_token(word: _Word, bits: Bits, weight: Planes) -> Sums:
+    if bits.shape[0] <= _WRITTEN_OUT:
+        return jnp.stack([_bit_serial_sum(word, row, weight.matrix()) for row in bits])
+
+    def one(row: jax.Array) -> jax.Array:
+        row, layer = barrier((row, weight.layer))  # else the compiler takes the matrix out of the stack before the loop
+        return _bit_serial_sum(word, row, weight._replace(layer=layer).matrix())
+
+    return lax.map(one, bits)
 
 
 @partial(jax.jit, static_argnums=0)  # within a program: matrices of one shape are traced once
@@ -156,17 +187,18 @@ def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens:
     """
     out, rows = weight.bits.shape[-1], tile_rows()
     if out <= rows:
-        return product(barrier(unpack(weight.bits)))
+        return product(barrier(unpack(weight.matrix())))
 
     def tile(index: jax.Array, sums: jax.Array) -> jax.Array:
-        bits = lax.dynamic_slice_in_dim(weight.bits, index * rows, rows, axis=2)
-        return lax.dynamic_update_slice_in_dim(sums, product(barrier(unpack(bits))), index * rows, axis=1)
+        # The last slice begins earlier where it would not fit, and so does what is written.
+        trits = barrier(unpack(weight.rows(index * rows, rows)))
+        return lax.dynamic_update_slice_in_dim(sums, product(trits), index * rows, axis=1)
 
     return lax.fori_loop(0, -(-out // rows), tile, jnp.zeros((tokens, out), jnp.int32))
 
 
 def _plain(x: Filled, weight: Planes) -> Sums:
-    return _dot(x.astype(jnp.int32), unpack(weight.bits).astype(jnp.int32), jnp.int32)
+    return _dot(x.astype(jnp.int32), unpack(weight.matrix()).astype(jnp.int32), jnp.int32)
 
 
 def _dot(x: jax.Array, trits: jax.Array, dtype: DTypeLike) -> jax.Array:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 from jax import lax
@@ -158,14 +159,18 @@ def _fastest(out: int, in_: int, tokens: int, say: Callable[[str], None]) -> Cho
 def compiled(
     ways: list[Formulation], codes: jax.Array, weights: Planes
 ) -> Iterator[tuple[str, Callable[[], jax.Array]]]:
-    """Each formulation as a program over all matrices, after one run whose result equals the first one's."""
+    """Each formulation as a program over all matrices, after one run whose result equals the first one's.
+
+    A matrix is read out of the stack by its number, as in the model: that is a part of the time.
+    """
     first: np.ndarray | None = None
     for way in ways:
 
-        def step(_: None, each: tuple[jax.Array, Planes], way: Formulation = way) -> tuple[None, jax.Array]:
-            return None, way.accumulate(*each)
+        def all_of(codes: jax.Array, weights: Planes, way: Formulation = way) -> jax.Array:
+            each = lax.iota(jnp.int32, codes.shape[0])
+            return lax.map(lambda nth: way.accumulate(codes[nth], weights._replace(layer=nth)), each)
 
-        program = jit(lambda codes, weights, step=step: lax.scan(step, None, (codes, weights))[1])
+        program = jit(all_of)
         sums = np.asarray(program(codes, weights))
         first = sums if first is None else first
         if not np.array_equal(sums, first):

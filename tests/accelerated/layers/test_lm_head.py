@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tritgold_xla.layers import lm_head
 from tritgold_xla.layers.lm_head import bfloat16_bits
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul.choose import library_dots
 
 U = 2.0**-24
 _greedy, _logits, _screen = jit(lm_head.greedy), jit(lm_head.logits), jit(lm_head.make_screen)
@@ -18,8 +19,10 @@ def rows(vocab, hidden, seed=0):
     return np.random.default_rng(seed).standard_normal((vocab, hidden)).astype(jnp.bfloat16)
 
 
-@pytest.mark.parametrize("way", [lm_head.logits, lm_head._in_pieces, lm_head._in_blocks])
-@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize(
+    "way", [lm_head.logits, lm_head._in_pieces, lm_head._head_left, lm_head._head_right, lm_head._in_blocks]
+)
+@pytest.mark.parametrize("tokens", [1, 8, 33])
 @pytest.mark.parametrize("vocab", [67, 4096 + 5])
 def test_every_form_is_within_a_few_roundings(way, tokens, vocab):
     weights = rows(vocab, 80)
@@ -28,6 +31,17 @@ def test_every_form_is_within_a_few_roundings(way, tokens, vocab):
     got = np.asarray(jit(way)(x, weights))
     assert (got.dtype, got.shape) == (np.float32, (tokens, vocab))
     assert np.abs(got - exact).max() < 40 * U * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 16, 17, 64])
+def test_the_head_on_either_side_gives_the_same_bits(tokens):
+    """So that a token has the same logits in a step, in a prompt and in a batch."""
+    if not library_dots():
+        pytest.skip("XLA has no kernel library here, and these forms are not used")
+    weights, x = rows(300, 640), np.random.default_rng(3).standard_normal((tokens, 640)).astype(np.float32)
+    left, right = (np.asarray(jit(way)(x, weights)) for way in (lm_head._head_left, lm_head._head_right))
+    np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(left[-1:], np.asarray(jit(lm_head._head_left)(x[-1:], weights)))
 
 
 def test_a_head_that_was_rounded_once_more_would_be_seen():
