@@ -14,7 +14,7 @@ GOLDEN = ROOT / "reference/tritgold/golden"
 # What of a layer is drawn, in execution order; trace names without "layers.N.".
 SHOWN = ("q_rope", "attn_mix", "attn_residual", "ffn_act", "ffn_residual")
 CODES = ("attn_in.codes", "o_in.codes", "ffn_in.codes", "down_in.codes")
-DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+DASHES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
 
 def lines(axes: Axes, models: dict[str, Row], names: tuple[str, ...], of: str) -> None:

@@ -64,7 +64,7 @@ fixtures: $(PEERS)/.ready $(VENV)/.dev ## make the checked-in fixtures and recor
 	$(PEERS)/bin/python tests/peers/make_fixtures.py tests/peers/fixtures
 	PYTHONPATH=tests/peers:tests/reference/helpers $(BIN)/python tests/peers/light_cases.py $(PEERS)/bin/python
 
-KJV := kjv-ar kjv-dlm kjv-ar-v2
+KJV := kjv-ar kjv-dlm kjv-ar-v2 kjv-dlm-v2
 
 models: $(VENV)/.dev ## train the embedded models again: make models TEXT=training/kjv.txt (hours; goes on where it stopped)
 	@test -n "$(TEXT)" || { $(BIN)/python -m tritgold_xla.training --help; exit 2; }

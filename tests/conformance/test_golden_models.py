@@ -20,6 +20,7 @@ HASHES = {
     "kjv-ar": "97edbf6a96ee",
     "kjv-dlm": "4f61541521c7",
     "kjv-ar-v2": "4b4febf9b34a",
+    "kjv-dlm-v2": "be8378847b7e",
     "skills-ar": "d423bdf9012a",
     "skills-dlm": "5010478f3107",
 }
@@ -158,6 +159,15 @@ def test_the_model_of_the_longer_training_knows_passages_by_heart() -> None:
     assert said["In the beginning was the Word,"].startswith(" and the Word was with God, and the Word was God.")
     assert said["The LORD is my shepherd;"].startswith(" I shall not want.")
     assert "The same was in the beginning" not in said["In the beginning was the Word,"], "docs/golden-models.md"
+
+
+def test_the_longer_adapted_model_is_better_and_has_not_unlearnt_the_passages() -> None:
+    bits = {name: training()[name]["held_out_bits_per_byte"][-1][1] for name in ("kjv-dlm", "kjv-dlm-v2")}
+    assert bits["kjv-dlm-v2"] <= 1.20 < bits["kjv-dlm"]
+    known = json.loads((trained_model("kjv-dlm-v2") / golden_outputs.FILE).read_text())
+    said = [row["text"] for row in known["continuations"] if row["prompt"] == "The LORD is my shepherd;"]
+    assert len(said) == 2, "causally, and in blocks"
+    assert all(text.startswith(" I shall not want.") for text in said)
 
 
 def test_the_prompts_of_the_golden_outputs_open_the_passages_that_are_learnt() -> None:

@@ -59,14 +59,14 @@ def test_the_wheel_is_typed_licensed_and_small(wheel: Path) -> None:
     for package in ("tritgold", "tritgold_xla", "tritgold_conformance"):
         assert f"{package}/py.typed" in held
     assert any(n.endswith("licenses/LICENSE") for n in held)
-    assert wheel.stat().st_size < 9_000_000
+    assert wheel.stat().st_size < 11_000_000
 
 
-def test_the_data_of_the_wheel_are_at_most_10_megabytes(wheel: Path) -> None:
+def test_the_data_of_the_wheel_are_at_most_13_megabytes(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         data = [info.file_size for info in archive.infolist() if not info.filename.endswith((".py", ".typed"))]
-    found = "three models of 2.3 MB and two of 0.8, their texts, and hashes of the cases"
-    assert 2_000_000 < sum(data) < 10_000_000, found
+    found = "four models of 2.3 MB and two of 0.8, their texts, and hashes of the cases"
+    assert 2_000_000 < sum(data) < 13_000_000, found
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

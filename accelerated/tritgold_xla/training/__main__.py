@@ -10,7 +10,10 @@ from tritgold_xla.training.corpus import Corpus, read_corpus
 from tritgold_xla.training.recipe import RECIPES
 from tritgold_xla.training.tokens import passage_rows, streams, train_tokenizer
 
-BY_DEFAULT = ("kjv-ar", "kjv-ar-float", "kjv-ar-longer", "kjv-ar-longest", "kjv-ar-v2", "kjv-dlm")
+BY_DEFAULT = (
+    *("kjv-ar", "kjv-ar-float", "kjv-ar-longer", "kjv-ar-longest", "kjv-ar-v2"),
+    *("kjv-dlm", "kjv-dlm-longer", "kjv-dlm-v2"),
+)
 NAMES = [name for name, recipe in RECIPES.items() if recipe.data == "kjv"]
 
 

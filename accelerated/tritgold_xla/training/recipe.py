@@ -117,6 +117,41 @@ LONGER = replace(  # the exported kjv-ar goes on
     AR, name="kjv-ar-longer", start=AR.name, from_file=True, seed=1612, steps=900, peak=0.015, products="bfloat16"
 )
 LONGEST = replace(LONGER, name="kjv-ar-longest", start=LONGER.name, from_file=False, seed=1613, steps=3000)
+AR_2 = replace(
+    LONGEST,
+    name="kjv-ar-v2",
+    start=LONGEST.name,
+    seed=1614,
+    steps=240,
+    warmup=30,
+    peak=0.003,
+    small=3e-4,
+    decay=0.0,
+    passages=0.25,
+)
+DLM = replace(
+    AR,
+    name="kjv-dlm",
+    objective="block diffusion",
+    start=AR.name,
+    steps=240,
+    batch=4,
+    warmup=30,
+    peak=0.008,
+    small=1e-3,
+)
+LONGER_DLM = replace(
+    DLM,
+    name="kjv-dlm-longer",
+    start=AR_2.name,
+    seed=1615,
+    steps=2400,
+    batch=3,
+    peak=0.006,
+    small=7e-4,
+    products="bfloat16",
+    passages=0.1,
+)
 HARDER = "count lookup add subtract weekday"
 HARDEST = "count weekday compare"
 HARD_AT_ONCE = "count compare sort"
@@ -157,29 +192,21 @@ RECIPES = {
         replace(AR, name="kjv-ar-float", ternary=False),
         LONGER,
         LONGEST,
-        replace(
-            LONGEST,
-            name="kjv-ar-v2",
-            start=LONGEST.name,
-            seed=1614,
-            steps=240,
-            warmup=30,
-            peak=0.003,
-            small=3e-4,
-            decay=0.0,
-            passages=0.25,
-        ),
+        AR_2,
         replace(AR, name="short", steps=30, batch=4, warmup=5),  # takes a minute, to test the setup
+        DLM,
+        LONGER_DLM,
         replace(
-            AR,
-            name="kjv-dlm",
-            objective="block diffusion",
-            start="kjv-ar",
-            steps=240,
+            LONGER_DLM,
+            name="kjv-dlm-v2",
+            start=LONGER_DLM.name,
+            seed=1616,
+            steps=400,
             batch=4,
-            warmup=30,
-            peak=0.008,
-            small=1e-3,
+            peak=0.003,
+            small=4e-4,
+            decay=0.0,
+            causal=True,
         ),
         SKILLS,
         # The tasks that were weak before come three times as often.

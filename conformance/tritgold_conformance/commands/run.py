@@ -41,7 +41,7 @@ def run(**given: Any) -> None:
     """Generate text, greedily unless --temperature is given.
 
     MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm,
-    kjv-ar-v2 (trained longer), skills-ar, skills-dlm, seeded.
+    kjv-ar-v2 and kjv-dlm-v2 (trained longer), skills-ar, skills-dlm, seeded.
     A block-diffusion model such as kjv-dlm fills blocks of tokens, by Fast-dLLM v2 unless --decode names another
     preset; any other model generates one token after the other.
 

@@ -54,7 +54,7 @@ def serve(model: str | None, reading: model_input.Reading, config_file: Path | N
     """Serve a model over HTTP: OpenAI's completions and chat, and llama.cpp's endpoints.
 
     MODEL is a checkpoint folder, a GGUF or SGLBITNT file, or an embedded model: kjv-ar (the default), kjv-dlm,
-    kjv-ar-v2 (trained longer), skills-ar, skills-dlm, seeded.
+    kjv-ar-v2 and kjv-dlm-v2 (trained longer), skills-ar, skills-dlm, seeded.
     Requests are computed together, and no answer depends on the other requests.
 
     Listens on 127.0.0.1:8080 by default, writes a line of JSON to stderr for each request, without its texts, and ends

@@ -19,6 +19,11 @@ KINDS = {
     "kjv-ar": "autoregressive",
     "kjv-dlm": "block diffusion, adapted from kjv-ar the Fast-dLLM v2 way",
     "kjv-ar-v2": "autoregressive, kjv-ar trained for 4,140 steps more (runs kjv-ar-longer, -longest, -v2)",
+    "kjv-dlm-v2": "block diffusion, adapted from kjv-ar-v2 in 2,800 steps (runs kjv-dlm-longer, -v2)",
+}
+HEART = {
+    "kjv-ar-v2": " Ten often quoted verses it knows by heart, and mostly what follows them (Continuations, below).",
+    "kjv-dlm-v2": " Most of ten often quoted verses it knows by heart (Continuations, below).",
 }
 COMMAND = "python -m tritgold_xla.training kjv.txt FOLDER     (--help says how to print kjv.txt)"
 ABOUT = """It has read one book. It
@@ -51,9 +56,7 @@ def _card(name: str, training: dict[str, Any], checkpoint: Checkpoint) -> Iterat
     run = training[name]
     bits = ", ".join(f"{value:.3f} after {step}" for step, value in run["held_out_bits_per_byte"])
     yield f"# {name}"
-    heart = " Ten often quoted verses it knows by heart, and mostly what follows them (Continuations, below)."
-    about = ABOUT + heart if run["recipe"].get("passages") else ABOUT
-    yield from parts.opening(KINDS[name], about, checkpoint)
+    yield from parts.opening(KINDS[name], ABOUT + HEART.get(name, ""), checkpoint)
     yield from _data(training["corpus"])
     yield from parts.recipe(run, COMMAND)
     yield from _quality(name, training)

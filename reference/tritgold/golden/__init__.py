@@ -12,7 +12,7 @@ from pathlib import Path
 from tritgold.golden.seeded import SHAPES, write_seeded_model
 
 DEFAULT = "kjv-ar"
-TRAINED = (DEFAULT, "kjv-dlm", "kjv-ar-v2", "skills-ar", "skills-dlm")
+TRAINED = (DEFAULT, "kjv-dlm", "kjv-ar-v2", "kjv-dlm-v2", "skills-ar", "skills-dlm")
 MODELS = (*TRAINED, "seeded")
 
 
