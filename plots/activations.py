@@ -35,7 +35,7 @@ def main(images: Path = IMAGES) -> None:
     """Root mean square, outliers, zeros."""
     sources = sorted(GOLDEN.glob("*/golden.json"))
     models = {path.parent.name: read(path)["activation_statistics"] for path in sources}
-    figure, (size, peak, zeros) = begin(3, 3.1, 0.5)
+    figure, (size, peak, zeros) = begin(3, 3.1, 0.6)
     lines(size, models, SHOWN, "rms")
     size.set(title="Size of activations", ylabel="root mean square, units of the model")
     lines(peak, models, SHOWN, "peak")
@@ -50,7 +50,7 @@ def main(images: Path = IMAGES) -> None:
     handles = [Line2D([], [], color="black", linestyle=d, label=m) for d, m in zip(DASHES, models, strict=True)]
     said = "Activations of the embedded models on their golden text; names are those of traces."
     shown = caption(said, EVERYWHERE, sources)
-    save(figure, images / "activations.svg", shown, handles, len(handles))
+    save(figure, images / "activations.svg", shown, handles, 3)
 
 
 if __name__ == "__main__":

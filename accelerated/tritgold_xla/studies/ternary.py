@@ -113,8 +113,8 @@ def _of_a_stack(planes: Planes, rng: np.random.Generator) -> Iterator[Form]:
             return lax.map(one, lax.iota(jnp.int32, layers))
 
         yield Form(
-            f"{tokens} tokens, 8 layers", "each matrix taken out of the stack, then the loop over it",
-            "the loop reads the stack", lambda x, w, f=all_of: f(x, w, True), lambda x, w, f=all_of: f(x, w, False),
+            f"{tokens} tokens, 8 layers", "each matrix taken out of the stack, then multiplied",
+            "multiplied where it lies", lambda x, w, f=all_of: f(x, w, True), lambda x, w, f=all_of: f(x, w, False),
             (_codes(rng, tokens, in_), stack), layers * tokens * out * in_,
         )  # fmt: skip
 

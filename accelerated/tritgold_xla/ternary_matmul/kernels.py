@@ -190,7 +190,6 @@ def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens:
         return product(barrier(unpack(weight.matrix())))
 
     def tile(index: jax.Array, sums: jax.Array) -> jax.Array:
-        # The last slice begins earlier where it would not fit, and so does what is written.
         trits = barrier(unpack(weight.rows(index * rows, rows)))
         return lax.dynamic_update_slice_in_dim(sums, product(trits), index * rows, axis=1)
 

@@ -46,12 +46,12 @@ def for_llama_cpp(path: Path, name: str, peer: Peer, say: Say) -> Path:
         return path
     checkpoint = quietly_opened(path)
     target, _ = FORMATS[peer.name]
-    kept = _kept(checkpoint, name, f"{peer.name}-{target}-{peer.head}.gguf")
+    architecture = default_architecture(checkpoint.config)
+    if peer.name != "ik_llama.cpp":  # of the bitnet architectures all versions of the others know this one
+        architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
+    kept = _kept(checkpoint, name, f"{peer.name}-{architecture}-{target}-{peer.head}.gguf")
     if not kept.is_file():
         say(f"converting {name} for {peer.label}")
-        architecture = default_architecture(checkpoint.config)
-        if peer.name != "ik_llama.cpp":  # of the bitnet architectures all versions of the others know this one
-            architecture = "bitnet" if checkpoint.config.sub_norms else "llama"
         made = kept.with_name(f"{kept.stem}-plain.gguf")
         try:
             _converted(checkpoint, made, target, Options(architecture=architecture, embedding="F16", round_scales=True))

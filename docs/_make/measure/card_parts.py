@@ -45,11 +45,15 @@ def recipe(run: dict[str, Any], command: str) -> Iterator[str]:
     decay = f"weight decay {r['decay']}" if r["decay"] else "no weight decay"
     products = " Matrix products of bfloat16 numbers, sums in float32." if r.get("products") == "bfloat16" else ""
     shared = f", {r['passages']:.0%} begun with a well-known passage" if r.get("passages") else ""
+    causal = ""
+    if r.get("causal"):
+        causal = """ Half of the rows are causal inside their blocks too, and learn the next token of the clean text as
+        well: their loss is added."""
     rows = f"{r['batch']} sequences of {r['length']} tokens{shared}"
     yield "## Recipe"
     yield f"    {command}"
     yield filled(f"""
-        Seed {r["seed"]}; {r["steps"]:,} steps{start}, each of {rows}. Ternary from the first step: absmean
+        Seed {r["seed"]}; {r["steps"]:,} steps{start}, each of {rows}.{causal} Ternary from the first step: absmean
         trits with the scale rounded to bf16, int8 activations by token, gradients straight through (arXiv
         2402.17764). Matrices by Muon at a peak of {r["peak"]}, embedding and gains by Adam at {r["small"]};
         warm-up of {r["warmup"]} steps, then the two stages of the BitNet notes ("The Era of 1-bit LLMs:

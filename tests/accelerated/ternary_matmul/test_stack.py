@@ -9,13 +9,20 @@ import pytest
 from jax import lax
 
 from tritgold_xla.runtime.flags import jit
+from tritgold_xla.ternary_matmul import kernels
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
 from tritgold_xla.ternary_matmul.planes import packed
 
-LAYERS, IN, OUT = 3, 200, 640  # more rows than a tile has, and columns that fill no word
+LAYERS, IN, OUT = 3, 200, 640  # more rows than a tile has (below), and columns that fill no word
 rng = np.random.default_rng(4)
 trits = rng.integers(-1, 2, (LAYERS, OUT, IN), dtype=np.int8)
 stack = Planes(*(np.stack(arrays) for arrays in zip(*map(packed, trits), strict=True)))
+
+
+@pytest.fixture(autouse=True)
+def tiles(monkeypatch):
+    """Of 256 rows, with any number of threads: two whole ones, and one that begins earlier."""
+    monkeypatch.setattr(kernels, "tile_rows", lambda: 256)
 
 
 def by_number(planes, nth):
