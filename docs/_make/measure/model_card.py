@@ -22,8 +22,8 @@ KINDS = {
     "kjv-dlm-v2": "block diffusion, adapted from kjv-ar-v2 in 2,800 steps (runs kjv-dlm-longer, -v2)",
 }
 HEART = {
-    "kjv-ar-v2": " Ten often quoted verses it knows by heart, and mostly what follows them (Continuations, below).",
-    "kjv-dlm-v2": " Most of ten often quoted verses it knows by heart (Continuations, below).",
+    "kjv-ar-v2": " It knows ten often quoted verses by heart, and mostly what follows them (Continuations, below).",
+    "kjv-dlm-v2": " It knows most of ten often quoted verses by heart (Continuations, below).",
 }
 COMMAND = "python -m tritgold_xla.training kjv.txt FOLDER     (--help says how to print kjv.txt)"
 ABOUT = """It has read one book. It
