@@ -11,7 +11,7 @@ from tritgold_xla.place import Part, Place, aligned
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.absmean import absmean
 from tritgold_xla.ternary_matmul.bit_linear import PackedLinear
-from tritgold_xla.ternary_matmul.kernels import Planes
+from tritgold_xla.ternary_matmul.planes import Planes
 
 _PIECE = 1 << 22  # trits that are unpacked at a time, where the file allows it
 

@@ -10,8 +10,8 @@ from jax import lax
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.runtime.ieee import barrier
 from tritgold_xla.studies.study import Form
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
-from tritgold_xla.ternary_matmul.planes import bit_planes, filled, pack, unpack
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes, bit_planes, filled, pack, unpack
 
 SEED = 158
 SHARES = (0.5, 0.22, 0.1)  # of columns with a non-zero activation; 0.22 is that of kjv-ar after the squared ReLU

@@ -15,7 +15,8 @@ from jaxtyping import Float32, Int8, Int32
 from tritgold.config import ScaleRule
 from tritgold_xla.runtime.ieee import divide, multiply, rounded, tree_max
 from tritgold_xla.ternary_matmul.choose import Choices
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes
 
 
 class PackedLinear(NamedTuple):

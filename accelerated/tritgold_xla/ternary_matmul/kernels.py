@@ -17,38 +17,7 @@ from jaxtyping import Int8, Int32, Shaped, UInt32
 
 from tritgold_xla.runtime.flags import threads
 from tritgold_xla.runtime.ieee import barrier
-from tritgold_xla.ternary_matmul.planes import FOLD, bit_planes, filled, unpack
-
-
-class Planes(NamedTuple):
-    """A ternary matrix: bits uint32 [2, words, out] and negatives int32 [out], as ``planes.pack`` gives them.
-
-    Or one of a stack, with a leading axis of layers: layer is its number, int32 []. A loop should take what it reads
-    out of the stack in its body: of a matrix that is taken out before it, XLA makes a copy.
-    """
-
-    bits: jax.Array
-    negatives: jax.Array
-    layer: jax.Array | None = None
-
-    def matrix(self) -> UInt32[jax.Array, "2 words out"]:
-        """The planes of the whole matrix."""
-        return _of_layer(self.bits, self.layer)
-
-    def rows(self, first: jax.Array, count: int) -> UInt32[jax.Array, "2 words count"]:
-        """The planes of some rows of the matrix."""
-        if self.layer is None:
-            return lax.dynamic_slice_in_dim(self.bits, first, count, axis=2)
-        return lax.dynamic_slice(self.bits, (self.layer, 0, 0, first), (1, *self.bits.shape[1:3], count))[0]
-
-    def row_negatives(self) -> Int32[jax.Array, " out"]:
-        """The number of -1 in each row."""
-        return _of_layer(self.negatives, self.layer)
-
-
-def _of_layer(stack: jax.Array, layer: jax.Array | None) -> jax.Array:
-    return stack if layer is None else lax.dynamic_index_in_dim(stack, layer, keepdims=False)
-
+from tritgold_xla.ternary_matmul.planes import Planes, bit_planes, filled, unpack
 
 Codes = Int8[jax.Array, "tokens in"]
 Sums = Int32[jax.Array, "tokens out"]
@@ -56,12 +25,14 @@ Sums = Int32[jax.Array, "tokens out"]
 Bits = UInt32[jax.Array, "tokens 8 words"]
 Filled = Shaped[jax.Array, "tokens columns"]
 # Rows that a thread unpacks at a time: of 6,912 columns 0.9 MB of int8, which stay in a core's own cache. Several
-# threads wait for each other twice a tile, so they get more rows each (measured: with 512 rows two threads are 1.4
-# times as fast as one, with 128 slower than one).
-ALONE, SHARED = 128, 256
+# threads wait for each other twice a tile, so they get more rows each.
+ALONE, SHARED = 128, 320
 # Tokens up to which bits are counted without a loop over them: XLA runs such a loop on one thread (measured: 8 tokens
-# with two threads 1.54 ms instead of 2.35).
-_WRITTEN_OUT = 8
+# with two threads 1.54 ms instead of 2.35). And how many of them in one operation, which reads the matrix once.
+_WRITTEN_OUT, _TOGETHER = 8, 4
+# Words that one fusion adds: the first of these that divides the words of a row. More are not vectorised. Their sum
+# fits into int16: at most 6 words of 32 codes of magnitude 128, and a constant of at most 192.
+_FOLDS = (6, 5, 4)
 
 
 class Formulation(NamedTuple):
@@ -111,7 +82,8 @@ _Word = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 def _token_by_token(word: _Word, bits: Bits, weight: Planes) -> Sums:
     if bits.shape[0] <= _WRITTEN_OUT:
-        return jnp.stack([_bit_serial_sum(word, row, weight.matrix()) for row in bits])
+        some = [bits[first : first + _TOGETHER] for first in range(0, bits.shape[0], _TOGETHER)]
+        return jnp.concatenate([_bit_serial_sums(word, rows, weight.matrix()) for rows in some])
 
     def one(row: jax.Array) -> jax.Array:
         row, layer = barrier((row, weight.layer))  # else the compiler takes the matrix out of the stack before the loop
@@ -120,28 +92,35 @@ def _token_by_token(word: _Word, bits: Bits, weight: Planes) -> Sums:
     return lax.map(one, bits)
 
 
+def _bit_serial_sums(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words out"]) -> Sums:
+    if bits.shape[0] == 1:
+        return _bit_serial_sum(word, bits[0], weight)[None]
+    return jax.vmap(_bit_serial_sum, in_axes=(None, 0, None))(word, bits, weight)
+
+
 @partial(jax.jit, static_argnums=0)  # within a program: matrices of one shape are traced once
 def _bit_serial_sum(
     word: _Word, bits: UInt32[jax.Array, "8 words"], weight: UInt32[jax.Array, "2 words out"]
 ) -> Int32[jax.Array, " out"]:
     """Sum of +-2^b * ``word`` over the bits b and over the words.
 
-    Four words are folded in one fusion and the partial sums added in the next: a longer fold is not vectorised, and a
-    reduction over the words would be rewritten into a window that materialises all of them.
+    A few words are folded in one fusion and the partial sums added in the next: a longer fold is not vectorised, and a
+    reduction over the words would be rewritten into a window that materialises all of them. Partial sums are int16,
+    because they are written to memory and read again, next to a matrix that is hardly larger.
     """
     _, count, out = weight.shape
-    x = bits.reshape(8, count // FOLD, FOLD)
-    nonzero, negative = weight.reshape(2, count // FOLD, FOLD, out)
+    fold = next(words for words in _FOLDS if count % words == 0)
+    x = bits.reshape(8, count // fold, fold)
+    nonzero, negative = weight.reshape(2, count // fold, fold, out)
     total: jax.Array | None = None
     for bit in (7, 6, 5, 4, 3, 2, 1, 0):
         counts = word(nonzero[:, 0], negative[:, 0], x[bit, :, 0, None])
-        for fold in range(1, FOLD):
-            counts += word(nonzero[:, fold], negative[:, fold], x[bit, :, fold, None])
+        for nth in range(1, fold):
+            counts += word(nonzero[:, nth], negative[:, nth], x[bit, :, nth, None])
         signed = lax.bitcast_convert_type(counts, jnp.int32)
         total = -signed if total is None else 2 * total + signed
     assert total is not None
-    partial = barrier(total)
-    return _added(list(partial))
+    return _added([row.astype(jnp.int32) for row in barrier(total.astype(jnp.int16))])
 
 
 def _added(rows: list[jax.Array]) -> jax.Array:
@@ -175,7 +154,7 @@ def _float_dot(x: Filled, weight: Planes) -> Sums:
 
 
 def tile_rows() -> int:
-    """The rows of a tile, for the threads that XLA-CPU uses."""
+    """The most rows of a tile, for the threads that XLA-CPU uses."""
     count = threads()
     return ALONE if count == 1 else SHARED * count
 
@@ -183,17 +162,26 @@ def tile_rows() -> int:
 def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens: int) -> Sums:
     """The products with ``tile_rows`` at a time. product: of trits int8 [columns, rows], int32 [tokens, rows].
 
-    A last tile that is not whole begins earlier, as the slices of XLA do: some rows are computed twice.
+    With several threads the tiles are about equal, and a step of the loop has two of them, one in each half of the
+    rows: XLA may begin the second while a thread is not done with the first. A last tile that is not whole begins
+    earlier: some rows are computed twice.
     """
     out, rows = weight.bits.shape[-1], tile_rows()
     if out <= rows:
         return product(barrier(unpack(weight.matrix())))
+    begins, half = (0,), out
+    if threads() > 1:
+        half = -(-out // 2)
+        begins, rows = (0, half), -(-half // -(-half // rows))
 
-    def tile(index: jax.Array, sums: jax.Array) -> jax.Array:
-        trits = barrier(unpack(weight.rows(index * rows, rows)))
-        return lax.dynamic_update_slice_in_dim(sums, product(trits), index * rows, axis=1)
+    def step(index: jax.Array, sums: jax.Array) -> jax.Array:
+        for begin in begins:
+            first = jnp.minimum(begin + index * rows, out - rows)
+            trits = barrier(unpack(weight.rows(first, rows)))
+            sums = lax.dynamic_update_slice_in_dim(sums, product(trits), first, axis=1)
+        return sums
 
-    return lax.fori_loop(0, -(-out // rows), tile, jnp.zeros((tokens, out), jnp.int32))
+    return lax.fori_loop(0, -(-half // rows), step, jnp.zeros((tokens, out), jnp.int32))
 
 
 def _plain(x: Filled, weight: Planes) -> Sums:

@@ -6,8 +6,11 @@ no sum crosses its lanes. Bit b of word j belongs to column b * words + j: packi
 
     word j:  bit 0  column j     bit 1  column words + j     ...     bit 31  column 31 * words + j
 
-``in`` is padded with zero trits to a multiple of 128, four words, because the fastest product folds four at once.
+``in`` is padded with zero trits to a multiple of 128, four words, because the fastest product adds at least four at a
+time.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +22,36 @@ from tritgold_xla.runtime.ieee import barrier
 
 _BITS = 32
 FOLD = 4
+
+
+class Planes(NamedTuple):
+    """A ternary matrix: bits uint32 [2, words, out] and negatives int32 [out], as ``pack`` gives them.
+
+    Or one of a stack, with a leading axis of layers: layer is its number, int32 []. A loop should take what it reads
+    out of the stack in its body: of a matrix that is taken out before it, XLA makes a copy.
+    """
+
+    bits: jax.Array
+    negatives: jax.Array
+    layer: jax.Array | None = None
+
+    def matrix(self) -> UInt32[jax.Array, "2 words out"]:
+        """The planes of the whole matrix."""
+        return _of_layer(self.bits, self.layer)
+
+    def rows(self, first: jax.Array, count: int) -> UInt32[jax.Array, "2 words count"]:
+        """The planes of some rows of the matrix."""
+        if self.layer is None:
+            return lax.dynamic_slice_in_dim(self.bits, first, count, axis=2)
+        return lax.dynamic_slice(self.bits, (self.layer, 0, 0, first), (1, *self.bits.shape[1:3], count))[0]
+
+    def row_negatives(self) -> Int32[jax.Array, " out"]:
+        """The number of -1 in each row."""
+        return _of_layer(self.negatives, self.layer)
+
+
+def _of_layer(stack: jax.Array, layer: jax.Array | None) -> jax.Array:
+    return stack if layer is None else lax.dynamic_index_in_dim(stack, layer, keepdims=False)
 
 
 def words(in_: int) -> int:

@@ -25,8 +25,8 @@ from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cpu_device
 from tritgold_xla.ternary_matmul import tune
 from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose, library_dots
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
-from tritgold_xla.ternary_matmul.planes import words
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes, words
 
 SECONDS = 2.0
 Tuning = Path | Literal["auto"] | None

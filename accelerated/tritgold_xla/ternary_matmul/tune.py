@@ -27,7 +27,8 @@ from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cpu_device, jit, threads
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.choose import Measured
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation, Planes
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation
+from tritgold_xla.ternary_matmul.planes import Planes
 
 SCHEMA: Final = "tritgold.xla-tuning/1"
 

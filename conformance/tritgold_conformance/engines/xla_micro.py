@@ -17,7 +17,8 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers import attention as layer
 from tritgold_xla.runtime.flags import PRECISION, cpu_device, jit
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes
 
 wait: Callable[[Any], Any] = jax.block_until_ready  # returns its argument; typed here, because JAX leaves it untyped
 

@@ -13,8 +13,8 @@ import numpy as np
 from tritgold_conformance.engines import lut_kernels
 from tritgold_conformance.engines.lut_kernels import PAIRS, SAMPLE, TRIPLES
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
-from tritgold_xla.ternary_matmul.planes import pack
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes, pack
 
 
 class Product(NamedTuple):

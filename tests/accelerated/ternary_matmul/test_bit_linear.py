@@ -11,7 +11,7 @@ from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.ternary_matmul.bit_linear import PackedLinear, bit_linears, quantize
 from tritgold_xla.ternary_matmul.choose import Choices
-from tritgold_xla.ternary_matmul.kernels import Planes
+from tritgold_xla.ternary_matmul.planes import Planes
 
 _quantize = jit(quantize)
 

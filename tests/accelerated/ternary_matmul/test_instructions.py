@@ -19,7 +19,8 @@ from tritgold.model import forward
 from tritgold_xla import XlaEngine
 from tritgold_xla.ternary_matmul import planes
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes
 
 rng = np.random.default_rng(158)
 trits = rng.integers(-1, 2, (37, 301)).astype(np.int8)

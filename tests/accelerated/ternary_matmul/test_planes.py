@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul import kernels, planes
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes
 
 _pack, _unpack = planes.packed, jit(planes.unpack)
 _filled, _bit_planes = jit(planes.filled), jit(planes.bit_planes)
@@ -87,6 +88,22 @@ def test_accumulators_hold_the_largest_sums(name, tokens):
     trits = np.stack([np.ones(in_, np.int8), np.where(np.arange(in_) % 2, 1, -1).astype(np.int8)])
     acc = np.asarray(jit(FORMULATIONS[name].accumulate)(codes, Planes(*_pack(trits))))
     assert (acc == [-in_ // 2, in_ // 2 * 255]).all()
+
+
+@pytest.mark.parametrize("name", ["select", "bit-serial"])
+@pytest.mark.parametrize("in_", [512, 640, 768])  # four, five and six words are added before they are written
+@pytest.mark.parametrize("tokens", [1, 3, 9])
+def test_the_partial_sums_hold_the_largest_codes(name, in_, tokens):
+    codes, trits = np.full((tokens, in_), -128, np.int8), np.outer([1, -1], np.ones(in_)).astype(np.int8)
+    acc = np.asarray(jit(FORMULATIONS[name].accumulate)(codes, Planes(*_pack(trits))))
+    assert (acc == [-128 * in_, 128 * in_]).all()
+
+
+def test_a_partial_sum_of_too_many_words_would_be_seen(monkeypatch):
+    monkeypatch.setattr(kernels, "_FOLDS", (12,))
+    codes, trits = np.full((1, 1536), -128, np.int8), -np.ones((3, 1536), np.int8)
+    acc = np.asarray(jit(FORMULATIONS["select"].accumulate)(codes, Planes(*_pack(trits))))
+    assert (acc != 128 * 1536).all()
 
 
 def test_a_formulation_that_is_wrong_in_one_bit_would_be_seen():

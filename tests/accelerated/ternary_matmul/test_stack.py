@@ -10,8 +10,8 @@ from jax import lax
 
 from tritgold_xla.runtime.flags import jit
 from tritgold_xla.ternary_matmul import kernels
-from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Planes
-from tritgold_xla.ternary_matmul.planes import packed
+from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
+from tritgold_xla.ternary_matmul.planes import Planes, packed
 
 LAYERS, IN, OUT = 3, 200, 640  # more rows than a tile has (below), and columns that fill no word
 rng = np.random.default_rng(4)
