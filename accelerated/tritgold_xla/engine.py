@@ -21,13 +21,13 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.cache_moves import PIECE, move
 from tritgold_xla.operations import Model, OnOneDevice, Weighted, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
+from tritgold_xla.quick_tune import Tuning, choices_for
 from tritgold_xla.runtime.checks import check_capacity, check_memory, check_room, check_sequences
 from tritgold_xla.runtime.chunks import chunks
 from tritgold_xla.runtime.flags import MODE, cpu_device, cpu_devices, threads
 from tritgold_xla.sharding.alone import ShardedOperations
 from tritgold_xla.sharding.shards import Shards
 from tritgold_xla.ternary_matmul.choose import library_dots
-from tritgold_xla.ternary_matmul.quick_tune import Tuning, choices_for
 from tritgold_xla.weights_cache.prepared import KeptWeights, prepared_parameters
 
 

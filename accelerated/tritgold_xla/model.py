@@ -17,7 +17,6 @@ from tritgold_xla.layers.feed_forward import scaled
 from tritgold_xla.layers.rms_norm import rms_norm
 from tritgold_xla.parameters import Parameters
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.sharding.split import OneDevice
 
 # What a pass ends with: logits of every token, of the last one, its greedy token by the screened head, or nothing.
 LogitsFor = Literal["all", "last", "greedy", "none"]
@@ -63,7 +62,7 @@ def _forward(
     x, cache, finite, outer, inner = hidden_states(
         parameters, cache, tokens, start, count, sequence, config=config, options=options, traced=traced
     )
-    return Chunk(_ended(parameters, x, count, ending, options.split), cache, finite, outer, inner)
+    return Chunk(_ended(parameters, x, count, ending, options), cache, finite, outer, inner)
 
 
 forward = jit(_forward, static=("config", "options", "ending", "traced"), donate=("cache",))
@@ -113,15 +112,16 @@ def hidden_states(
     return lm_head.divided(x, config.logit_divisor), cache, finite, outer, inner
 
 
-def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor, split: OneDevice) -> jax.Array:
+def _ended(parameters: Parameters, x: jax.Array, count: jax.Array, ending: LogitsFor, options: Options) -> jax.Array:
+    split, choices = options.split, options.choices
     if ending == "all":
-        return split.logits(x, parameters.head)
+        return split.logits(x, parameters.head, choices)
     if ending == "none":
         return jnp.zeros((0,), jnp.float32)
     last = lax.dynamic_slice_in_dim(x, count - 1, 1)
     if ending == "last":
-        return split.logits(last, parameters.head)[0]
+        return split.logits(last, parameters.head, choices)[0]
     if parameters.screen is None:
-        return jnp.stack([split.likeliest(last[0], parameters.head), jnp.int32(0)])
-    token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen)
+        return jnp.stack([split.likeliest(last[0], parameters.head, choices), jnp.int32(0)])
+    token, screened = lm_head.greedy(last[0], parameters.head, parameters.screen, choices)
     return jnp.stack([token, screened.astype(jnp.int32)])

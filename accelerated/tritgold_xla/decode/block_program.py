@@ -119,7 +119,8 @@ class _Filling:
     ) -> tuple[_Predictions, jax.Array]:
         """The predictions from hidden states x [window, hidden]; and bool [], whether all probabilities are finite."""
         wanted = jnp.take(x, jnp.clip(window.rows, 0, window.tokens.shape[0] - 1), axis=0)
-        tokens, sure = _predicted(self.options.split.logits(wanted, self.parameters.head), self.program.mask)
+        scores = self.options.split.logits(wanted, self.parameters.head, self.options.choices)
+        tokens, sure = _predicted(scores, self.program.mask)
         following, last = tokens[-1], sure[-1]
         # From the sub-block's rows to their indices in the block; nothing is asked elsewhere.
         tokens = lax.dynamic_update_slice(self.block.ids, tokens, (window.first,))

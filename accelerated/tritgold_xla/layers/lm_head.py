@@ -16,13 +16,10 @@ from jaxtyping import Float32, Int32, UInt16
 from tritgold_xla.layers.bfloat16_pieces import PIECES, added, pieces
 from tritgold_xla.runtime.flags import PRECISION
 from tritgold_xla.runtime.ieee import barrier, divide
-from tritgold_xla.ternary_matmul.choose import library_dots
+from tritgold_xla.ternary_matmul.choose import HEAD_LEFT, HEAD_RIGHT, RULE, Choices, library_dots
 
 # Rows that are converted to float32 at a time if XLA has no fast product of bfloat16.
 _BLOCK = 4096
-# Tokens up to which the head is the left operand. XLA repacks the right one at each call, worthwhile for more tokens
-# (measured, 2B shape: 16 tokens 90 ms on the left and 127 on the right, 24 tokens 164 and 136; with two threads alike).
-_HEAD_LEFT = 16
 # Columns of the screen that are added in one step.
 _FOLD = 8
 # Number of candidates that are scored exactly.
@@ -42,22 +39,22 @@ def divided(x: Float32[jax.Array, "tokens hidden"], divisor: float) -> Float32[j
     return x if divisor == 1 else divide(x, jnp.float32(divisor))
 
 
-def logits(x: Float32[jax.Array, "tokens hidden"], head: jax.Array) -> Float32[jax.Array, "tokens vocab"]:
-    """x . head[v] for every vocabulary row v. head: [vocab, hidden], bfloat16 or float32; sums in float32."""
+def logits(
+    x: Float32[jax.Array, "tokens hidden"], head: jax.Array, choices: Choices = RULE
+) -> Float32[jax.Array, "tokens vocab"]:
+    """x . head[v] for every vocabulary row v. head: [vocab, hidden], bfloat16 or float32; sums in float32.
+
+    choices: on which side a bfloat16 head stands; the bits are the same.
+    """
     if head.dtype == jnp.float32:
         return _dot(x, head)
     if library_dots():
-        return _in_pieces(x, head)
+        return SIDES[choices.head_side(head.shape, x.shape[0])](x, head)
     return _in_blocks(x, head)
 
 
 def _dot(x: jax.Array, rows: jax.Array) -> jax.Array:
     return lax.dot_general(x, rows, (((1,), (1,)), ((), ())), precision=PRECISION)
-
-
-def _in_pieces(x: jax.Array, head: jax.Array) -> jax.Array:
-    """Either operand may be the left one: the bits are the same."""
-    return _head_left(x, head) if x.shape[0] <= _HEAD_LEFT else _head_right(x, head)
 
 
 def _head_left(x: jax.Array, head: jax.Array) -> jax.Array:
@@ -71,6 +68,9 @@ def _head_left(x: jax.Array, head: jax.Array) -> jax.Array:
 def _head_right(x: jax.Array, head: jax.Array) -> jax.Array:
     dots = _stored_dot(barrier(jnp.concatenate(pieces(x))), head)
     return added(*dots.reshape(PIECES, x.shape[0], head.shape[0]))
+
+
+SIDES = {HEAD_LEFT: _head_left, HEAD_RIGHT: _head_right}
 
 
 def _stored_dot(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -141,7 +141,7 @@ def _coarse_scores(x: Float32[jax.Array, " hidden"], screen: CoarseHead) -> Floa
 
 
 def greedy(
-    x: Float32[jax.Array, " hidden"], head: jax.Array, screen: CoarseHead
+    x: Float32[jax.Array, " hidden"], head: jax.Array, screen: CoarseHead, choices: Choices = RULE
 ) -> tuple[Int32[jax.Array, ""], jax.Array]:
     """(token, screened): the token with the largest of ``logits``, at a tie the lowest; and whether the screen was
     enough. If a logit is infinite or NaN, the token is -1.
@@ -171,7 +171,7 @@ def greedy(
     sure = few & alone & jnp.isfinite(length)
 
     def of_all() -> jax.Array:
-        scores = logits(x[None], head)[0]
+        scores = logits(x[None], head, choices)[0]
         return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
 
     return lax.cond(sure, lambda: best.astype(jnp.int32), of_all), sure

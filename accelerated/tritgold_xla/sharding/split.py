@@ -15,6 +15,7 @@ from tritgold_xla.layers import lm_head
 from tritgold_xla.layers.embedding import embed
 from tritgold_xla.sharding.partition import AXES, Plan, cut_of
 from tritgold_xla.ternary_matmul.bit_linear import Quantized, absmax, quantize, quantize_to
+from tritgold_xla.ternary_matmul.choose import RULE, Choices
 
 AXIS = "devices"  # of the mesh
 
@@ -47,16 +48,16 @@ class OneDevice:
         """``embed``."""
         return embed(tokens, table)
 
-    def logits(self, x: jax.Array, head: jax.Array) -> jax.Array:
+    def logits(self, x: jax.Array, head: jax.Array, choices: Choices = RULE) -> jax.Array:
         """``lm_head.logits`` of the whole vocabulary, float32 [tokens, vocab]."""
-        return lm_head.logits(x, head)
+        return lm_head.logits(x, head, choices)
 
-    def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
+    def likeliest(self, x: jax.Array, head: jax.Array, choices: Choices = RULE) -> jax.Array:
         """int32 []: the token of the largest logit of x, float32 [hidden]; the lowest of equal ones.
 
         -1 if a logit is infinite or NaN.
         """
-        scores = self.logits(x[None], head)[0]
+        scores = self.logits(x[None], head, choices)[0]
         return jnp.where(jnp.isfinite(scores).all(), jnp.argmax(scores).astype(jnp.int32), -1)
 
 
@@ -105,18 +106,18 @@ class Split(OneDevice):
         rows = lax.bitcast_convert_type(embed(jnp.where(mine, local, 0), table), jnp.int32)
         return lax.bitcast_convert_type(psum(jnp.where(mine[:, None], rows, 0), AXIS), jnp.float32)
 
-    def logits(self, x: jax.Array, head: jax.Array) -> jax.Array:
+    def logits(self, x: jax.Array, head: jax.Array, choices: Choices = RULE) -> jax.Array:
         """Each device's rows, gathered."""
-        scores = lm_head.logits(x, head)
+        scores = lm_head.logits(x, head, choices)
         if self.plan.whole_head:
             return scores
         return lax.all_gather(scores, AXIS, axis=1, tiled=True)[:, : self.plan.config.vocab]
 
-    def likeliest(self, x: jax.Array, head: jax.Array) -> jax.Array:
+    def likeliest(self, x: jax.Array, head: jax.Array, choices: Choices = RULE) -> jax.Array:
         """Gathers one pair per device, the largest logit and its token, instead of all logits."""
         if self.plan.whole_head:
-            return super().likeliest(x, head)
-        scores = lm_head.logits(x[None], head)[0]
+            return super().likeliest(x, head, choices)
+        scores = lm_head.logits(x[None], head, choices)[0]
         first = lax.axis_index(AXIS) * self.plan.rows
         real = first + lax.iota(jnp.int32, scores.shape[0]) < self.plan.config.vocab
         finite = (jnp.isfinite(scores) | ~real).all()

@@ -29,7 +29,7 @@ def forms(vocab: int = 32_064, hidden: int = 2560, positions: int = 4096, layers
         "head: bfloat16 rows, float32 activation", "rows converted to float32, float32 dot",
         "three bfloat16 pieces of the activation",
         lambda w, x: lax.dot_general(x, w.astype(jnp.float32), (((1,), (1,)), ((), ())), precision=PRECISION),
-        lambda w, x: lm_head._in_pieces(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
+        lambda w, x: lm_head._head_left(x, w), (rows, x), vocab * hidden, tolerance=SUMS,
     )  # fmt: skip
     yield Form(
         "head: columns", "three", "four, one of them empty", lambda w, x: _pieces(w, x, 3),
@@ -75,7 +75,7 @@ def _candidates(best: tuple[jax.Array, jax.Array]) -> jax.Array:
 
 
 def _pieces(rows: jax.Array, x: jax.Array, count: int) -> jax.Array:
-    """``lm_head._in_pieces`` with ``count`` columns."""
+    """``lm_head._head_left`` with ``count`` columns."""
     empty = [jnp.zeros(x.shape, jnp.bfloat16)] * (count - PIECES)
     columns = barrier(jnp.concatenate([*pieces(x), *empty]))
     dots = lax.dot_general(rows, columns, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)

@@ -1,4 +1,6 @@
-"""Which formulation multiplies which matrix: by measurement on this machine, or by a rule on tokens and XLA."""
+"""Which formulation multiplies which matrix, and on which side the head stands: as measured on this machine, or by a
+rule on tokens and XLA. Only forms that give the same bits are chosen between (docs/decisions/0018).
+"""
 
 from functools import cache
 from typing import NamedTuple
@@ -10,6 +12,11 @@ from jax import lax
 
 # Above this many tokens unpacking the matrix once is faster than counting bits for each token (measured: 8 to 16).
 _FEW = 8
+# Tokens up to which the head is the left operand. XLA repacks the right one at each call, worthwhile for more tokens
+# (measured, 2B shape: 16 tokens 90 ms on the left and 127 on the right, 24 tokens 164 and 136; with two threads alike).
+_HEAD_LEFT = 16
+# How a measured side of the head is named, next to the formulations; its matrix is (vocab, hidden).
+HEAD_LEFT, HEAD_RIGHT = HEAD_SIDES = ("head-left", "head-right")
 
 
 class Measured(NamedTuple):
@@ -37,9 +44,24 @@ class Choices(NamedTuple):
         """
         if self.everywhere is not None:
             return self.everywhere
-        found = {each.tokens: each.formulation for each in self.measured if (each.out, each.in_) == shape}
+        return self._measured(shape, tokens, head=False) or choose(tokens)
+
+    def head_side(self, shape: tuple[int, int], tokens: int) -> str:
+        """One of HEAD_SIDES: on which side a head (vocab, hidden) stands, for ``tokens`` tokens; measured as ``of``.
+
+        >>> Choices(measured=(Measured(64, 128, 8, "head-right"),)).head_side((64, 128), 2)
+        'head-right'
+        """
+        return self._measured(shape, tokens, head=True) or choose_head(tokens)
+
+    def _measured(self, shape: tuple[int, int], tokens: int, head: bool) -> str | None:
+        found = {
+            each.tokens: each.formulation
+            for each in self.measured
+            if (each.out, each.in_) == shape and (each.formulation in HEAD_SIDES) == head
+        }
         if not found:
-            return choose(tokens)
+            return None
         return found[min((count for count in found if count >= tokens), default=max(found))]
 
     def told(self) -> str:
@@ -51,9 +73,14 @@ class Choices(NamedTuple):
         if self.everywhere is not None:
             return f"{self.everywhere} everywhere"
         others = [
-            f"{m.out}x{m.in_} {m.tokens} {m.formulation}" for m in self.measured if m.formulation != choose(m.tokens)
+            f"{m.out}x{m.in_} {m.tokens} {m.formulation}"
+            for m in self.measured
+            if m.formulation not in (choose(m.tokens), choose_head(m.tokens))
         ]
         return ", ".join(others) or ("as the rule" if self.measured else "")
+
+
+RULE = Choices()  # nothing is measured
 
 
 def choose(tokens: int) -> str:
@@ -61,6 +88,11 @@ def choose(tokens: int) -> str:
     if tokens <= _FEW:
         return "select"
     return "int8-dot" if library_dots() else "float-dot"
+
+
+def choose_head(tokens: int) -> str:
+    """The rule: the side of the head for ``tokens`` tokens."""
+    return HEAD_LEFT if tokens <= _HEAD_LEFT else HEAD_RIGHT
 
 
 @cache

@@ -26,7 +26,7 @@ from tritgold_xla.runtime.cache_folder import cache_folder, require_folder
 from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.runtime.flags import cpu_device, jit, threads
 from tritgold_xla.ternary_matmul import planes
-from tritgold_xla.ternary_matmul.choose import Measured
+from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Measured
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS, Formulation
 from tritgold_xla.ternary_matmul.planes import Planes
 
@@ -65,7 +65,10 @@ class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"in_": "in"}):
-    """The fastest formulation for a matrix [out, in_] and ``tokens`` tokens. seconds: medians of a product, by name."""
+    """The fastest formulation for a matrix [out, in_] and ``tokens`` tokens, or the side of a head [out, in_].
+
+    seconds: medians of a product, by name.
+    """
 
     out: _Count
     in_: _Count
@@ -101,7 +104,7 @@ def measured_here(path: Path) -> tuple[Measured, ...]:
     return tuple(
         Measured(choice.out, choice.in_, choice.tokens, choice.formulation)
         for choice in choices
-        if choice.formulation in FORMULATIONS  # else another version of tritgold measured it
+        if choice.formulation in (*FORMULATIONS, *HEAD_SIDES)  # else another version of tritgold measured it
     )
 
 
@@ -201,13 +204,17 @@ def seconds_of(name: str, run: Callable[[], object]) -> float:
 def keep(path: Path, choices: list[Choice]) -> None:
     """Store the choices in the file; they replace older ones for the same sizes."""
     here, tunings = MadeFor.here(), _read(path) if path.exists() else []
-    new = {(choice.out, choice.in_, choice.tokens) for choice in choices}
+    new = {_key(choice) for choice in choices}
     mine = [choice for tuning in tunings if tuning.made_for == here for choice in tuning.choices]
-    mine = [choice for choice in mine if (choice.out, choice.in_, choice.tokens) not in new]
+    mine = [choice for choice in mine if _key(choice) not in new]
     others = [tuning for tuning in tunings if tuning.made_for != here]
     file = _File(SCHEMA, [*others, _Tuning(here, [*mine, *choices])])
     with written_whole(path) as scratch:
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+
+
+def _key(choice: Choice) -> tuple[int, int, int, bool]:
+    return choice.out, choice.in_, choice.tokens, choice.formulation in HEAD_SIDES
 
 
 def _read(path: Path) -> list[_Tuning]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tritgold_xla.layers import lm_head
 from tritgold_xla.layers.lm_head import bfloat16_bits
 from tritgold_xla.runtime.flags import jit
-from tritgold_xla.ternary_matmul.choose import library_dots
+from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Choices, Measured, choose_head, library_dots
 
 U = 2.0**-24
 _greedy, _logits, _screen = jit(lm_head.greedy), jit(lm_head.logits), jit(lm_head.make_screen)
@@ -19,9 +19,7 @@ def rows(vocab, hidden, seed=0):
     return np.random.default_rng(seed).standard_normal((vocab, hidden)).astype(jnp.bfloat16)
 
 
-@pytest.mark.parametrize(
-    "way", [lm_head.logits, lm_head._in_pieces, lm_head._head_left, lm_head._head_right, lm_head._in_blocks]
-)
+@pytest.mark.parametrize("way", [lm_head.logits, lm_head._head_left, lm_head._head_right, lm_head._in_blocks])
 @pytest.mark.parametrize("tokens", [1, 8, 33])
 @pytest.mark.parametrize("vocab", [67, 4096 + 5])
 def test_every_form_is_within_a_few_roundings(way, tokens, vocab):
@@ -42,6 +40,20 @@ def test_the_head_on_either_side_gives_the_same_bits(tokens):
     left, right = (np.asarray(jit(way)(x, weights)) for way in (lm_head._head_left, lm_head._head_right))
     np.testing.assert_array_equal(left, right)
     np.testing.assert_array_equal(left[-1:], np.asarray(jit(lm_head._head_left)(x[-1:], weights)))
+
+
+@pytest.mark.parametrize("side", HEAD_SIDES)
+@pytest.mark.parametrize("tokens", [1, 8, 32])
+def test_the_head_stands_where_it_was_measured_to_be_faster(monkeypatch, side, tokens):
+    stood = []
+    monkeypatch.setattr(lm_head, "library_dots", lambda: True)
+    monkeypatch.setattr(
+        lm_head, "SIDES", {name: lambda x, _, name=name: stood.append(name) or x for name in HEAD_SIDES}
+    )
+    x, head = jnp.zeros((tokens, 80)), jnp.asarray(rows(67, 80))
+    lm_head.logits(x, head, Choices(measured=(Measured(67, 80, 32, side),)))
+    lm_head.logits(x, head, Choices(measured=(Measured(66, 80, 32, side),)))
+    assert stood == [side, choose_head(tokens)]
 
 
 def test_a_head_that_was_rounded_once_more_would_be_seen():

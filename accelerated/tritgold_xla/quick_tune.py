@@ -1,30 +1,34 @@
 """The short form of ``tune``: at the first start on a machine, the few choices that differ between processors.
 
 It looks at the ways that are the fastest somewhere, on the matrices of the model, the one with the most weights first,
-and stops after a second or two, compiling included. What it has not come to follows the matrix that is nearest in
-size, else the rule. It takes a way over the rule's only where that was faster in every round: on a machine that is
-busy with other things the rule stays. Whatever it takes, the integers are the same; it checks that too.
+then on the side of the head, and stops after a second or two, compiling included. What it has not come to follows the
+matrix that is nearest in size, else the rule. It takes a way over the rule's only where that was faster in every round:
+on a machine that is busy with other things the rule stays. Whatever it takes, the bits are the same; it checks that
+too. Forms of the head and of attention that give other bits are not chosen by time (docs/decisions/0018).
 """
 
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Literal
 
 import jax
 import numpy as np
+from jax import lax
 
 from tritgold.config import ModelConfig
 from tritgold.errors import EngineError, OutputError, TritgoldWarning
 from tritgold.weights import LINEARS
+from tritgold_xla.layers import lm_head
 from tritgold_xla.runtime.cache_folder import require_folder
 from tritgold_xla.runtime.chunks import CHUNKS
-from tritgold_xla.runtime.flags import cpu_device
+from tritgold_xla.runtime.flags import cpu_device, jit
 from tritgold_xla.ternary_matmul import tune
-from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose, library_dots
+from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Choices, Measured, choose, choose_head, library_dots
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 from tritgold_xla.ternary_matmul.planes import Planes, words
 
@@ -33,8 +37,12 @@ Tuning = Path | Literal["auto"] | None
 
 _ROUNDS = 4
 # By number of tokens, the ways that are the fastest on some machine: with XLA's library of int8 kernels, and without.
-_WITH_LIBRARY = {1: ("select", "bit-serial"), 8: ("select", "int8-dot"), 32: ("select", "int8-dot")}
-_WITHOUT = {1: ("select", "bit-serial", "float-dot"), 8: ("select", "float-dot"), 32: ("select", "float-dot")}
+# First the number where they are closest. For 32 the library was the faster one on every machine so far.
+_WITH_LIBRARY = {8: ("select", "int8-dot"), 1: ("select", "bit-serial")}
+_WITHOUT = {8: ("select", "float-dot"), 1: ("select", "bit-serial", "float-dot"), 32: ("select", "float-dot")}
+# Tokens for which the side of the head is measured, and rows of it: 21 MB of 2,560 columns, more than a core's cache.
+# One token never pays for the repacking of the whole head on the right.
+_HEAD_TOKENS, _HEAD_ROWS = (8, 32), 4096
 
 
 def measured_for(config: ModelConfig, tuning: Tuning) -> tuple[Measured, ...]:
@@ -51,8 +59,11 @@ def measured_for(config: ModelConfig, tuning: Tuning) -> tuple[Measured, ...]:
     try:
         file = tune.default_file()
         known = tune.measured_here(file) if file.exists() else ()
-        if missing := [shape for shape in shapes_of(config) if shape not in {(one.out, one.in_) for one in known}]:
-            quick_tune(missing, file)
+        has = {(one.out, one.in_, one.formulation in HEAD_SIDES) for one in known}
+        missing = [shape for shape in shapes_of(config) if (*shape, False) not in has]
+        head = (config.vocab, config.hidden)
+        if missing or (*head, True) not in has:
+            quick_tune(missing, file, None if (*head, True) in has else head)
             known = tune.measured_here(file)
     except OutputError as error:
         warnings.warn(f"the fastest ways to multiply are not measured: {error}", TritgoldWarning, stacklevel=4)
@@ -81,10 +92,13 @@ def shapes_of(config: ModelConfig) -> list[tuple[int, int]]:
     return sorted(counts, key=lambda shape: -counts[shape] * shape[0] * shape[1])
 
 
-def quick_tune(shapes: list[tuple[int, int]], path: Path, seconds: float = SECONDS) -> list[tune.Choice]:
-    """Measure for about so many seconds, the first matrix with one token in any case; keep the choices in the file.
+def quick_tune(
+    shapes: list[tuple[int, int]], path: Path, head: tuple[int, int] | None = None, seconds: float = SECONDS
+) -> list[tune.Choice]:
+    """Measure for about so many seconds, the first matrix with 8 tokens in any case; keep the choices in the file.
 
-    Returns a choice for each matrix and each of CHUNKS: without ``seconds`` where there was no time for it.
+    head: (vocab, hidden), after that. Returns a choice for each matrix and each of CHUNKS, and for some
+    numbers of tokens of the head: without ``seconds`` where there was no time for it, or no library of kernels.
 
     Raises OutputError where the file cannot be written, before anything is measured; EngineError ``tuning-differs`` as
     ``tune.tune``.
@@ -92,30 +106,61 @@ def quick_tune(shapes: list[tuple[int, int]], path: Path, seconds: float = SECON
     cpu_device()
     require_folder(path.parent)
     end, found = time.perf_counter() + seconds, list[tune.Choice]()
-    for shape, tokens, ways in _tasks(shapes):
+    for shape, tokens, ways in _tasks(shapes, head):
         if found and time.perf_counter() > end:
             break
-        found.append(_choice(shape, tokens, ways))
-    found += _others(found, shapes)
+        found.append(_side(shape, tokens) if ways == HEAD_SIDES else _choice(shape, tokens, ways))
+    found += _others(found, shapes, head)
     tune.keep(path, found)
     return found
 
 
-def _tasks(shapes: list[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], int, tuple[str, ...]]]:
+_Task = tuple[tuple[int, int], int, tuple[str, ...]]
+
+
+def _tasks(shapes: list[tuple[int, int]], head: tuple[int, int] | None) -> Iterator[_Task]:
     by_tokens = _WITH_LIBRARY if library_dots() else _WITHOUT
-    return ((shape, tokens, ways) for shape in shapes for tokens, ways in by_tokens.items())
+    tasks: list[_Task] = [(shape, tokens, ways) for shape in shapes for tokens, ways in by_tokens.items()]
+    if head is not None and library_dots():
+        tasks[1:1] = [(head, tokens, HEAD_SIDES) for tokens in _HEAD_TOKENS]
+    return iter(tasks)
 
 
 def _choice(shape: tuple[int, int], tokens: int, names: tuple[str, ...]) -> tune.Choice:
     """The rule's way, or the fastest of those that beat it in every round."""
     (out, in_), rule = shape, choose(tokens)
     ways = [FORMULATIONS[name] for name in dict.fromkeys((rule, *names))]
-    runs = dict(tune.compiled(ways, *_problem(out, in_, tokens)))
+    fastest, medians = _fastest(dict(tune.compiled(ways, *_problem(out, in_, tokens))), rule)
+    return tune.Choice(out, in_, tokens, fastest, {name: taken / tune.MATRICES for name, taken in medians.items()})
+
+
+def _side(head: tuple[int, int], tokens: int) -> tune.Choice:
+    """The rule's side of the head, or the other if it wins every round on some rows, and gives the same bits."""
+    (vocab, hidden), rule = head, choose_head(tokens)
+    rng = np.random.default_rng(160)
+    bits = rng.integers(0, 1 << 16, (min(vocab, _HEAD_ROWS), hidden), dtype=np.uint16) & 0xBFFF | 0x3C00
+    rows = lax.bitcast_convert_type(jax.numpy.asarray(bits), jax.numpy.bfloat16)  # of magnitudes 2^-7 to 2
+    x = rng.standard_normal((tokens, hidden), np.float32)
+    runs, scores = dict[str, Callable[[], jax.Array]](), dict[str, np.ndarray]()
+    for name in HEAD_SIDES:
+        program = jit(lm_head.SIDES[name])
+        runs[name] = partial(_finished, program, x, rows)
+        scores[name] = np.asarray(runs[name]())
+    if not np.array_equal(*scores.values()):
+        return tune.Choice(vocab, hidden, tokens, rule, {})
+    return tune.Choice(vocab, hidden, tokens, *_fastest(runs, rule))
+
+
+def _finished(program: Callable[..., jax.Array], x: np.ndarray, rows: jax.Array) -> jax.Array:
+    return program(x, rows).block_until_ready()
+
+
+def _fastest(runs: dict[str, Callable[[], jax.Array]], rule: str) -> tuple[str, dict[str, float]]:
+    """The rule's, or the fastest of those that beat it in every round; and the median seconds of each."""
     rounds = [{name: tune.seconds_of(name, run) for name, run in runs.items()} for _ in range(_ROUNDS)]
     medians = {name: float(np.median([each[name] for each in rounds])) for name in runs}
     better = [name for name in runs if all(each[name] < each[rule] for each in rounds)]
-    fastest = min(better, key=medians.__getitem__, default=rule)
-    return tune.Choice(out, in_, tokens, fastest, {name: taken / tune.MATRICES for name, taken in medians.items()})
+    return min(better, key=medians.__getitem__, default=rule), medians
 
 
 def _problem(out: int, in_: int, tokens: int) -> tuple[jax.Array, Planes]:
@@ -129,17 +174,21 @@ def _problem(out: int, in_: int, tokens: int) -> tuple[jax.Array, Planes]:
     return jax.numpy.asarray(codes), Planes(jax.numpy.asarray(bits), jax.numpy.asarray(negatives.astype(np.int32)))
 
 
-def _others(found: list[tune.Choice], shapes: list[tuple[int, int]]) -> list[tune.Choice]:
+def _others(found: list[tune.Choice], shapes: list[tuple[int, int]], head: tuple[int, int] | None) -> list[tune.Choice]:
     """What was not measured: as the matrix that is nearest in size, else as the rule.
 
     Without them, a number of tokens that was not come to would follow a smaller one.
     """
-    known = {(one.out, one.in_, one.tokens) for one in found}
+    sides = [one for one in found if one.formulation in HEAD_SIDES]
+    ways = [one for one in found if one.formulation not in HEAD_SIDES]
+    known = {(one.out, one.in_, one.tokens) for one in ways}
     missing = [(shape, tokens) for shape in shapes for tokens in CHUNKS if (*shape, tokens) not in known]
 
     def way(shape: tuple[int, int], tokens: int) -> str:
-        alike = [one for one in found if one.tokens == tokens]
+        alike = [one for one in ways if one.tokens == tokens]
         nearest = min(alike, key=lambda one: abs(log(one.out * one.in_) - log(shape[0] * shape[1])), default=None)
         return choose(tokens) if nearest is None else nearest.formulation
 
-    return [tune.Choice(*shape, tokens, way(shape, tokens), {}) for shape, tokens in missing]
+    others = [tune.Choice(*shape, tokens, way(shape, tokens), {}) for shape, tokens in missing]
+    unseen = [] if head is None else [tokens for tokens in CHUNKS if tokens not in {one.tokens for one in sides}]
+    return others + [tune.Choice(*head, tokens, choose_head(tokens), {}) for tokens in unseen if head is not None]

@@ -1,14 +1,17 @@
 """The choices of a first start: what wins every round, within a budget. The clock is replaced."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from engine_cases import LLAMA, make_weights
+from engine_cases import LLAMA, Matrix, make_weights
 
 from tritgold.errors import EngineError, TritgoldWarning
 from tritgold_xla import XlaEngine
-from tritgold_xla.ternary_matmul import quick_tune as quick
+from tritgold_xla import quick_tune as quick
+from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.ternary_matmul import tune as tuning
-from tritgold_xla.ternary_matmul.choose import Choices, Measured, choose
+from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Choices, Measured, choose, choose_head
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 from tritgold_xla.ternary_matmul.tune import measured_here
 
@@ -37,17 +40,50 @@ def test_what_wins_every_round_is_taken_and_kept(seconds, tmp_path):
     seconds |= {"bit-serial": 1.0, "int8-dot": 4.0}
     found = [one for one in quick.quick_tune(SHAPES, file) if one.seconds]
     chosen = {(one.out, one.in_, one.tokens): one.formulation for one in found}
-    expected = {1: "bit-serial", 8: "int8-dot", 32: "int8-dot"}
+    expected = {8: "int8-dot", 1: "bit-serial"}
     assert chosen == {(*shape, tokens): name for shape in SHAPES for tokens, name in expected.items()}
     kept = {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)}
-    assert kept == chosen | {(*shape, 128): choose(128) for shape in SHAPES}
-    assert found[0].seconds == {"select": 5 / 4, "bit-serial": 1 / 4}, "of one of the four matrices"
+    assert kept == chosen | {(*shape, tokens): choose(tokens) for shape in SHAPES for tokens in (32, 128)}
+    assert found[1].seconds == {"select": 5 / 4, "bit-serial": 1 / 4}, "of one of the four matrices"
+
+
+def test_the_faster_side_of_the_head_is_kept_after_the_first_matrix(seconds, tmp_path):
+    file = tmp_path / "t.json"
+
+    def sides():
+        choices = Choices(measured=measured_here(file))
+        return [choices.head_side((40, 24), tokens) for tokens in (1, 8, 32, 128)]
+
+    seconds |= {"head-right": 2.0, "head-left": [1.0] * 7 + [9.0]}
+    found = quick.quick_tune(SHAPES, file, head=(40, 24))
+    assert [(one.out, one.tokens) for one in found[:4]] == [(24, 8), (40, 8), (40, 32), (24, 1)]
+    assert sides() == [choose_head(1), "head-left", choose_head(32), choose_head(128)], "on the left 32 lost a round"
+    seconds |= {"head-right": 1.0, "head-left": 2.0}
+    quick.quick_tune([], file, head=(40, 24))
+    assert sides() == [choose_head(1), "head-right", "head-right", choose_head(128)]
+    assert Choices(measured=measured_here(file)).of((40, 24), 8) == choose(8), "no way to multiply a ternary matrix"
+
+
+def test_a_side_that_gives_other_bits_is_not_taken(seconds, tmp_path, monkeypatch):
+    seconds |= {"head-right": 1.0, "head-left": 2.0}
+    wrong = {"head-left": lambda x, rows: x[:, :1], "head-right": lambda x, rows: x[:, :1] * (1 + 2**-23)}
+    monkeypatch.setattr(quick.lm_head, "SIDES", wrong)
+    *_, found = [one for one in quick.quick_tune([], tmp_path / "t.json", head=(40, 24)) if one.tokens == 8]
+    assert (found.formulation, found.seconds) == (choose_head(8), {})
+
+
+def test_a_matrix_of_the_head_s_size_is_chosen_for_itself(seconds, tmp_path):
+    seconds |= {"bit-serial": 1.0, "head-right": 1.0, "head-left": 2.0}
+    quick.quick_tune([(40, 24)], tmp_path / "t.json", head=(40, 24))
+    quick.quick_tune([(40, 24)], tmp_path / "t.json")
+    choices = Choices(measured=measured_here(tmp_path / "t.json"))
+    assert (choices.of((40, 24), 1), choices.head_side((40, 24), 8)) == ("bit-serial", "head-right")
 
 
 def test_what_loses_one_round_does_not_stand_over_the_rule(seconds, tmp_path):
-    seconds["bit-serial"] = [1.0, 1.0, 9.0, 1.0]
+    seconds["int8-dot"] = [1.0, 1.0, 9.0, 1.0]
     one, *_ = quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
-    assert (one.formulation, one.tokens) == (choose(1), 1)
+    assert (one.formulation, one.tokens) == (choose(8), 8)
 
 
 def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
@@ -60,13 +96,13 @@ def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "compiled", compiled)
     found = quick.quick_tune(SHAPES, tmp_path / "t.json")
     measured = [(one.out, one.in_, one.tokens) for one in found if one.seconds]
-    assert measured == [(24, 130, 1), (24, 130, 8), (24, 130, 32)]
+    assert measured == [(24, 130, 8), (24, 130, 1), (8, 16, 8)]
 
 
 def test_what_is_not_measured_follows_the_nearest_else_the_rule(seconds, tmp_path, monkeypatch):
     counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-dot",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
     tasks = [(shape, tokens, ways) for shape, by in counted.items() for tokens, ways in by.items()]
-    monkeypatch.setattr(quick, "_tasks", lambda _: iter(tasks))
+    monkeypatch.setattr(quick, "_tasks", lambda *_: iter(tasks))
     seconds |= {"bit-serial": 1.0, "int8-dot": 1.0, "plain": 1.0}
     file = tmp_path / "t.json"
     found = quick.quick_tune(list(counted), file)
@@ -90,6 +126,7 @@ def test_auto_measures_once(seconds, tmp_path, monkeypatch):
     seconds["bit-serial"] = 1.0
     first = quick.measured_for(LLAMA, "auto")
     assert Measured(*LLAMA.linear_shape("gate"), 1, "bit-serial") in first
+    assert Measured(LLAMA.vocab, LLAMA.hidden, 8, "head-left") in first
     monkeypatch.setattr(quick, "quick_tune", lambda *_: pytest.fail("measured again"))
     assert quick.measured_for(LLAMA, "auto") == first
     assert quick.measured_for(LLAMA, None) == ()
@@ -107,6 +144,8 @@ def test_a_way_that_is_wrong_is_an_error(tmp_path, monkeypatch):
     right = FORMULATIONS["bit-serial"]
     wrong = right._replace(multiply=lambda x, weight: right.multiply(x, weight).at[0, 0].add(1))
     monkeypatch.setitem(FORMULATIONS, "bit-serial", wrong)
+    for ways in ("_WITH_LIBRARY", "_WITHOUT"):
+        monkeypatch.setattr(quick, ways, {1: ("select", "bit-serial")})
     with pytest.raises(EngineError, match="bit-serial") as refused:
         quick.quick_tune([(8, 16)], tmp_path / "t.json", seconds=-1)
     assert refused.value.kind == "tuning-differs"
@@ -130,3 +169,17 @@ def test_the_engine_says_what_it_was_given(seconds, tmp_path, monkeypatch):
     assert "8 int8-dot" in engine.versions()["tuned"]
     assert "tuned" not in plain.versions()
     np.testing.assert_array_equal(engine.prefill(prompt), plain.prefill(prompt))
+
+
+@pytest.mark.parametrize("side", HEAD_SIDES)
+def test_logits_have_the_same_bits_with_the_head_on_either_side(side, tmp_path):
+    """Of a step, a prompt and a batch: the whole engine, from a file as the tuner writes it."""
+    weights, prompt = make_weights(LLAMA), list(range(1, 20))
+    bits = weights.head.array.view(np.uint32) & np.uint32(0xFFFF0000)
+    weights = dataclasses.replace(weights, head=Matrix(bits.view(np.float32)))
+    file = tmp_path / "t.json"
+    tuning.keep(file, [tuning.Choice(LLAMA.vocab, LLAMA.hidden, tokens, side, {}) for tokens in CHUNKS])
+    engine, plain = (XlaEngine(LLAMA, weights, 64, tuning=how) for how in (file, None))
+    np.testing.assert_array_equal(engine.prefill(prompt), plain.prefill(prompt))
+    np.testing.assert_array_equal(engine.step(3), plain.step(3))
+    assert engine.versions().get("tuned") != plain.versions().get("tuned")
