@@ -146,7 +146,8 @@ def _side(head: tuple[int, int], tokens: int) -> tune.Choice:
         program = jit(lm_head.SIDES[name])
         runs[name] = partial(_finished, program, x, rows)
         scores[name] = np.asarray(runs[name]())
-    if not np.array_equal(*scores.values()):
+    left, right = scores.values()
+    if not np.array_equal(left, right):
         return tune.Choice(vocab, hidden, tokens, rule, {})
     return tune.Choice(vocab, hidden, tokens, *_fastest(runs, rule))
 

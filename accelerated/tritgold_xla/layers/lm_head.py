@@ -49,7 +49,8 @@ def logits(
     if head.dtype == jnp.float32:
         return _dot(x, head)
     if library_dots():
-        return SIDES[choices.head_side(head.shape, x.shape[0])](x, head)
+        vocab, hidden = head.shape
+        return SIDES[choices.head_side((vocab, hidden), x.shape[0])](x, head)
     return _in_blocks(x, head)
 
 

@@ -169,10 +169,10 @@ def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens:
     out, rows = weight.bits.shape[-1], tile_rows()
     if out <= rows:
         return product(barrier(unpack(weight.matrix())))
-    begins, half = (0,), out
+    begins, part = [0], out
     if threads() > 1:
-        half = -(-out // 2)
-        begins, rows = (0, half), -(-half // -(-half // rows))
+        part = -(-out // 2)
+        begins, rows = [0, part], -(-part // -(-part // rows))
 
     def step(index: jax.Array, sums: jax.Array) -> jax.Array:
         for begin in begins:
@@ -181,7 +181,7 @@ def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens:
             sums = lax.dynamic_update_slice_in_dim(sums, product(trits), first, axis=1)
         return sums
 
-    return lax.fori_loop(0, -(-half // rows), step, jnp.zeros((tokens, out), jnp.int32))
+    return lax.fori_loop(0, -(-part // rows), step, jnp.zeros((tokens, out), jnp.int32))
 
 
 def _plain(x: Filled, weight: Planes) -> Sums:
