@@ -21,7 +21,7 @@ from tritgold_xla.kv_cache.kv_scheme import kv_scheme
 from tritgold_xla.layers.cache_moves import PIECE, move
 from tritgold_xla.operations import Model, OnOneDevice, Weighted, run_operation
 from tritgold_xla.parameters import Progress, load_parameters, parameter_bytes, screen_of
-from tritgold_xla.quick_tune import Tuning, choices_for
+from tritgold_xla.quick_tune import Tuning, choices_for, with_head
 from tritgold_xla.runtime.checks import check_capacity, check_memory, check_room, check_sequences
 from tritgold_xla.runtime.chunks import chunks
 from tritgold_xla.runtime.flags import MODE, cpu_device, cpu_devices, threads
@@ -84,6 +84,9 @@ class XlaEngine(CachedPasses):
         else:
             self._parameters = load_parameters(config, weights, self.capacity, self._shards, progress)
             self._weighted = ShardedOperations(self._shards, self._parameters)
+        head = self._parameters.head
+        measured = head.shape if self._shards is None and head.dtype == jnp.bfloat16 else None
+        self._options = self._options._replace(choices=with_head(self._options.choices, measured, tuning))
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)
         self._lengths = [0] * sequences

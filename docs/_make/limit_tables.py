@@ -201,19 +201,18 @@ def _prompt(engine: str, tokens: int, threads: int) -> float | None:
 
 
 def several() -> str:
-    """Steps of several sequences, from the newest report that has them."""
-    found = [report for _, report in reports() if any(r["row"] == "batch" and r["timing"] for r in report["results"])]
-    if not found:
-        rest = "--rows batch --sequences 1,8,32 --threads 1,2"
-        return f"*Not measured yet: `tritgold bench --shape {SHAPE} {rest}`.*"
+    """Steps of several sequences, for each number of threads from the newest report that has them."""
     rows = []
     for threads in THREADS:
-        steps = _results(found[-1], "batch", threads)
+        steps = next((found for _, report in reversed([*reports()]) if (found := _results(report, "batch", threads))), [])
         one = min((r["timing"]["median"] for r in steps if r["case"]["sequences"] == 1), default=None)
         for r in steps:
             count, seconds = r["case"]["sequences"], r["timing"]["median"]
             gain = "" if one is None else f"{count * one / seconds:.1f}"
             rows.append((count, threads, f"{1e3 * seconds:.1f}", f"{count / seconds:.1f}", gain))
+    if not rows:
+        rest = "--rows batch --sequences 1,8,32 --threads 1,2"
+        return f"*Not measured yet: `tritgold bench --shape {SHAPE} {rest}`.*"
     return table(("sequences", "threads", "a step, ms", "tokens/s", "in single sequences"), rows)
 
 

@@ -9,9 +9,10 @@ from engine_cases import LLAMA, Matrix, make_weights
 from tritgold.errors import EngineError, TritgoldWarning
 from tritgold_xla import XlaEngine
 from tritgold_xla import quick_tune as quick
+from tritgold_xla.layers.lm_head import SIDES
 from tritgold_xla.runtime.chunks import CHUNKS
 from tritgold_xla.ternary_matmul import tune as tuning
-from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Choices, Measured, choose, choose_head
+from tritgold_xla.ternary_matmul.choose import HEAD_SIDES, Choices, Measured, choose, choose_head, library_dots
 from tritgold_xla.ternary_matmul.kernels import FORMULATIONS
 from tritgold_xla.ternary_matmul.tune import measured_here
 
@@ -40,44 +41,62 @@ def test_what_wins_every_round_is_taken_and_kept(seconds, tmp_path):
     seconds |= {"bit-serial": 1.0, "int8-dot": 4.0}
     found = [one for one in quick.quick_tune(SHAPES, file) if one.seconds]
     chosen = {(one.out, one.in_, one.tokens): one.formulation for one in found}
-    expected = {8: "int8-dot", 1: "bit-serial"}
+    expected = {8: "int8-dot", 1: "bit-serial", 32: "int8-dot"}
     assert chosen == {(*shape, tokens): name for shape in SHAPES for tokens, name in expected.items()}
     kept = {(one.out, one.in_, one.tokens): one.formulation for one in measured_here(file)}
-    assert kept == chosen | {(*shape, tokens): choose(tokens) for shape in SHAPES for tokens in (32, 128)}
+    assert kept == chosen | {(*shape, 128): choose(128) for shape in SHAPES}
     assert found[1].seconds == {"select": 5 / 4, "bit-serial": 1 / 4}, "of one of the four matrices"
 
 
-def test_the_faster_side_of_the_head_is_kept_after_the_first_matrix(seconds, tmp_path):
+def test_the_head_is_the_operand_that_was_faster(seconds, tmp_path):
     file = tmp_path / "t.json"
 
-    def sides():
+    def sides(*tokens):
         choices = Choices(measured=measured_here(file))
-        return [choices.head_side((40, 24), tokens) for tokens in (1, 8, 32, 128)]
+        return [choices.head_side((40, 24), count) for count in tokens]
 
-    seconds |= {"head-right": 2.0, "head-left": [1.0] * 7 + [9.0]}
-    found = quick.quick_tune(SHAPES, file, head=(40, 24))
-    assert [(one.out, one.tokens) for one in found[:4]] == [(24, 8), (40, 8), (40, 32), (24, 1)]
-    assert sides() == [choose_head(1), "head-left", choose_head(32), choose_head(128)], "on the left 32 lost a round"
     seconds |= {"head-right": 1.0, "head-left": 2.0}
-    quick.quick_tune([], file, head=(40, 24))
-    assert sides() == [choose_head(1), "head-right", "head-right", choose_head(128)]
+    found = quick.quick_tune_head((40, 24), file)
+    assert {one.tokens: one.formulation for one in found if one.seconds} == {8: "head-right", 32: "head-right"}
+    assert sides(1, 2, 16, 17, 128) == [choose_head(1), "head-right", "head-right", "head-right", choose_head(128)]
     assert Choices(measured=measured_here(file)).of((40, 24), 8) == choose(8), "no way to multiply a ternary matrix"
+    seconds |= {"head-right": 1.0, "head-left": [2.0] * 7 + [0.5]}
+    quick.quick_tune_head((40, 24), file)
+    assert sides(8, 32) == ["head-right", choose_head(32)]
 
 
-def test_a_side_that_gives_other_bits_is_not_taken(seconds, tmp_path, monkeypatch):
+def test_a_head_that_follows_the_rule_does_so_for_any_number_of_tokens(seconds, tmp_path):
+    quick.quick_tune_head((40, 24), tmp_path / "t.json")
+    choices = Choices(measured=measured_here(tmp_path / "t.json"))
+    assert [choices.head_side((40, 24), n) for n in range(1, 200)] == [choose_head(n) for n in range(1, 200)]
+    assert choices.told() == "as the rule"
+
+
+def test_an_operand_that_gives_other_bits_is_said_and_not_taken(seconds, tmp_path, monkeypatch):
     seconds |= {"head-right": 1.0, "head-left": 2.0}
     wrong = {"head-left": lambda x, rows: x[:, :1], "head-right": lambda x, rows: x[:, :1] * (1 + 2**-23)}
     monkeypatch.setattr(quick.lm_head, "SIDES", wrong)
-    *_, found = [one for one in quick.quick_tune([], tmp_path / "t.json", head=(40, 24)) if one.tokens == 8]
-    assert (found.formulation, found.seconds) == (choose_head(8), {})
+    with pytest.warns(TritgoldWarning, match="different bits here"):
+        few, *_ = quick.quick_tune_head((40, 24), tmp_path / "t.json")
+    assert (few.tokens, few.formulation, few.seconds) == (8, choose_head(8), {})
 
 
 def test_a_matrix_of_the_head_s_size_is_chosen_for_itself(seconds, tmp_path):
     seconds |= {"bit-serial": 1.0, "head-right": 1.0, "head-left": 2.0}
-    quick.quick_tune([(40, 24)], tmp_path / "t.json", head=(40, 24))
+    quick.quick_tune([(40, 24)], tmp_path / "t.json")
+    quick.quick_tune_head((40, 24), tmp_path / "t.json")
     quick.quick_tune([(40, 24)], tmp_path / "t.json")
     choices = Choices(measured=measured_here(tmp_path / "t.json"))
     assert (choices.of((40, 24), 1), choices.head_side((40, 24), 8)) == ("bit-serial", "head-right")
+
+
+@pytest.mark.parametrize(
+    ("head", "tuning", "formulation"), [(None, "auto", None), ((9, 9), None, None), ((9, 9), "auto", "plain")]
+)
+def test_a_head_that_is_not_chosen_is_not_measured(monkeypatch, head, tuning, formulation):
+    monkeypatch.setattr(quick, "library_dots", lambda: True)
+    monkeypatch.setattr(quick, "quick_tune_head", lambda *_: pytest.fail("measured"))
+    assert quick.with_head(Choices(formulation), head, tuning) == Choices(formulation)
 
 
 def test_what_loses_one_round_does_not_stand_over_the_rule(seconds, tmp_path):
@@ -96,13 +115,13 @@ def test_it_stops_when_its_time_is_over(seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(tuning, "compiled", compiled)
     found = quick.quick_tune(SHAPES, tmp_path / "t.json")
     measured = [(one.out, one.in_, one.tokens) for one in found if one.seconds]
-    assert measured == [(24, 130, 8), (24, 130, 1), (8, 16, 8)]
+    assert measured == [(24, 130, 8), (24, 130, 1), (24, 130, 32)]
 
 
 def test_what_is_not_measured_follows_the_nearest_else_the_rule(seconds, tmp_path, monkeypatch):
     counted = {(24, 130): {1: ("bit-serial",), 8: ("int8-dot",)}, (8, 16): {1: ("plain",)}, (8, 20): {}}
     tasks = [(shape, tokens, ways) for shape, by in counted.items() for tokens, ways in by.items()]
-    monkeypatch.setattr(quick, "_tasks", lambda *_: iter(tasks))
+    monkeypatch.setattr(quick, "_tasks", lambda _: iter(tasks))
     seconds |= {"bit-serial": 1.0, "int8-dot": 1.0, "plain": 1.0}
     file = tmp_path / "t.json"
     found = quick.quick_tune(list(counted), file)
@@ -126,9 +145,14 @@ def test_auto_measures_once(seconds, tmp_path, monkeypatch):
     seconds["bit-serial"] = 1.0
     first = quick.measured_for(LLAMA, "auto")
     assert Measured(*LLAMA.linear_shape("gate"), 1, "bit-serial") in first
-    assert Measured(LLAMA.vocab, LLAMA.hidden, 8, "head-left") in first
+    head = (LLAMA.vocab, LLAMA.hidden)
+    both = quick.with_head(Choices(measured=first), head, "auto")
+    assert both.measured == first + tuple(one for one in measured_here(tuning.default_file()) if one not in first)
+    assert Measured(*head, 8, "head-left") in both.measured
+    monkeypatch.setattr(quick, "quick_tune_head", lambda *_: pytest.fail("measured again"))
+    assert quick.with_head(both, head, "auto") == both
     monkeypatch.setattr(quick, "quick_tune", lambda *_: pytest.fail("measured again"))
-    assert quick.measured_for(LLAMA, "auto") == first
+    assert quick.measured_for(LLAMA, "auto") == both.measured
     assert quick.measured_for(LLAMA, None) == ()
     assert quick.choices_for(LLAMA, "plain", "auto") == Choices("plain")
 
@@ -172,14 +196,21 @@ def test_the_engine_says_what_it_was_given(seconds, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("side", HEAD_SIDES)
-def test_logits_have_the_same_bits_with_the_head_on_either_side(side, tmp_path):
-    """Of a step, a prompt and a batch: the whole engine, from a file as the tuner writes it."""
-    weights, prompt = make_weights(LLAMA), list(range(1, 20))
+def test_logits_have_the_same_bits_with_the_head_on_either_side(side, tmp_path, monkeypatch):
+    """Of a prompt, a step and a batch: the whole engine, from a file as the tuner writes it."""
+    weights, prompt, taken = make_weights(LLAMA), list(range(1, 20)), set()
     bits = weights.head.array.view(np.uint32) & np.uint32(0xFFFF0000)
     weights = dataclasses.replace(weights, head=Matrix(bits.view(np.float32)))
     file = tmp_path / "t.json"
     tuning.keep(file, [tuning.Choice(LLAMA.vocab, LLAMA.hidden, tokens, side, {}) for tokens in CHUNKS])
-    engine, plain = (XlaEngine(LLAMA, weights, 64, tuning=how) for how in (file, None))
-    np.testing.assert_array_equal(engine.prefill(prompt), plain.prefill(prompt))
-    np.testing.assert_array_equal(engine.step(3), plain.step(3))
-    assert engine.versions().get("tuned") != plain.versions().get("tuned")
+
+    def logits(how):
+        engine = XlaEngine(LLAMA, weights, 64, sequences=12, tuning=how)
+        return [engine.prefill(prompt), engine.step(3), engine.step_all([5] * 12)]
+
+    wanted = logits(None)
+    sides = {name: lambda x, head, name=name: taken.add(name) or SIDES[name](x, head) for name in HEAD_SIDES}
+    monkeypatch.setattr(quick.lm_head, "SIDES", sides)
+    for found, right in zip(logits(file), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)
+    assert taken == ({side} if library_dots() else set())

@@ -44,7 +44,7 @@ def logits(
 ) -> Float32[jax.Array, "tokens vocab"]:
     """x . head[v] for every vocabulary row v. head: [vocab, hidden], bfloat16 or float32; sums in float32.
 
-    choices: on which side a bfloat16 head stands; the bits are the same.
+    choices: whether a bfloat16 head is the left or the right operand; the bits are the same.
     """
     if head.dtype == jnp.float32:
         return _dot(x, head)

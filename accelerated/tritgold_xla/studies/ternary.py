@@ -155,7 +155,7 @@ def _folded(
     held: bool = True,
     planes: Callable[[jax.Array], jax.Array] = bit_planes,
 ) -> jax.Array:
-    """The kernel ``select`` with any fold; held: with the barrier after the activation planes."""
+    """``select`` with any fold and partial sums of 32 bits; held: with the barrier after the activation planes."""
     bits = planes(codes[0])
     bits = barrier(bits) if held else bits
     _, count, out = weight.bits.shape

@@ -1,5 +1,5 @@
-"""Which formulation multiplies which matrix, and on which side the head stands: as measured on this machine, or by a
-rule on tokens and XLA. Only forms that give the same bits are chosen between (docs/decisions/0018).
+"""Which formulation multiplies which matrix, and whether the head is the left or the right operand of its product: as
+measured on this machine, or by a rule on tokens and XLA. All choices give the same bits (docs/decisions/0018).
 """
 
 from functools import cache
@@ -15,12 +15,15 @@ _FEW = 8
 # Tokens up to which the head is the left operand. XLA repacks the right one at each call, worthwhile for more tokens
 # (measured, 2B shape: 16 tokens 90 ms on the left and 127 on the right, 24 tokens 164 and 136; with two threads alike).
 _HEAD_LEFT = 16
-# How a measured side of the head is named, next to the formulations; its matrix is (vocab, hidden).
+# The head as left or as right operand, as a file of the tuner names it, next to formulations of other matrices.
 HEAD_LEFT, HEAD_RIGHT = HEAD_SIDES = ("head-left", "head-right")
 
 
 class Measured(NamedTuple):
-    """The fastest formulation for a matrix [out, in_] and a number of tokens, measured by ``tune``."""
+    """The fastest formulation for a matrix [out, in_] and a number of tokens, measured by ``tune`` or ``quick_tune``.
+
+    For a head [vocab, hidden], one of HEAD_SIDES.
+    """
 
     out: int
     in_: int
@@ -47,7 +50,7 @@ class Choices(NamedTuple):
         return self._measured(shape, tokens, head=False) or choose(tokens)
 
     def head_side(self, shape: tuple[int, int], tokens: int) -> str:
-        """One of HEAD_SIDES: on which side a head (vocab, hidden) stands, for ``tokens`` tokens; measured as ``of``.
+        """One of HEAD_SIDES: whether a head (vocab, hidden) is the left or the right operand; found as in ``of``.
 
         >>> Choices(measured=(Measured(64, 128, 8, "head-right"),)).head_side((64, 128), 2)
         'head-right'
@@ -91,7 +94,7 @@ def choose(tokens: int) -> str:
 
 
 def choose_head(tokens: int) -> str:
-    """The rule: the side of the head for ``tokens`` tokens."""
+    """The rule: whether the head is the left or the right operand, for ``tokens`` tokens."""
     return HEAD_LEFT if tokens <= _HEAD_LEFT else HEAD_RIGHT
 
 

@@ -25,8 +25,9 @@ Sums = Int32[jax.Array, "tokens out"]
 Bits = UInt32[jax.Array, "tokens 8 words"]
 Filled = Shaped[jax.Array, "tokens columns"]
 # Rows that a thread unpacks at a time: of 6,912 columns 0.9 MB of int8, which stay in a core's own cache. Several
-# threads wait for each other twice a tile, so they get more rows each.
-ALONE, SHARED = 128, 320
+# threads wait for each other twice a tile, so they get more rows each (measured with two: 2,560 rows are then four
+# tiles of 640), but no tile is larger than it is for four.
+ALONE, SHARED, _SHARING = 128, 320, 4
 # Tokens up to which bits are counted without a loop over them: XLA runs such a loop on one thread (measured: 8 tokens
 # with two threads 1.54 ms instead of 2.35). And how many of them in one operation, which reads the matrix once.
 _WRITTEN_OUT, _TOGETHER = 8, 4
@@ -62,7 +63,7 @@ def _select(bits: Bits, weight: Planes) -> Sums:
     difference and a constant of the row. With P = M ^ N (M: not zero) that word is N ^ (M & x), one ternary logic
     instruction. Over the eight bits the constants sum to |N| * (1 + 2 + ... + 64 - 128) = -|N|.
     """
-    return _token_by_token(_selected, bits, weight) + weight.row_negatives()
+    return _counted(_selected, bits, weight) + weight.row_negatives()
 
 
 def _selected(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
@@ -70,7 +71,7 @@ def _selected(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Arra
 
 
 def _bit_serial(bits: Bits, weight: Planes) -> Sums:
-    return _token_by_token(_difference, bits, weight)
+    return _counted(_difference, bits, weight)
 
 
 def _difference(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Array:
@@ -80,7 +81,7 @@ def _difference(nonzero: jax.Array, negative: jax.Array, x: jax.Array) -> jax.Ar
 _Word = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def _token_by_token(word: _Word, bits: Bits, weight: Planes) -> Sums:
+def _counted(word: _Word, bits: Bits, weight: Planes) -> Sums:
     if bits.shape[0] <= _WRITTEN_OUT:
         some = [bits[first : first + _TOGETHER] for first in range(0, bits.shape[0], _TOGETHER)]
         return jnp.concatenate([_bit_serial_sums(word, rows, weight.matrix()) for rows in some])
@@ -156,15 +157,15 @@ def _float_dot(x: Filled, weight: Planes) -> Sums:
 def tile_rows() -> int:
     """The most rows of a tile, for the threads that XLA-CPU uses."""
     count = threads()
-    return ALONE if count == 1 else SHARED * count
+    return ALONE if count == 1 else SHARED * min(count, _SHARING)
 
 
 def _by_tiles(product: Callable[[jax.Array], jax.Array], weight: Planes, tokens: int) -> Sums:
-    """The products with ``tile_rows`` at a time. product: of trits int8 [columns, rows], int32 [tokens, rows].
+    """The products, at most ``tile_rows`` at a time. product: of trits int8 [columns, rows], int32 [tokens, rows].
 
-    With several threads the tiles are about equal, and a step of the loop has two of them, one in each half of the
-    rows: XLA may begin the second while a thread is not done with the first. A last tile that is not whole begins
-    earlier: some rows are computed twice.
+    With several threads the tiles are equal, and a step of the loop has two of them, one in each half of the rows: XLA
+    may begin the second while a thread is not done with the first. A last tile that is not whole begins earlier: some
+    rows are computed twice.
     """
     out, rows = weight.bits.shape[-1], tile_rows()
     if out <= rows:

@@ -32,6 +32,8 @@ from tritgold_xla.ternary_matmul.planes import Planes
 
 SCHEMA: Final = "tritgold.xla-tuning/1"
 
+# The edition of the kernels: one more where a formulation has become faster, so that all are timed again.
+KERNELS: Final = 1
 # Matrices that a program multiplies in order: its temporaries are reused, as over the layers of a model.
 MATRICES = 4
 # The most multiply-accumulates for which the plain formulation is measured: it does about 1e9 per second.
@@ -47,7 +49,8 @@ class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What determines the fastest formulation: versions, processor, threads of XLA, XLA_FLAGS, instruction sets.
 
     flags: XLA_FLAGS unchanged: some disable instruction sets of the processor (--xla_cpu_max_isa). instructions:
-    the processor's sets; older files have none, and so count as files of another machine.
+    the processor's sets. kernels: the edition of our kernels. Older files have neither, and so count as files of
+    another machine.
     """
 
     jax: str
@@ -56,18 +59,19 @@ class MadeFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: int
     flags: str
     instructions: str = ""
+    kernels: int = 0
 
     @classmethod
     def here(cls) -> "MadeFor":
         """The values of this process."""
         flags = os.environ.get("XLA_FLAGS", "")
-        return cls(jax.__version__, version("jaxlib"), processor(), threads(), flags, instructions())
+        return cls(jax.__version__, version("jaxlib"), processor(), threads(), flags, instructions(), KERNELS)
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"in_": "in"}):
-    """The fastest formulation for a matrix [out, in_] and ``tokens`` tokens, or the side of a head [out, in_].
+    """The fastest formulation for a matrix [out, in_] and ``tokens`` tokens, or the faster side of a head [out, in_].
 
-    seconds: medians of a product, by name.
+    seconds: medians of a product, by name; of a head, of some of its rows.
     """
 
     out: _Count
@@ -101,11 +105,13 @@ def measured_here(path: Path) -> tuple[Measured, ...]:
     """
     here = MadeFor.here()
     choices = [choice for tuning in _read(path) if tuning.made_for == here for choice in tuning.choices]
-    return tuple(
-        Measured(choice.out, choice.in_, choice.tokens, choice.formulation)
-        for choice in choices
-        if choice.formulation in (*FORMULATIONS, *HEAD_SIDES)  # else another version of tritgold measured it
-    )
+    ours = {*FORMULATIONS, *HEAD_SIDES}  # others another version of tritgold has measured
+    return tuple(measured(choice) for choice in choices if choice.formulation in ours)
+
+
+def measured(choice: Choice) -> Measured:
+    """The choice without its times."""
+    return Measured(choice.out, choice.in_, choice.tokens, choice.formulation)
 
 
 def tune(

@@ -19,10 +19,11 @@ trits = rng.integers(-1, 2, (LAYERS, OUT, IN), dtype=np.int8)
 stack = Planes(*(np.stack(arrays) for arrays in zip(*map(packed, trits), strict=True)))
 
 
-@pytest.fixture(autouse=True)
-def tiles(monkeypatch):
-    """Of 256 rows, with any number of threads: two whole ones, and one that begins earlier."""
+@pytest.fixture(autouse=True, params=[1, 2])
+def tiles(monkeypatch, request):
+    """Of at most 256 rows. One thread: two whole ones, and one that begins earlier; two: two in each half."""
     monkeypatch.setattr(kernels, "tile_rows", lambda: 256)
+    monkeypatch.setattr(kernels, "threads", lambda: request.param)
 
 
 def by_number(planes, nth):

@@ -158,10 +158,11 @@ def test_choices_for_a_processor_that_hides_what_it_can_do_are_others(monkeypatc
     assert MadeFor.here() != hidden
 
 
-def test_a_file_from_before_the_instructions_counted_is_ignored_and_kept(stub, tmp_path, monkeypatch):
+@pytest.mark.parametrize("field", ["instructions", "kernels"])
+def test_a_file_from_before_this_counted_is_ignored_and_kept(stub, tmp_path, monkeypatch, field):
     monkeypatch.setattr(tuning, "instructions", lambda: "avx2")
     file = tmp_path / "t.json"
-    file.write_bytes(damaged(lambda f, m, c: m.pop("instructions")))
+    file.write_bytes(damaged(lambda f, m, c: m.pop(field)))
     assert measured_here(file) == ()
     tune([(8, 32)], [1], file)
     assert measured_here(file) == (Measured(8, 32, 1, "float-dot"),)
