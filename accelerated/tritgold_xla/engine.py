@@ -84,8 +84,8 @@ class XlaEngine(CachedPasses):
         else:
             self._parameters = load_parameters(config, weights, self.capacity, self._shards, progress)
             self._weighted = ShardedOperations(self._shards, self._parameters)
-        head = self._parameters.head
-        measured = head.shape if self._shards is None and head.dtype == jnp.bfloat16 else None
+        stored = self._shards is None and self._parameters.head.dtype == jnp.bfloat16
+        measured = (config.vocab, config.hidden) if stored else None
         self._options = self._options._replace(choices=with_head(self._options.choices, measured, tuning))
         self._operations = {operation.name: operation for operation in operations(config)}
         self._cache = self._new_cache(sequences)

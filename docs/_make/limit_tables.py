@@ -204,7 +204,8 @@ def several() -> str:
     """Steps of several sequences, for each number of threads from the newest report that has them."""
     rows = []
     for threads in THREADS:
-        steps = next((found for _, report in reversed([*reports()]) if (found := _results(report, "batch", threads))), [])
+        measured = [found for _, report in reports() if (found := _results(report, "batch", threads))]
+        steps = measured[-1] if measured else []
         one = min((r["timing"]["median"] for r in steps if r["case"]["sequences"] == 1), default=None)
         for r in steps:
             count, seconds = r["case"]["sequences"], r["timing"]["median"]
