@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
-from jaxtyping import Int8, Int32, Shaped, UInt32
+from jaxtyping import Int8, Int16, Int32, Shaped, UInt32
 
 from tritgold_xla.runtime.flags import threads
 from tritgold_xla.runtime.ieee import barrier
@@ -88,26 +88,28 @@ def _counted(word: _Word, bits: Bits, weight: Planes) -> Sums:
 
     def one(row: jax.Array) -> jax.Array:
         row, layer = barrier((row, weight.layer))  # else the compiler takes the matrix out of the stack before the loop
-        return _bit_serial_sum(word, row, weight._replace(layer=layer).matrix())
+        return _bit_serial_sums(word, row[None], weight._replace(layer=layer).matrix())[0]
 
     return lax.map(one, bits)
 
 
 def _bit_serial_sums(word: _Word, bits: Bits, weight: UInt32[jax.Array, "2 words out"]) -> Sums:
+    """Sum of +-2^b * ``word`` over the bits b and over the words, for each token. The barrier is not in what is mapped,
+    because JAX 0.4.36 cannot map it.
+    """
     if bits.shape[0] == 1:
-        return _bit_serial_sum(word, bits[0], weight)[None]
-    return jax.vmap(_bit_serial_sum, in_axes=(None, 0, None))(word, bits, weight)
+        return _added([row.astype(jnp.int32) for row in barrier(_partial_sums(word, bits[0], weight))])[None]
+    parts = barrier(jax.vmap(_partial_sums, in_axes=(None, 0, None))(word, bits, weight))
+    return _added([parts[:, row].astype(jnp.int32) for row in range(parts.shape[1])])
 
 
 @partial(jax.jit, static_argnums=0)  # within a program: matrices of one shape are traced once
-def _bit_serial_sum(
+def _partial_sums(
     word: _Word, bits: UInt32[jax.Array, "8 words"], weight: UInt32[jax.Array, "2 words out"]
-) -> Int32[jax.Array, " out"]:
-    """Sum of +-2^b * ``word`` over the bits b and over the words.
-
-    A few words are folded in one fusion and the partial sums added in the next: a longer fold is not vectorised, and a
-    reduction over the words would be rewritten into a window that materialises all of them. Partial sums are int16,
-    because they are written to memory and read again, next to a matrix that is hardly larger.
+) -> Int16[jax.Array, "parts out"]:
+    """Sums over a few words each: a longer fold in one fusion is not vectorised, and a reduction over all words would
+    become a window that materialises all of them. They are int16, because they are written to memory and read
+    again, next to a matrix that is hardly larger.
     """
     _, count, out = weight.shape
     fold = next(words for words in _FOLDS if count % words == 0)
@@ -121,7 +123,7 @@ def _bit_serial_sum(
         signed = lax.bitcast_convert_type(counts, jnp.int32)
         total = -signed if total is None else 2 * total + signed
     assert total is not None
-    return _added([row.astype(jnp.int32) for row in barrier(total.astype(jnp.int16))])
+    return total.astype(jnp.int16)
 
 
 def _added(rows: list[jax.Array]) -> jax.Array:
