@@ -164,7 +164,7 @@ def _side(head: tuple[int, int], tokens: int) -> tune.Choice:
     runs, scores = dict[str, Callable[[], jax.Array]](), dict[str, np.ndarray]()
     for name in HEAD_SIDES:
         program = jit(lm_head.SIDES[name])
-        runs[name] = partial(_finished, program, x, rows)
+        runs[name] = partial(tune.finished, program, x, rows)
         scores[name] = np.asarray(runs[name]())
     left, right = scores.values()
     if not np.array_equal(left, right):
@@ -176,10 +176,6 @@ def _side(head: tuple[int, int], tokens: int) -> tune.Choice:
         )
         return tune.Choice(vocab, hidden, tokens, rule, {})
     return tune.Choice(vocab, hidden, tokens, *_fastest(runs, rule))
-
-
-def _finished(program: Callable[..., jax.Array], x: np.ndarray, rows: jax.Array) -> jax.Array:
-    return program(x, rows).block_until_ready()
 
 
 def _fastest(runs: dict[str, Callable[[], jax.Array]], rule: str) -> tuple[str, dict[str, float]]:

@@ -192,11 +192,12 @@ def compiled(
                 expected="equal integers",
                 hint="report it with the versions of jax and jaxlib",
             )
-        yield way.name, partial(_finished, program, codes, weights)
+        yield way.name, partial(finished, program, codes, weights)
 
 
-def _finished(program: Callable[..., jax.Array], codes: jax.Array, weights: Planes) -> jax.Array:
-    return program(codes, weights).block_until_ready()
+def finished(program: Callable[..., jax.Array], *arrays: object) -> jax.Array:
+    """The result of the program, computed: JAX gives it before it is."""
+    return program(*arrays).block_until_ready()
 
 
 def seconds_of(name: str, run: Callable[[], object]) -> float:
